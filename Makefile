@@ -1,0 +1,66 @@
+# Every action on this project starts here; `make` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+help: ## List what can be made
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+# uv comes from the machine or, where it is missing, through pip into the environment itself.
+$(READY): requirements/dev.txt pyproject.toml
+	@if uv=$$(command -v uv); then
+	  [ -x $(BIN)/python ] || "$$uv" venv --quiet --python '>=3.11' $(VENV)
+	else
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "DDPJob needs Python 3.11 or newer: make PYTHON=python3.12")'
+	  [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	  uv=$(BIN)/uv
+	fi
+	echo "Setting up $(VENV): torch is large, the first time takes a minute or more"
+	"$$uv" pip install --quiet --python $(BIN)/python --require-hashes --requirement requirements/dev.txt
+	"$$uv" pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $@
+
+setup: $(READY) ## Make the environment in .venv (the other targets do it themselves)
+
+run: $(READY) ## Train: two nodes on this machine, handwritten digits
+	@$(BIN)/ddpjob run --fresh deploy/examples/digits.yaml
+
+unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
+	@$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest tests/unit
+
+test: unit ## Everything: the inner loop, the state machine, real processes, the docs
+	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench
+
+generate: $(READY) ## Write anew what is generated: schemas, reference pages, golden files
+	@$(BIN)/python docs/generate.py
+
+KUBERNETES := 1.36.3
+vendor-kubernetes: $(READY) ## Take the pod template's schema from the Kubernetes release named here (needs Go)
+	@cd "$$(mktemp -d)" && go mod init vendor 2>/dev/null
+	module=$$(go mod download -json k8s.io/kubernetes@v$(KUBERNETES) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+	$(CURDIR)/$(BIN)/python -m ddpjob_operator.api.kubernetes.vendor $(KUBERNETES) \
+	  "$$module/api/openapi-spec/v3/api__v1_openapi.json"
+
+lock: $(READY) ## Resolve the dependencies anew into requirements/
+	@$(BIN)/python -m uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --output-file requirements/dev.txt
+
+bench-train: $(READY) ## Our trainer beside the smallest hand-written DDP script
+	@$(BIN)/python -m tests.bench.train
+
+clean: ## Remove the environment and what runs left behind
+	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+.PHONY: help setup run unit test generate vendor-kubernetes lock bench-train clean

@@ -1,0 +1,1 @@
+"""DDPJob: PyTorch DistributedDataParallel training that starts, survives and ends as a whole."""

@@ -1,0 +1,38 @@
+"""The DDPJob object as a whole."""
+
+from typing import Any
+
+from pydantic import ConfigDict
+
+from .contract import API_VERSION, KIND
+from .model import Model
+from .spec import DDPJobSpec
+from .status import DDPJobStatus
+
+
+class Metadata(Model):
+    """What DDPJob itself reads of an object's metadata; the rest belongs to others."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 1
+
+
+class DDPJob(Model):
+    """A DDPJob: what is asked for, and what has become of it."""
+
+    metadata: Metadata
+    spec: DDPJobSpec
+    status: DDPJobStatus = DDPJobStatus()
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> "DDPJob":
+        """A job from a document that `validation.problems` finds nothing wrong with."""
+        return cls.model_validate({key: document[key] for key in cls.model_fields if document.get(key) is not None})
+
+    def to_document(self) -> dict[str, object]:
+        """The job as YAML and JSON have it."""
+        return {"apiVersion": API_VERSION, "kind": KIND, **self.to_dict()}

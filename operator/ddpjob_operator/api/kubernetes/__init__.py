@@ -1,0 +1,18 @@
+"""Kubernetes' own schema of a pod template, so that a typo in a template is refused before a cluster sees it."""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+POD_TEMPLATE = "PodTemplateSpec"
+VOLUME_SOURCE = "VolumeSource"
+OBJECT_META = "ObjectMeta"
+
+
+@cache
+def definitions() -> dict[str, Any]:
+    """JSON Schema definitions by short name; every `$ref` in them is `#/$defs/<short name>`."""
+    text = files(__package__).joinpath("definitions.json").read_text(encoding="utf-8")
+    vendored: dict[str, Any] = json.loads(text)["definitions"]
+    return vendored

@@ -1,0 +1,107 @@
+"""DDPJobs in YAML files: reading them so that every mistake is named with its line."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+import yaml
+
+from .contract import KIND
+from .job import DDPJob
+from .problems import BadInputError, InvalidJobError, Path, Problem
+from .validation import problems, without_nulls
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The DDPJob of a file, and what else the file holds."""
+
+    job: DDPJob
+    document: dict[str, Any]
+    others: tuple[str, ...]
+    """Kinds of the file's other objects."""
+
+
+def read(file: FilePath) -> Manifest:
+    """The one DDPJob in a YAML file.
+
+    Raises:
+        BadInputError: the file cannot be read, is not YAML, or has no or several DDPJobs.
+        InvalidJobError: the DDPJob is not valid; the error lists every problem with its line.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadInputError(f"cannot read {file}: {reason}") from None
+    return parse(text, str(file))
+
+
+def parse(text: str, source: str) -> Manifest:
+    """As `read`, from text; `source` names it in messages."""
+    try:
+        documents = [_Document.of(node) for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f" line {mark.line + 1}:" if mark else ""
+        raise BadInputError(f"{source} is not YAML:{line} {error.problem}") from None
+    except RecursionError:
+        raise BadInputError(f"{source} is nested too deeply, or a part of it holds itself through an alias") from None
+    except yaml.YAMLError as error:
+        raise BadInputError(f"{source} is not YAML: {error}") from None
+    jobs = [document for document in documents if document.kind == KIND]
+    if len(jobs) != 1:
+        have = f"; its kinds: {', '.join(document.kind for document in documents)}" if documents else ""
+        raise BadInputError(f"{source} must hold exactly one object of kind {KIND}, and holds {len(jobs)}{have}")
+    found = [*jobs[0].repeated, *problems(jobs[0].value)]
+    if found:
+        placed = sorted((jobs[0].line(problem.path), str(problem)) for problem in found)
+        raise InvalidJobError(source, [f"line {line}: {problem}" for line, problem in placed])
+    document = without_nulls({key: value for key, value in jobs[0].value.items() if key != "status"})
+    others = tuple(document.kind for document in documents if document is not jobs[0])
+    return Manifest(DDPJob.from_dict(document), document, others)
+
+
+@dataclass
+class _Document:
+    """A YAML document that knows the line of each of its values."""
+
+    value: Any = None
+    lines: dict[Path, int] = field(default_factory=dict)
+    repeated: list[Problem] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, node: yaml.Node) -> "_Document":
+        loader = yaml.SafeLoader("")
+        document = cls()
+        for path, child in _walk(node, (), document.repeated):
+            document.lines[path] = child.start_mark.line + 1
+        document.value = loader.construct_document(node)
+        return document
+
+    @property
+    def kind(self) -> str:
+        return str(self.value.get("kind", "?")) if isinstance(self.value, dict) else "?"
+
+    def line(self, path: Path) -> int:
+        """The line of the value at a path or, where it is missing, of the nearest value around it."""
+        while path not in self.lines:
+            path = path[:-1]
+        return self.lines[path]
+
+
+def _walk(node: yaml.Node, path: Path, repeated: list[Problem]) -> Iterator[tuple[Path, yaml.Node]]:
+    yield path, node
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            if name in seen:
+                repeated.append(Problem((*path, name), "stands here twice; the last one would win silently"))
+            seen.add(name)
+            yield from _walk(value, (*path, name), repeated)
+            yield (*path, name), key
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from _walk(value, (*path, index), repeated)

@@ -1,0 +1,21 @@
+"""The base of every type in the API."""
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class Model(BaseModel):
+    """A frozen value, camelCase in YAML and JSON, snake_case in Python, that knows all of its fields."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+    def to_dict(self) -> dict[str, object]:
+        """The value as it stands in YAML and JSON, without what was never set."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,74 @@
+"""The JSON Schema of a DDPJob: what editors complete and check, and what validation goes by.
+
+Made from the types in `spec` and Kubernetes' own schema of a pod template, so it cannot differ from either.
+"""
+
+from functools import cache
+from typing import Any
+
+from .contract import API_VERSION, KIND, MAX_NAME_LENGTH
+from .kubernetes import OBJECT_META, POD_TEMPLATE, VOLUME_SOURCE, definitions
+from .spec import DDPJobSpec
+
+NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+"""A DNS label that starts with a letter, since it also names a Service (RFC 1035)."""
+
+
+@cache
+def job_schema() -> dict[str, Any]:
+    """The schema of a DDPJob document, JSON Schema draft 2020-12."""
+    spec = _without_null(DDPJobSpec.model_json_schema(by_alias=True))
+    ours: dict[str, Any] = spec.pop("$defs")
+    spec["properties"]["template"] |= _reference(POD_TEMPLATE)
+    ours["Checkpoint"]["properties"]["volume"] |= _reference(VOLUME_SOURCE)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": KIND,
+        "description": DDPJobSpec.__doc__,
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "additionalProperties": False,
+        "properties": {
+            "apiVersion": {"const": API_VERSION},
+            "kind": {"const": KIND},
+            "metadata": _metadata(),
+            "spec": spec,
+            "status": {
+                "type": "object",
+                "description": "Written by the operator; ignored in what you apply.",
+            },
+        },
+        "$defs": {**ours, **definitions()},
+    }
+
+
+def _metadata() -> dict[str, Any]:
+    meta = definitions()[OBJECT_META]
+    name = {
+        "type": "string",
+        "pattern": NAME_PATTERN,
+        "maxLength": MAX_NAME_LENGTH,
+        "description": f"Name of the job: at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, "
+        "the first a letter and the last no dash. Pods and the Service are named after it.",
+    }
+    return {**meta, "properties": meta["properties"] | {"name": name}, "required": ["name"]}
+
+
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}", "type": "object"}
+
+
+def _without_null(schema: Any) -> Any:
+    """The schema with optional fields as Kubernetes has them: absent, never null; and without generated titles."""
+    if isinstance(schema, list):
+        return [_without_null(item) for item in schema if item != {"type": "null"}]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {
+        key: _without_null(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str)) and not (key == "default" and value is None)
+    }
+    if len(kept.get("anyOf", ())) == 1:
+        kept |= kept.pop("anyOf")[0]
+    return kept

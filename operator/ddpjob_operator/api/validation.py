@@ -1,0 +1,119 @@
+"""Everything that is wrong with a DDPJob document, all at once.
+
+The schema tells what can be said of one field; the rules, what fields say of each other and of the contract.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.protocols import Validator
+
+from .problems import Problem, dotted
+from .rules import RULES
+from .schema import job_schema
+
+TYPE_NAMES = {
+    "object": "a mapping",
+    "array": "a list",
+    "integer": "a whole number",
+    "boolean": "true or false",
+}
+
+
+def problems(document: Any) -> list[Problem]:
+    """All that is wrong with a document, in the order of its paths; none for a valid DDPJob.
+
+    A null counts as a field that is not set, as the API server takes it.
+    """
+    document = without_nulls(document)
+    found = [*_schema_problems(document), *(problem for rule in RULES for problem in rule(document))]
+    return sorted(set(found), key=lambda problem: (dotted(problem.path), problem.message))
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without mapping entries that are null."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+@cache
+def _validator() -> Validator:
+    return Draft202012Validator(job_schema())
+
+
+def _schema_problems(document: Any) -> Iterator[Problem]:
+    for error in _validator().iter_errors(document):
+        yield from _explain(error)
+
+
+def _explain(error: ValidationError) -> Iterator[Problem]:
+    """A schema error as what is wrong and what would be right."""
+    path = tuple(error.absolute_path)
+    value: Any = error.instance
+    limit: Any = error.validator_value
+    schema: Any = error.schema
+    if error.validator == "additionalProperties":
+        for name in sorted(set(value) - set(schema["properties"]), key=str):
+            yield Problem((*path, name), _unknown(str(name), list(schema["properties"])))
+    elif error.validator == "required":
+        for name in (name for name in limit if name not in value):
+            yield Problem((*path, name), "is missing" + _meaning(schema["properties"][name]))
+    else:
+        yield Problem(path, SENTENCES.get(str(error.validator), _as_told)(value, limit, schema, error))
+
+
+Sentence = Callable[[Any, Any, Any, ValidationError], str]
+
+SENTENCES: dict[str, Sentence] = {
+    "minimum": lambda value, limit, *_: f"{value} is too small; it must be at least {limit}",
+    "maximum": lambda value, limit, *_: f"{value} is too large; it must be at most {limit}",
+    "enum": lambda value, limit, *_: f"{value!r} is none of {', '.join(limit)}" + _did_you_mean(str(value), limit),
+    "const": lambda value, limit, *_: f"{value!r} must be {limit}",
+    "pattern": lambda value, _limit, schema, _error: f"{value!r} does not have the right form{_meaning(schema)}",
+    "type": lambda value, limit, *_: _wrong_type(value, limit),
+    "anyOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
+    "oneOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
+    "maxLength": lambda value, limit, *_: f"is too long ({len(value)} characters); at most {limit} are allowed",
+    "minProperties": lambda _value, _limit, schema, _error: f"is empty{_meaning(schema)}",
+    "maxProperties": lambda value, limit, *_: f"has {', '.join(value)}; at most {limit} of them is allowed",
+}
+
+
+def _as_told(_value: Any, _limit: Any, _schema: Any, error: ValidationError) -> str:
+    return error.message
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    return "unknown field" + (_did_you_mean(name, known) or f"; known here: {', '.join(known)}"[:300])
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    """The known name that differs in case, underscores or a few letters."""
+    folded = {field.lower(): field for field in known}
+    close = difflib.get_close_matches(name.lower().replace("_", ""), folded, n=1)
+    return f"; did you mean {folded[close[0]]}?" if close else ""
+
+
+def _meaning(schema: Any) -> str:
+    text = str(schema.get("description", ""))
+    return f": {' '.join(text.split())}" if text else ""
+
+
+def _wrong_type(value: Any, expected: str) -> str:
+    quoted = f'; write "{value}"' if expected == "string" and isinstance(value, bool | int | float) else ""
+    return f"{value!r} must be {TYPE_NAMES.get(expected, f'a {expected}')}{quoted}"
+
+
+def _alternatives(schemas: list[dict[str, Any]]) -> str:
+    said = []
+    for schema in schemas:
+        bounds = f" from {schema['minimum']} to {schema['maximum']}" if "minimum" in schema else ""
+        kind = TYPE_NAMES.get(schema.get("type", ""), f"a {schema.get('type')}")
+        said.append(str(schema["const"]) if "const" in schema else f"{kind}{bounds}")
+    return " or ".join(said)

@@ -1,0 +1,1 @@
+"""`ddpjob`: the command. Imports local and api."""

@@ -1,0 +1,98 @@
+"""What a person sees of a run: a live picture on a terminal, plain lines elsewhere."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ddpjob_operator.engine import Event
+
+from .follow import Follower, Line
+from .progress import Progress, Report, parse
+
+REFRESH_SECONDS = 0.1
+COLUMNS = ("epoch", "step", "loss", "samples_per_second", "eta_seconds")
+HEADINGS = ("rank", "epoch", "step", "loss", "samples/s", "ETA")
+
+
+class Display:
+    """Shows logs, events and progress until it is closed, each in the order in which it happened."""
+
+    def __init__(self, console: Console, follower: Follower) -> None:
+        self.progress = Progress()
+        self._console = console
+        self._follower = follower
+        self._closed = threading.Event()
+        self._showing = threading.Lock()
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def tell(self, event: Event) -> None:
+        """Shows an event."""
+        style = "yellow" if event.warning else "cyan"
+        reason = f"{event.reason}: " if event.reason != "Notice" else ""
+        self._show(last=False)  # What was written before it happened comes before it.
+        self._console.print(Text.assemble((f"ddpjob: {reason}", style), event.message), soft_wrap=True)
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Shows what the ranks write as long as this lasts, to the last line."""
+        thread = threading.Thread(target=self._follow, name="display")
+        if self._live:
+            self._live.start()
+        thread.start()
+        try:
+            yield
+        finally:
+            self._closed.set()
+            thread.join()
+            if self._live:
+                self._live.stop()
+
+    def _follow(self) -> None:
+        while not self._closed.wait(REFRESH_SECONDS):
+            self._show(last=False)
+        self._show(last=True)
+
+    def _show(self, *, last: bool) -> None:
+        with self._showing:
+            for line in self._follower.lines(last=last):
+                self._show_line(line)
+            if self._live:
+                self._live.update(_picture(self.progress), refresh=True)
+
+    def _show_line(self, line: Line) -> None:
+        report = parse(line.text)
+        if report is not None:
+            self.progress.take(line.rank, report)
+        if self._live is None or report is None or report.event != "progress":
+            self._console.print(Text(str(line)), soft_wrap=True)
+
+
+def _picture(progress: Progress) -> Group:
+    """One line per rank and a bar for the whole."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right")
+    for rank, report in sorted(progress.ranks.items()):
+        table.add_row(str(rank), *(report.values.get(column, "") for column in COLUMNS))
+    return Group(table, _bar(progress)) if progress.ranks else Group(Text("waiting for the first step", style="dim"))
+
+
+def _bar(progress: Progress) -> Table | Text:
+    slowest = min(progress.ranks.values(), key=_step)
+    total = slowest.total("step")
+    if not total:
+        return Text("")
+    line = Table.grid(padding=(0, 1))
+    share = _step(slowest) / total
+    line.add_row(ProgressBar(total=1.0, completed=share, width=40), f"{share:4.0%}")
+    return line
+
+
+def _step(report: Report) -> float:
+    return report.number("step") or 0.0

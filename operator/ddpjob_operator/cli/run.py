@@ -1,0 +1,106 @@
+"""`ddpjob run FILE`: a DDPJob on this machine, from its start or from where it stands, to its end."""
+
+import signal
+from pathlib import Path
+
+from rich.console import Console
+
+from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus, State
+from ddpjob_operator.api.manifest import read
+from ddpjob_operator.engine import Event
+from ddpjob_operator.local import RunDirectory, Runner, choose_backend, open_job, visible_gpus
+
+from .display import Display
+from .follow import Follower
+from .progress import Progress
+from .words import INTERRUPTED, exit_code, file_path, restarts
+
+ENOUGH = 2  # Ctrl-C once: stop cleanly; twice: at once.
+
+
+def run(file: Path, runs: Path, *, fresh: bool) -> int:
+    """Runs the job of a file and returns the exit code: the job's own.
+
+    Raises:
+        BadInputError: the file is wrong, or the job is being run already.
+    """
+    manifest = read(file)
+    gpus = visible_gpus()
+    backend, reason = choose_backend(manifest.job.spec, gpus)
+    wanted = manifest.job.model_copy(update={"spec": manifest.job.spec.model_copy(update={"backend": backend})})
+    directory = RunDirectory((runs / wanted.metadata.name).absolute())
+    directory.create()
+    lock = directory.lock
+    if not lock.acquire():
+        name = wanted.metadata.name
+        raise BadInputError(
+            f"{name} is running already (process {lock.holder()}); look at it with: ddpjob status {name}"
+        )
+    console = Console(highlight=False)
+    follower = Follower(directory.logs)
+    follower.skip()
+    display = Display(console, follower)
+    for kind in manifest.others:
+        display.tell(Event(warning=False, reason="Notice", message=f"{kind} in {file} is not needed on this machine"))
+    job = open_job(directory, wanted, gpus, display.tell, fresh=fresh)
+    follower.skip()
+    if job.status.succeeded:
+        console.print(f"{job.metadata.name} has succeeded already. Train anew with: ddpjob run --fresh {file}")
+        return 0
+    _say_what_starts(console, job, f"{backend.lower()} ({reason})", directory)
+    runner = Runner(directory, job, gpus, display.tell)
+    stopped = _carry_on(runner, display)
+    _summarise(console, runner.job, display.progress, directory, file)
+    return INTERRUPTED if stopped else exit_code(runner.job.status)
+
+
+def _carry_on(runner: Runner, display: Display) -> bool:
+    """Runs the job to its end, or until it is stopped; True if it was stopped before its end."""
+    interrupts = 0
+
+    def interrupted(*_: object) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts < ENOUGH:
+            display.tell(Event(warning=True, reason="Notice", message="stopping; once more to stop at once"))
+            runner.suspend()
+        else:
+            runner.kill()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
+    with display.following():
+        status = runner.run()
+    return interrupts > 0 and not status.finished
+
+
+def _say_what_starts(console: Console, job: DDPJob, backend: str, directory: RunDirectory) -> None:
+    nodes, procs = job.spec.nodes, job.spec.resolved_procs_per_node()
+    again = f", going on from attempt {job.status.attempt}" if job.status.attempt else ""
+    console.print(f"{job.metadata.name}: {nodes} nodes x {procs} processes, backend {backend}{again}", soft_wrap=True)
+    console.print(f"logs and checkpoints: {file_path(directory.root)}", soft_wrap=True)
+
+
+def _summarise(console: Console, job: DDPJob, progress: Progress, directory: RunDirectory, file: Path) -> None:
+    status = job.status
+    console.print(f"\n{job.metadata.name}: {status.state}. {status.message}", soft_wrap=True)
+    for name, value in _results(status, progress, directory):
+        console.print(f"  {name:<11}{value}", soft_wrap=True)
+    if status.state is State.SUSPENDED:
+        console.print(f"Go on with: ddpjob run {file}", soft_wrap=True)
+    if status.state is State.FAILED and status.last_failure:
+        rank = status.last_failure.rank
+        console.print(f"Look at its log with: ddpjob logs {job.metadata.name} --rank {rank}", soft_wrap=True)
+
+
+def _results(status: DDPJobStatus, progress: Progress, directory: RunDirectory) -> list[tuple[str, str]]:
+    evaluated, finished, saved = progress.evaluated, progress.finished, progress.saved
+    results = [
+        ("accuracy", evaluated.values.get("accuracy") if evaluated else None),
+        ("throughput", f"{finished.values['samples_per_second']} samples/s" if finished else None),
+        ("step", str(progress.step) if progress.step is not None else None),
+        ("restarts", restarts(status)),
+        ("checkpoint", file_path(Path(saved.values["checkpoint"])) if saved else None),
+        ("logs", file_path(directory.logs)),
+    ]
+    return [(name, value) for name, value in results if value is not None]

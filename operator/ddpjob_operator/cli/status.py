@@ -1,0 +1,83 @@
+"""`ddpjob status [NAME]`: what a job is doing, why, and what is left of its budget."""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ddpjob_operator.api import BadInputError, DDPJob, Failure
+from ddpjob_operator.local import find_run, find_runs
+
+from .words import age
+
+COLUMNS = ("NAME", "STATE", "READY", "RESTARTS", "AGE", "MESSAGE")
+
+
+def status(runs: Path, name: str | None, *, as_json: bool) -> int:
+    """Prints one job in full, or a line for each."""
+    if name is None and len(find_runs(runs)) != 1:
+        return _list(runs, as_json=as_json)
+    job = find_run(runs, name).load()
+    assert job is not None, "find_run found its file"
+    if as_json:
+        print(json.dumps(job.to_document(), indent=2))
+    else:
+        _describe(job)
+    return 0
+
+
+def _list(runs: Path, *, as_json: bool) -> int:
+    jobs = [job for run in find_runs(runs).values() if (job := run.load())]
+    if not jobs:
+        raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
+    if as_json:
+        print(json.dumps([job.to_document() for job in jobs], indent=2))
+        return 0
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
+    for column in COLUMNS:
+        table.add_column(column, no_wrap=column != "MESSAGE")
+    for job in jobs:
+        table.add_row(*_row(job))
+    Console(highlight=False).print(table)
+    return 0
+
+
+def _row(job: DDPJob) -> tuple[str, ...]:
+    said = job.status
+    return (job.metadata.name, said.state, said.ready, str(said.restarts), age(said.start_time), said.message)
+
+
+def _describe(job: DDPJob) -> None:
+    said, budget = job.status, job.spec.restart
+    left = max(0, budget.max_restarts - said.budget.used)
+    lines = {
+        "Name": job.metadata.name,
+        "State": said.state,
+        "Message": said.message,
+        "Ready": said.ready,
+        "Attempt": said.attempt,
+        "World": f"{said.nodes} nodes x {said.procs_per_node} processes, {said.backend}"
+        if said.nodes
+        else "not started",
+        "Restarts": f"{said.restarts}, and {said.disruptions} not counted",
+        "Budget": f"{left} of {budget.max_restarts} restarts left within {budget.window_seconds} healthy seconds",
+        "Age": age(said.start_time),
+    }
+    console = Console(highlight=False)
+    for name, value in lines.items():
+        console.print(f"{name + ':':<14}{value}", soft_wrap=True)
+    if said.last_failure:
+        console.print(f"{'Last failure:':<14}{_failure(said.last_failure)}", soft_wrap=True)
+    console.print("Conditions:")
+    for condition in said.conditions:
+        when = age(condition.last_transition_time)
+        text = f"  {condition.type:<20}{condition.status:<7}{when:<6}{condition.reason}: {condition.message}"
+        console.print(text, soft_wrap=True)
+
+
+def _failure(failure: Failure) -> str:
+    code = f", exit code {failure.exit_code}" if failure.exit_code is not None else ""
+    step = f", after step {failure.step}" if failure.step is not None else ""
+    more = f"; {failure.consequences} more ranks failed with it" if failure.consequences else ""
+    return f"rank {failure.rank}{code}{step}: {failure.cause}: {failure.message}{more}"

@@ -1,0 +1,55 @@
+"""Words and numbers that several commands say in the same way."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ddpjob_operator.api import ConditionType, DDPJobStatus, State
+from ddpjob_operator.engine import DEADLINE_EXCEEDED
+
+INTERRUPTED = 128 + 2
+"""As a shell has it after Ctrl-C."""
+TIMED_OUT = 124
+"""As timeout(1) has it."""
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def exit_code(status: DDPJobStatus) -> int:
+    """The exit code of a job: 0, or that of the rank that failed first."""
+    if status.state is State.SUCCEEDED:
+        return 0
+    if status.state is State.SUSPENDED:
+        return INTERRUPTED
+    failed = status.condition(ConditionType.FAILED)
+    if failed is not None and failed.reason == DEADLINE_EXCEEDED:
+        return TIMED_OUT
+    failure = status.last_failure
+    return failure.exit_code if failure is not None and failure.exit_code else 1
+
+
+def restarts(status: DDPJobStatus) -> str:
+    """How often the gang started again, and what came first the last time."""
+    free = f" and {status.disruptions} not counted" if status.disruptions else ""
+    failure = status.last_failure
+    last = f" (last: rank {failure.rank}, {failure.cause}: {failure.message})" if failure else ""
+    return f"{status.restarts}{free}{last}"
+
+
+def file_path(path: Path) -> str:
+    """A path as a person at this place would write it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def age(since: datetime | None) -> str:
+    """A span as kubectl shows it: 45s, 12m, 3h, 2d."""
+    if since is None:
+        return "<none>"
+    seconds = int((datetime.now(UTC) - since).total_seconds())
+    if seconds < 2 * MINUTE:
+        return f"{seconds}s"
+    if seconds < 2 * HOUR:
+        return f"{seconds // MINUTE}m"
+    return f"{seconds // HOUR}h" if seconds < 2 * DAY else f"{seconds // DAY}d"

@@ -1,0 +1,37 @@
+"""The engine: what is there -> what to do and what to say."""
+
+from datetime import datetime
+
+from ddpjob_operator.api import DDPJobStatus
+
+from .decision import Decision
+from .policies import POLICIES
+from .saying import completed, events
+from .snapshot import Snapshot
+from .view import View, deadline
+
+
+def decide(snapshot: Snapshot) -> Decision:
+    """Decides everything from what is true now, and does nothing.
+
+    Reads no clock and keeps no memory: the same snapshot gives the same decision, and on a job where nothing is left
+    to do the decision is empty.
+    """
+    view = View(snapshot)
+    verdict = next(verdict for policy in POLICIES if (verdict := policy(view)) is not None)
+    status = completed(view, verdict.status, verdict.message)
+    changed = status != view.status
+    return Decision(
+        status=status if changed else None,
+        actions=verdict.actions,
+        events=events(view.status, status) if changed else (),
+        wake_at=_next_look(view, verdict.wake_at, status),
+    )
+
+
+def _next_look(view: View, wanted: datetime | None, status: DDPJobStatus) -> datetime | None:
+    """The next moment at which time alone changes the decision."""
+    if status.finished:
+        return None
+    times = (wanted, deadline(view.spec, status))
+    return min((time for time in times if time is not None and time > view.now), default=None)

@@ -1,0 +1,68 @@
+"""The variables by which a trainer finds its place in the world."""
+
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.contract import TERMINATION_LOG_PATH, Env
+
+from .naming import master_address
+from .snapshot import Manifest
+
+
+def trainer_env(job: DDPJob, rank: int) -> list[Manifest]:
+    """The `env` of the trainer container of a node, before the template's own.
+
+    First, so that the template's variables and arguments can refer to these as `$(NODE_RANK)`.
+    """
+    values = {**_world(job, rank), **_torchrun(job, rank), **_identity(job), **_checkpoint(job)}
+    values[Env.TERMINATION_LOG] = job.spec.trainer.get("terminationMessagePath", TERMINATION_LOG_PATH)
+    return [{"name": name, "value": str(value)} for name, value in values.items()]
+
+
+def _world(job: DDPJob, rank: int) -> dict[str, object]:
+    nodes, procs = job.status.nodes, job.status.procs_per_node
+    assert nodes is not None, "an attempt was started"
+    assert procs is not None, "an attempt was started"
+    world: dict[str, object] = {
+        Env.MASTER_ADDR: master_address(job, job.status.incarnations.default),
+        Env.MASTER_PORT: job.status.master_port,
+        Env.WORLD_SIZE: nodes * procs,
+        Env.NNODES: nodes,
+        Env.NODE_RANK: rank,
+        Env.NPROC_PER_NODE: procs,
+    }
+    if procs == 1:
+        world |= {Env.RANK: rank, Env.LOCAL_RANK: 0, Env.LOCAL_WORLD_SIZE: 1}
+    return world
+
+
+def _torchrun(job: DDPJob, rank: int) -> dict[str, object]:
+    return {
+        Env.PET_NNODES: job.status.nodes,
+        Env.PET_NPROC_PER_NODE: job.status.procs_per_node,
+        Env.PET_NODE_RANK: rank,
+        Env.PET_MASTER_ADDR: master_address(job, job.status.incarnations.default),
+        Env.PET_MASTER_PORT: job.status.master_port,
+    }
+
+
+def _identity(job: DDPJob) -> dict[str, object]:
+    assert job.status.backend is not None, "an attempt was started"
+    return {
+        Env.NAME: job.metadata.name,
+        Env.NAMESPACE: job.metadata.namespace,
+        Env.UID: job.metadata.uid,
+        Env.INCARNATION: job.status.incarnations.default,
+        Env.BACKEND: job.status.backend.lower(),
+    }
+
+
+def _checkpoint(job: DDPJob) -> dict[str, object]:
+    checkpoint = job.spec.checkpoint
+    if checkpoint is None:
+        return {}
+    values = {
+        Env.CHECKPOINT_DIR: checkpoint.path,
+        Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps,
+        Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds,
+        Env.CHECKPOINT_KEEP: checkpoint.keep,
+    }
+    return {name: value for name, value in values.items() if value is not None}

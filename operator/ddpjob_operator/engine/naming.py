@@ -1,0 +1,34 @@
+"""Names of what belongs to a job, all known beforehand: making something twice is noticed by the API server."""
+
+import hashlib
+
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.contract import MANAGER, SUFFIX_LENGTH, Label
+
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Kubernetes' own for generated names: no vowels, no look-alikes, so no words."""
+
+
+def pod_name(job: DDPJob, rank: int, incarnation: int) -> str:
+    """`<job>-<rank>-<suffix>`: in the way of no former incarnation and of no former job of this name."""
+    digest = int.from_bytes(hashlib.sha256(f"{job.metadata.uid}/{incarnation}".encode()).digest())
+    suffix = ""
+    for _ in range(SUFFIX_LENGTH):
+        digest, letter = divmod(digest, len(ALPHABET))
+        suffix += ALPHABET[letter]
+    return f"{job.metadata.name}-{rank}-{suffix}"
+
+
+def service_name(job: DDPJob) -> str:
+    """The master's Service has the job's name."""
+    return job.metadata.name
+
+
+def master_address(job: DDPJob, incarnation: int) -> str:
+    """Rank 0's name in DNS. Each incarnation has its own: no stale record leads an old rank to a new master."""
+    return f"{pod_name(job, 0, incarnation)}.{service_name(job)}.{job.metadata.namespace}.svc"
+
+
+def job_labels(job: DDPJob) -> dict[str, str]:
+    """Labels of everything that belongs to a job."""
+    return {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: job.metadata.name, Label.JOB_UID: job.metadata.uid}

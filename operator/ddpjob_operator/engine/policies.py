@@ -1,0 +1,335 @@
+"""The life of a job, one policy after another: the first that has something to say decides.
+
+Read POLICIES as the table of contents. Each policy looks at the whole present state and returns a verdict or None.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ddpjob_operator.api import Budget, ConditionType, DDPJobStatus, Failure, Incarnations, State
+
+from .budget import backoff, charged, present
+from .build import build_pod, build_service
+from .decision import Action, CreatePod, CreateService, DeletePod
+from .incident import FINAL, FREE, amended, failure_of, first_of, lost_pod
+from .naming import pod_name
+from .saying import Say, updated
+from .snapshot import Pod, Service
+from .view import View, deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one policy wants: a status and a sentence, actions that it authorises, and when to look again."""
+
+    status: DDPJobStatus
+    message: str
+    actions: tuple[Action, ...] = ()
+    wake_at: datetime | None = None
+
+
+Policy = Callable[[View], Verdict | None]
+
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+SERVICE_RECHECK = timedelta(seconds=5)
+"""Nothing that we watch changes when a foreign Service goes away."""
+
+
+def finished(view: View) -> Verdict | None:
+    """Finished means finished: nothing restarts it, and whatever still runs is ended."""
+    if not view.status.finished:
+        return None
+    return Verdict(view.status, view.status.message, _delete(view.active, grace=_grace(view)))
+
+
+def ending(view: View) -> Verdict | None:
+    """The end is decided; it is reached when nothing runs any more."""
+    for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
+        said = view.status.condition(target)
+        if said is not None and said.status == "True":
+            succeeded = target is ConditionType.SUCCESS_CRITERIA_MET
+            return _end(view, succeeded=succeeded, reason=said.reason, message=said.message)
+    return None
+
+
+def suspended(view: View) -> Verdict | None:
+    """Suspension lets every pod save within its own grace period; it costs nothing of the budget."""
+    if not view.spec.suspend:
+        return None
+    stopped = (
+        Say(ConditionType.CREATED, value=False, reason="Suspended", message="Suspended"),
+        Say(ConditionType.RUNNING, value=False, reason="Suspended", message="Suspended"),
+        Say(ConditionType.RESTARTING, value=False, reason="Suspended", message="Suspended"),
+    )
+    if view.active:
+        message = f"Suspending: {len(view.active)} pods save and stop"
+        return Verdict(updated(view, *stopped, budget=_budget(view)), message, _delete(view.active, grace=None))
+    message = "Suspended: set spec.suspend to false to go on"
+    said = Say(ConditionType.SUSPENDED, value=True, reason="JobSuspended", message=message)
+    status = updated(view, *stopped, said, budget=_budget(view), start_time=None, backoff_until=None)
+    return Verdict(status, message)
+
+
+def resumed(view: View) -> Verdict | None:
+    """After suspension, be it half-way, the gang starts again as a new attempt, with its clock at zero."""
+    if view.status.state not in {State.SUSPENDING, State.SUSPENDED}:
+        return None
+    return _start(view, Say(ConditionType.SUSPENDED, value=False, reason="JobResumed", message="Resumed"))
+
+
+def first_start(view: View) -> Verdict | None:
+    """A job that was never started starts."""
+    return None if view.started else _start(view)
+
+
+def past_deadline(view: View) -> Verdict | None:
+    """A job that has been active for activeDeadlineSeconds fails, whatever it is doing."""
+    limit = deadline(view.spec, view.status)
+    if limit is None or view.now < limit:
+        return None
+    message = f"The job was active for {view.spec.active_deadline_seconds} s (activeDeadlineSeconds)"
+    return _fail(view, DEADLINE_EXCEEDED, message)
+
+
+def resized(view: View) -> Verdict | None:
+    """Another number of nodes is another world: the gang saves, stops, and starts again with it, at no cost."""
+    if view.spec.nodes == view.nodes:
+        return None
+    said = _restarting(view, "Resized", f"From {view.nodes} to {view.spec.nodes} nodes")
+    fixed = {**_next_attempt(view), **_stamped(view)}
+    status = updated(view, *said, **fixed, budget=_budget(view), backoff_until=None)
+    return Verdict(status, said[0].message, _delete(view.active, grace=None))
+
+
+def pods_failed(view: View) -> Verdict | None:
+    """An incident: at the first failed or lost pod the gang starts again as a whole, or the job fails."""
+    failures = [failure_of(pod, view.status.attempt, view.now) for pod in _troubled(view)]
+    if not failures:
+        return None
+    incident = first_of(failures)
+    if incident.cause in FINAL:
+        return _fail(view, incident.cause, told(incident), last_failure=incident)
+    counted = incident.cause not in FREE
+    budget = charged(_budget(view), counted=counted)
+    if counted and budget.used > view.spec.restart.max_restarts:
+        message = f"{told(incident)}; all {view.spec.restart.max_restarts} restarts (maxRestarts) are used"
+        return _fail(view, "MaxRestartsExceeded", message, last_failure=incident)
+    wait = backoff(view.spec.restart, budget.streak, view.snapshot.job.metadata.uid)
+    cost = f"restart {budget.used} of {view.spec.restart.max_restarts}" if counted else "restart not counted"
+    message = f"{told(incident)}; {cost} in {wait.total_seconds():.1f} s"
+    status = updated(
+        view,
+        *_restarting(view, incident.cause, message),
+        **_next_attempt(view),
+        restarts=view.status.restarts + counted,
+        disruptions=view.status.disruptions + (not counted),
+        budget=budget,
+        backoff_until=view.now + wait,
+        last_failure=incident,
+    )
+    return Verdict(status, message, _delete(view.snapshot.pods, grace=_grace(view)), wake_at=view.now + wait)
+
+
+def all_succeeded(view: View) -> Verdict | None:
+    """The job succeeds when every rank has exited with 0."""
+    if view.succeeded < view.nodes:
+        return None
+    message = f"All {view.nodes} nodes have finished"
+    return _end(view, succeeded=True, reason="AllRanksSucceeded", message=message)
+
+
+def between_attempts(view: View) -> Verdict | None:
+    """No attempt begins before its backoff is over, nor while pods of a former one may still run.
+
+    Until then the last words of those pods may tell more of the incident.
+    """
+    if view.created:
+        return None
+    actions = _delete(view.previous, grace=_grace(view))
+    running = sum(pod.active for pod in view.previous)
+    until = view.status.backoff_until
+    waiting = until is not None and until > view.now
+    if not (actions or running or waiting):
+        return None
+    message = view.status.message if waiting else _waiting_to_end(running)
+    return Verdict(updated(view, **_amendment(view)), message, actions, wake_at=until if waiting else None)
+
+
+def service_taken(view: View) -> Verdict | None:
+    """Nothing foreign is touched: while another's Service has the job's name, the job waits and says so."""
+    name = view.snapshot.job.metadata.name
+    if view.created:
+        return None
+    if view.service is Service.FORMER:
+        message = f"Waiting for Service {name} of the deleted job of the same name to go away"
+    elif view.service is Service.FOREIGN:
+        message = f"Service {name} exists and belongs to somebody else: delete it, or give the job another name"
+    else:
+        return None
+    said = Say(ConditionType.CREATED, value=False, reason="ServiceTaken", message=message)
+    return Verdict(updated(view, said), message, wake_at=view.now + SERVICE_RECHECK)
+
+
+def children_missing(view: View) -> Verdict | None:
+    """Whatever of this attempt does not exist yet is made; all of it in one round."""
+    missing = () if view.created else view.missing
+    actions = _creation(view, view.status, missing)
+    if not actions:
+        return None
+    message = f"Creating {len(missing)} of {view.nodes} pods" if missing else "Creating the Service"
+    return Verdict(view.status, message, actions)
+
+
+def under_way(view: View) -> Verdict | None:
+    """Everything is there: the pods come up, then run."""
+    created = Say(
+        ConditionType.CREATED, value=True, reason="PodsCreated", message=f"{view.nodes} pods and the Service exist"
+    )
+    up = view.running + view.succeeded
+    if up < view.nodes:
+        message = f"{up} of {view.nodes} pods run{_waiting_for(view)}"
+        said = Say(ConditionType.RUNNING, value=False, reason="PodsStarting", message=message)
+        return Verdict(updated(view, created, said), message)
+    message = (
+        f"All {view.nodes} nodes run"
+        if not view.succeeded
+        else f"{view.succeeded} of {view.nodes} nodes have finished"
+    )
+    running = Say(ConditionType.RUNNING, value=True, reason="AllPodsRunning", message=f"All {view.nodes} nodes run")
+    recovered = Say(
+        ConditionType.RESTARTING, value=False, reason="Restarted", message=f"Attempt {view.status.attempt} runs"
+    )
+    return Verdict(updated(view, created, running, recovered, backoff_until=None), message)
+
+
+POLICIES: tuple[Policy, ...] = (
+    finished,
+    ending,
+    suspended,
+    past_deadline,
+    service_taken,
+    resumed,
+    first_start,
+    resized,
+    pods_failed,
+    all_succeeded,
+    between_attempts,
+    children_missing,
+    under_way,
+)
+
+
+def told(failure: Failure) -> str:
+    """An incident in one sentence: which rank, why, and how many went with it."""
+    others = f" ({failure.consequences} more ranks failed with it)" if failure.consequences else ""
+    how = f" with exit code {failure.exit_code}" if failure.exit_code is not None else ""
+    tie = ", one of several at the same moment" if failure.tied else ""
+    return f"Rank {failure.rank} failed{how}{tie}: {failure.cause}: {failure.message}{others}"
+
+
+def _start(view: View, *says: Say) -> Verdict:
+    """A new attempt, not after an incident: all in one round, unless pods of the last attempt still save and stop."""
+    status = updated(view, *says, **_next_attempt(view), **_stamped(view), start_time=view.now)
+    removal = _delete(view.snapshot.pods, grace=None)
+    if view.active:
+        return Verdict(status, _waiting_to_end(len(view.active)), removal)
+    creation = _creation(view, status, range(view.spec.nodes))
+    return Verdict(status, f"Creating {view.spec.nodes} pods", (*removal, *creation))
+
+
+def _waiting_to_end(count: int) -> str:
+    return f"Waiting for {count} pods of the last attempt to end"
+
+
+def _fail(view: View, reason: str, message: str, last_failure: Failure | None = None) -> Verdict:
+    return _end(view, succeeded=False, reason=reason, message=message, last_failure=last_failure)
+
+
+def _end(view: View, *, succeeded: bool, reason: str, message: str, last_failure: Failure | None = None) -> Verdict:
+    """The decision to end, and the end itself once nothing runs."""
+    target = ConditionType.SUCCESS_CRITERIA_MET if succeeded else ConditionType.FAILURE_TARGET
+    end = ConditionType.SUCCEEDED if succeeded else ConditionType.FAILED
+    blame = {"last_failure": last_failure} if last_failure else _amendment(view)
+    decided = Say(target, value=True, reason=reason, message=message)
+    if view.active:
+        grace = None if reason == DEADLINE_EXCEEDED else _grace(view)
+        stopping = f"Stopping {len(view.active)} pods: {message}"
+        return Verdict(updated(view, decided, **blame), stopping, _delete(view.active, grace=grace))
+    ended = (
+        decided,
+        Say(end, value=True, reason=reason, message=message),
+        Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
+        Say(ConditionType.RESTARTING, value=False, reason=reason, message=message),
+    )
+    return Verdict(updated(view, *ended, **blame, completion_time=view.now, backoff_until=None), message)
+
+
+def _restarting(view: View, reason: str, message: str) -> tuple[Say, ...]:
+    return (
+        Say(ConditionType.RESTARTING, value=True, reason=reason, message=message),
+        Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
+        Say(
+            ConditionType.CREATED, value=False, reason=reason, message=f"Attempt {view.status.attempt + 1} is to come"
+        ),
+    )
+
+
+def _next_attempt(view: View) -> dict[str, object]:
+    """The gang starts once more, and every rank with a new pod: a former pod is one of a smaller incarnation."""
+    incarnations = Incarnations(default=view.status.incarnations.default + 1)
+    return {"attempt": view.status.attempt + 1, "incarnations": incarnations}
+
+
+def _stamped(view: View) -> dict[str, object]:
+    """What is fixed for the attempts to come, whatever a later operator's defaults are."""
+    return {
+        "nodes": view.spec.nodes,
+        "procs_per_node": view.spec.resolved_procs_per_node(),
+        "backend": view.spec.resolved_backend(),
+        "master_port": view.spec.master_port,
+    }
+
+
+def _creation(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Action, ...]:
+    job = view.snapshot.job.model_copy(update={"status": status})
+    service = (CreateService(build_service(job)),) if view.service is Service.MISSING else ()
+    return (*service, *(CreatePod(rank, build_pod(job, rank)) for rank in ranks))
+
+
+def _delete(pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
+    return tuple(DeletePod(pod.name, pod.uid, grace) for pod in pods if not pod.deleting)
+
+
+def _budget(view: View) -> Budget:
+    return present(view.spec, view.status, view.now)
+
+
+def _grace(view: View) -> int:
+    return view.spec.restart.grace_period_seconds
+
+
+def _troubled(view: View) -> list[Pod]:
+    """Present pods that failed, that somebody else deletes, or that were there and are not any more."""
+    bad = [pod for pod in view.current.values() if pod.failed or (pod.deleting and pod.active)]
+    if not view.created:
+        return bad
+    job, incarnation = view.snapshot.job, view.status.incarnations.default
+    return bad + [lost_pod(pod_name(job, rank, incarnation), rank, incarnation) for rank in view.missing]
+
+
+def _amendment(view: View) -> dict[str, object]:
+    """What the pods of the attempt that failed have said since about who was first."""
+    known = view.status.last_failure
+    if known is None:
+        return {}
+    incarnation = view.status.incarnations.default - (view.status.attempt - known.attempt)
+    ended = [pod for pod in view.snapshot.pods if pod.failed and pod.incarnation == incarnation]
+    later = [failure_of(pod, known.attempt, view.now) for pod in ended]
+    return {"last_failure": amended(known, later)}
+
+
+def _waiting_for(view: View) -> str:
+    waiting = [pod for pod in view.current.values() if not pod.running and pod.active and pod.waiting]
+    return f"; rank {waiting[0].rank}: {waiting[0].waiting}" if waiting else ""

@@ -1,0 +1,100 @@
+"""Turning what a policy found into a status: conditions, the one-word state, and events for what changed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ddpjob_operator.api import Condition, ConditionType, DDPJobStatus, State
+
+from .decision import Event
+from .view import View
+
+MESSAGE_LENGTH = 1024
+
+WARNINGS = frozenset({ConditionType.RESTARTING, ConditionType.FAILED})
+
+ANNOUNCED = (
+    ConditionType.CREATED,
+    ConditionType.RUNNING,
+    ConditionType.RESTARTING,
+    ConditionType.SUSPENDED,
+    ConditionType.SUCCEEDED,
+    ConditionType.FAILED,
+)
+"""Conditions whose coming true is an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """One condition, to be set."""
+
+    type: ConditionType
+    value: bool
+    reason: str
+    message: str
+
+
+def updated(view: View, *says: Say, **fields: Any) -> DDPJobStatus:
+    """The job's status with these conditions and fields changed, and nothing else."""
+    conditions = {condition.type: condition for condition in view.status.conditions}
+    for say in says:
+        known = conditions.get(say.type)
+        if known is not None or say.value:
+            conditions[say.type] = _condition(view, say, known)
+    return view.status.model_copy(update={"conditions": tuple(conditions.values()), **fields})
+
+
+def completed(view: View, status: DDPJobStatus, message: str) -> DDPJobStatus:
+    """The status with what is derived from the rest of it and from the pods."""
+    ready = view.running if status.attempt == view.status.attempt else 0
+    return status.model_copy(
+        update={
+            "observed_generation": view.snapshot.job.metadata.generation,
+            "state": _state(view, status),
+            "message": message[:MESSAGE_LENGTH],
+            "ready": f"{ready}/{status.nodes or view.spec.nodes}",
+        }
+    )
+
+
+def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
+    """One event for each condition that has come true, or is true anew: a second incident on the heels of a first."""
+    return tuple(
+        Event(condition.type in WARNINGS, condition.type, condition.message)
+        for condition in after.conditions
+        if condition.type in ANNOUNCED
+        and condition.status == "True"
+        and _is_news(before.condition(condition.type), condition)
+    )
+
+
+def _is_news(old: Condition | None, new: Condition) -> bool:
+    return old is None or (old.status, old.reason, old.message) != (new.status, new.reason, new.message)
+
+
+def _condition(view: View, say: Say, known: Condition | None) -> Condition:
+    status = "True" if say.value else "False"
+    same = known is not None and known.status == status
+    return Condition(
+        type=say.type,
+        status=status,
+        reason=say.reason,
+        message=say.message[:MESSAGE_LENGTH],
+        last_transition_time=known.last_transition_time if known and same else view.now,
+        observed_generation=view.snapshot.job.metadata.generation,
+    )
+
+
+def _state(view: View, status: DDPJobStatus) -> State:
+    ends = {ConditionType.SUCCEEDED: State.SUCCEEDED, ConditionType.FAILED: State.FAILED}
+    for condition, state in ends.items():
+        if status.is_true(condition):
+            return state
+    if status.is_true(ConditionType.SUSPENDED):
+        return State.SUSPENDED
+    if view.spec.suspend:
+        return State.SUSPENDING
+    if status.is_true(ConditionType.RESTARTING):
+        return State.RESTARTING
+    if status.is_true(ConditionType.RUNNING):
+        return State.RUNNING
+    return State.STARTING if status.is_true(ConditionType.CREATED) else State.PENDING

@@ -1,0 +1,79 @@
+"""What is there: one moment of a job and all that belongs to it, as data. Adapters fill it, the engine reads it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from ddpjob_operator.api import DDPJob
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a trainer container ended."""
+
+    code: int | None
+    """Its exit code, 128+n for signal n; None where it ended without one."""
+    reason: str = ""
+    """The container runtime's word for it: `OOMKilled`, `Error`, `StartError`."""
+    message: str = ""
+    """The termination message: a failure report as JSON or, without one, the end of the log."""
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of the job, as much of it as decisions need."""
+
+    name: str
+    uid: str
+    rank: int
+    """The node's rank."""
+    incarnation: int
+    running: bool = False
+    """Whether the trainer container runs."""
+    exit: Exit | None = None
+    """Set once the trainer container has ended, for good: pods are never restarted in place."""
+    deleting: bool = False
+    node: str | None = None
+    waiting: str = ""
+    """Why the trainer does not run yet, where that is known."""
+
+    @property
+    def active(self) -> bool:
+        """Whether the trainer runs or may still come to run."""
+        return self.exit is None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the trainer ended well."""
+        return self.exit is not None and self.exit.code == 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the trainer ended badly."""
+        return self.exit is not None and self.exit.code != 0
+
+
+class Service(Enum):
+    """The Service under the job's name."""
+
+    MISSING = "missing"
+    OURS = "ours"
+    FORMER = "former"
+    """Left over from a deleted job of the same name; it goes by itself."""
+    FOREIGN = "foreign"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole present state of one job."""
+
+    now: datetime
+    job: DDPJob
+    pods: tuple[Pod, ...] = ()
+    service: Service = Service.MISSING
+
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as JSON has it."""

@@ -1,0 +1,66 @@
+"""Files that survive a crash between any two lines: replaced as a whole or not at all."""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import IO, Any
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replaces a file by a JSON document, atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON document, or None where there is no such file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+class Lock:
+    """A lock on a file that its holder's death releases, however it dies; the file tells who holds it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> bool:
+        """Takes the lock and notes this process in the file; False if another process holds it."""
+        file = self._path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Lets go of the lock."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def holder(self) -> int | None:
+        """The process that holds the lock; None if it is free."""
+        try:
+            with self._path.open(encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            return int(self._path.read_text(encoding="utf-8") or 0)
+        return None
+
+    def wait(self) -> None:
+        """Blocks until nobody holds the lock."""
+        with self._path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)

@@ -1,0 +1,93 @@
+"""What this machine has to share among the nodes of a job: GPUs, cores, ports."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from ddpjob_operator.api import Backend, DDPJobSpec
+
+from .translation import LOOPBACK
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that CUDA would show: CUDA_VISIBLE_DEVICES where it is set, else all that the driver knows."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [gpu for gpu in chosen.split(",") if gpu.strip() not in {"", "-1"}]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    listed = subprocess.run(query, capture_output=True, text=True, check=False)
+    return listed.stdout.split() if listed.returncode == 0 else []
+
+
+def choose_backend(spec: DDPJobSpec, gpus: list[str]) -> tuple[Backend, str]:
+    """The backend on this machine, and why: NCCL needs a GPU for each rank."""
+    ranks = spec.nodes * spec.resolved_procs_per_node()
+    if spec.backend is not Backend.AUTO:
+        return spec.backend, "as spec.backend says"
+    if len(gpus) >= ranks:
+        return Backend.NCCL, f"{len(gpus)} GPUs for {ranks} ranks"
+    return Backend.GLOO, f"on CPU: {len(gpus)} GPUs for {ranks} ranks"
+
+
+def share_of_gpus(gpus: list[str], rank: int, procs_per_node: int) -> str:
+    """The GPUs of one node."""
+    return ",".join(gpus[rank * procs_per_node : (rank + 1) * procs_per_node])
+
+
+def threads_per_process(processes: int) -> int:
+    """Threads for each of so many training processes on this machine."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, usable // processes)
+
+
+class Port:
+    """A TCP port that no other `ddpjob run` of this machine will choose while this one holds it.
+
+    That it is free to bind is not enough: another job may have chosen it and not listen yet, and a rank that finds
+    the wrong master trains with it.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self._file: IO[str] | None = None
+        self.number = wanted
+        while not self._take():
+            self.number = _free_port()
+
+    def _take(self) -> bool:
+        file = (Path(tempfile.gettempdir()) / f"ddpjob-port-{self.number}.{os.getuid()}").open("w", encoding="utf-8")
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, self.number))
+            self._file = file
+            return True
+        file.close()
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+def processes_of(variables: dict[str, str]) -> list[psutil.Process]:
+    """Processes of this machine whose environment has all of these variables."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            environment = process.environ()
+            if all(environment.get(name) == value for name, value in variables.items()):
+                found.append(process)
+    return found

@@ -1,0 +1,83 @@
+"""Which job a `ddpjob run` carries on: a new one, or the one that its run directory holds."""
+
+import shutil
+from collections.abc import Callable
+
+from ddpjob_operator.api import DDPJob, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.engine import Event
+
+from .run_directory import RunDirectory, new_uid
+from .runner import Runner
+
+ALWAYS_MUTABLE = ("suspend", "nodes", "restart", "active_deadline_seconds")
+"""Fields that may change while processes of the job run."""
+
+Tell = Callable[[Event], None]
+
+
+def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, fresh: bool) -> DDPJob:
+    """The job to carry on, with the spec that is wanted now. The caller holds the run directory's lock.
+
+    An unfinished job goes on; one that failed starts anew, from the checkpoints that it left. One that succeeded is
+    returned as it is: finished means finished. `fresh` forgets whatever there was.
+    """
+    known = run.load()
+    if known is None:
+        return _new(wanted)
+    if fresh:
+        _stop(run, known, gpus, tell)
+        _forget(run)
+        return _new(wanted)
+    if not known.status.finished:
+        return _gone_on(run, known, wanted, gpus, tell)
+    if known.status.succeeded:
+        return known
+    _set_aside(run, known)
+    return _new(wanted)
+
+
+def _new(wanted: DDPJob) -> DDPJob:
+    metadata = wanted.metadata.model_copy(update={"uid": new_uid()})
+    return wanted.model_copy(update={"metadata": metadata, "status": DDPJobStatus()})
+
+
+def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
+    """The known job with the wanted spec; where that may change only while nothing runs, it is stopped first."""
+    if _fixed(known.spec) != _fixed(wanted.spec):
+        known = _stop(run, known, gpus, tell)
+    changed = known.spec != wanted.spec
+    generation = known.metadata.generation + changed
+    metadata = known.metadata.model_copy(update={"generation": generation})
+    return known.model_copy(update={"metadata": metadata, "spec": wanted.spec})
+
+
+def _fixed(spec: DDPJobSpec) -> DDPJobSpec:
+    default = DDPJobSpec(template={})
+    return spec.model_copy(update={name: getattr(default, name) for name in ALWAYS_MUTABLE})
+
+
+def _stop(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
+    """The job after suspension: its processes have saved and ended."""
+    suspended = known.spec.model_copy(update={"suspend": True})
+    runner = Runner(run, known.model_copy(update={"spec": suspended}), gpus, tell)
+    runner.run()
+    return runner.job
+
+
+def _forget(run: RunDirectory) -> None:
+    for directory in (run.pods, run.logs, run.volumes):
+        shutil.rmtree(directory)
+    run.service_file.unlink(missing_ok=True)
+    run.job_file.unlink()
+    run.create()
+
+
+def _set_aside(run: RunDirectory, known: DDPJob) -> None:
+    """Makes room for a new job of the same name; the old one's logs and status stay as evidence."""
+    aside = run.root / f"former-{known.metadata.uid[:8]}"
+    aside.mkdir(exist_ok=True)
+    run.logs.rename(aside / "logs")
+    run.job_file.rename(aside / "job.json")
+    shutil.rmtree(run.pods)
+    run.service_file.unlink(missing_ok=True)
+    run.create()

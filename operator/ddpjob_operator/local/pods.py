@@ -1,0 +1,240 @@
+"""The pods of one job as processes of this machine: made, watched, observed and ended, with all state in files."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ddpjob_operator.api.contract import Env, Label
+from ddpjob_operator.engine import DeletePod, Exit, Manifest, Pod
+
+from . import container
+from .files import Lock, read_json, write_json
+from .machine import processes_of
+from .run_directory import RunDirectory
+from .translation import TERMINATION_LOG, Machine, translate
+
+MESSAGE_BYTES = 4096
+LOG_TAIL_BYTES = 2048
+DEFAULT_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class LocalPod:
+    """The directory of one pod.
+
+    pod.json            the pod as a cluster would be given it
+    process.json        what its process is
+    delete.json         it is to end
+    started.json        it was under way
+    exit.json           how its process ended
+    """
+
+    directory: Path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The pod as it was created."""
+        manifest: Manifest = read_json(self.directory / "pod.json")
+        return manifest
+
+    @property
+    def lock(self) -> Lock:
+        """Held as long as the pod's container lives."""
+        return Lock(self.directory / "lock")
+
+    @property
+    def started(self) -> bool:
+        """Whether the container was ever under way."""
+        return (self.directory / "started.json").exists()
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it was told to end."""
+        return (self.directory / "delete.json").exists()
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has ended and said how."""
+        return (self.directory / "exit.json").exists()
+
+    @property
+    def lost(self) -> bool:
+        """Whether its container was killed from outside and cannot say how the process ended."""
+        return self.started and self.lock.holder() is None and not self.ended
+
+    def observed(self, log: Path) -> Pod:
+        """The pod as the engine sees it."""
+        labels = self.manifest["metadata"]["labels"]
+        return Pod(
+            name=self.directory.name,
+            uid=self.manifest["metadata"]["uid"],
+            rank=int(labels[Label.RANK]),
+            incarnation=int(labels[Label.INCARNATION]),
+            running=self.started and not self.ended,
+            exit=self._exit(log),
+            deleting=self.deleting,
+        )
+
+    def _exit(self, log: Path) -> Exit | None:
+        ended = read_json(self.directory / "exit.json")
+        if ended is None:
+            return None
+        return Exit(
+            code=ended["code"],
+            reason=ended["reason"],
+            message=ended["message"] or self._last_words(log, failed=ended["code"] != 0),
+            finished_at=datetime.fromtimestamp(ended["finishedAt"], UTC),
+        )
+
+    def _last_words(self, log: Path, *, failed: bool) -> str:
+        """The termination message, with FallbackToLogsOnError as a kubelet does it."""
+        said = _tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
+        return said or (_tail(log, LOG_TAIL_BYTES) if failed else "")
+
+
+class Pods:
+    """All pods of a run.
+
+    `changed` is called, from other threads, when a pod has started or ended.
+    """
+
+    def __init__(self, run: RunDirectory, changed: Callable[[], None]) -> None:
+        self._run = run
+        self._changed = changed
+        self._watched: set[Path] = set()
+
+    def observe(self) -> tuple[Pod, ...]:
+        """Every pod that is there."""
+        return tuple(pod.observed(self.log_of(pod)) for pod in self._all() if not pod.lost)
+
+    def log_of(self, pod: LocalPod) -> Path:
+        """Where a pod's output goes."""
+        labels = pod.manifest["metadata"]["labels"]
+        return self._run.log(int(labels[Label.RANK]), int(labels[Label.INCARNATION]))
+
+    def create(self, manifest: Manifest, machine: Machine) -> list[str]:
+        """Makes a pod, unless it exists, and starts its process; returns what a person should know about it."""
+        directory = self._run.pods / manifest["metadata"]["name"]
+        process = translate(manifest, self._run, directory, machine)
+        for needed in (directory, *process.directories):
+            needed.mkdir(parents=True, exist_ok=True)
+        pod = LocalPod(directory)
+        log = self._run.log(*_place(manifest))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        cwd = str(directory / "work")
+        write_json(
+            directory / "process.json", {"argv": process.argv, "env": process.env, "cwd": cwd, "log": str(log)}
+        )
+        manifest["metadata"]["uid"] = directory.name  # Names are never used twice.
+        write_json(directory / "pod.json", manifest)
+        self._start(pod, process.env)
+        return process.notices
+
+    def resume(self) -> None:
+        """Takes up what a former `ddpjob run` left: starts what it had not started yet, watches what runs."""
+        for pod in self._all():
+            if pod.lost:
+                self._bury(pod)
+            elif not pod.started and not pod.deleting:
+                self._start(pod, read_json(pod.directory / "process.json")["env"])
+            elif not pod.ended:
+                self._watch(pod, started=None)
+
+    def master_port(self, incarnation: int) -> int | None:
+        """The master's port that pods of this incarnation were given; None where there are none yet."""
+        for pod in self._all():
+            if pod.manifest["metadata"]["labels"][Label.INCARNATION] == str(incarnation):
+                return int(read_json(pod.directory / "process.json")["env"][Env.MASTER_PORT])
+        return None
+
+    def delete(self, action: DeletePod) -> None:
+        """Tells a pod to end within its grace period."""
+        pod = LocalPod(self._run.pods / action.name)
+        if not pod.directory.exists():
+            return
+        spec = pod.manifest["spec"]
+        grace = action.grace_period_seconds
+        seconds = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS) if grace is None else grace
+        write_json(pod.directory / "delete.json", {"gracePeriodSeconds": seconds})
+        holder = pod.lock.holder()
+        if holder:
+            os.kill(holder, signal.SIGTERM)
+        self._changed()
+
+    def kill(self) -> None:
+        """Ends every pod at once."""
+        for pod in self._all():
+            self.delete(DeletePod(pod.directory.name, "", 0))
+
+    def remove_gone(self, seen: tuple[Pod, ...]) -> None:
+        """Removes pods that are to go and whose end was seen, or that were lost with all of their processes."""
+        ended = {pod.name for pod in seen if pod.deleting and pod.exit is not None}
+        for pod in self._all():
+            never_started = pod.deleting and not pod.started and pod.lock.holder() is None
+            if pod.directory.name in ended or pod.lost or never_started:
+                self._bury(pod)
+                self._changed()
+
+    def _all(self) -> list[LocalPod]:
+        return [LocalPod(file.parent) for file in sorted(self._run.pods.glob("*/pod.json"))]
+
+    def _bury(self, pod: LocalPod) -> None:
+        """Ends what may be left of a pod's processes, then forgets it; its log stays."""
+        labels = pod.manifest["metadata"]["labels"]
+        left = {
+            Env.UID: labels[Label.JOB_UID],
+            Env.NODE_RANK: labels[Label.RANK],
+            Env.INCARNATION: labels[Label.INCARNATION],
+        }
+        if not pod.ended:
+            for process in processes_of(left):
+                process.kill()
+        shutil.rmtree(pod.directory)
+
+    def _start(self, pod: LocalPod, env: dict[str, str]) -> None:
+        reading, writing = os.pipe()
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", container.__file__, str(pod.directory)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(writing)
+        self._watch(pod, started=reading)
+
+    def _watch(self, pod: LocalPod, started: int | None) -> None:
+        """Reports the pod's start and end as they happen, from a thread of its own."""
+        threading.Thread(target=self._wait, args=(pod, started), daemon=True, name=pod.directory.name).start()
+
+    def _wait(self, pod: LocalPod, started: int | None) -> None:
+        if started is not None:
+            with os.fdopen(started) as pipe:
+                pipe.read()
+            self._changed()
+        if pod.started:
+            pod.lock.wait()
+            self._changed()
+
+
+def _place(manifest: Manifest) -> tuple[int, int]:
+    labels = manifest["metadata"]["labels"]
+    return int(labels[Label.RANK]), int(labels[Label.INCARNATION])
+
+
+def _tail(file: Path, size: int) -> str:
+    try:
+        with file.open("rb") as content:
+            content.seek(0, os.SEEK_END)
+            content.seek(max(0, content.tell() - size))
+            return content.read().decode(errors="replace").strip()
+    except FileNotFoundError:
+        return ""

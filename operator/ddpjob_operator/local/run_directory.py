@@ -1,0 +1,110 @@
+"""Where a local run keeps everything: one directory per job, that a person can look into."""
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpjob_operator.api import BadInputError, DDPJob
+
+from .files import Lock, read_json, write_json
+
+RUNS = "ddpjob-runs"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The files of one job.
+
+    job.json            the object, with its status
+    service.json        the master's Service
+    pods/<pod>/         one directory per living pod
+    logs/attempt-<n>/   rank-<r>.log of each pod, also of those that are gone
+    volumes/            what pods share and what outlives them
+    lock                held by the `ddpjob run` that carries the job on
+    """
+
+    root: Path
+
+    @property
+    def job_file(self) -> Path:
+        """The object."""
+        return self.root / "job.json"
+
+    @property
+    def service_file(self) -> Path:
+        """The Service."""
+        return self.root / "service.json"
+
+    @property
+    def pods(self) -> Path:
+        """Directory of the pods' directories."""
+        return self.root / "pods"
+
+    @property
+    def logs(self) -> Path:
+        """Directory of the logs."""
+        return self.root / "logs"
+
+    @property
+    def volumes(self) -> Path:
+        """Directory of the volumes that outlive pods."""
+        return self.root / "volumes"
+
+    @property
+    def lock(self) -> Lock:
+        """Held by whoever carries the job on."""
+        return Lock(self.root / "lock")
+
+    def log(self, rank: int, incarnation: int) -> Path:
+        """The log of a pod."""
+        return self.logs / f"attempt-{incarnation}" / f"rank-{rank}.log"
+
+    def load(self) -> DDPJob | None:
+        """The job as it was last written; None if there is none."""
+        document: dict[str, Any] | None = read_json(self.job_file)
+        return None if document is None else DDPJob.from_dict(document)
+
+    def save(self, job: DDPJob) -> None:
+        """Writes the job, replacing what was there."""
+        write_json(self.job_file, job.to_document())
+
+    def create(self) -> None:
+        """Makes the directories.
+
+        Raises:
+            BadInputError: they cannot be made here.
+        """
+        try:
+            for directory in (self.pods, self.logs, self.volumes):
+                directory.mkdir(parents=True, exist_ok=True)
+            (self.root / "lock").touch()
+        except OSError as error:
+            message = f"cannot write the run directory {self.root}: {error.strerror}; choose another with --run-dir"
+            raise BadInputError(message) from None
+
+
+def new_uid() -> str:
+    """A uid for a new job."""
+    return str(uuid.uuid4())
+
+
+def find_runs(runs: Path) -> dict[str, RunDirectory]:
+    """The runs under a directory, by name."""
+    return {file.parent.name: RunDirectory(file.parent) for file in sorted(runs.glob("*/job.json"))}
+
+
+def find_run(runs: Path, name: str | None) -> RunDirectory:
+    """The run of that name or, without one, the only run there is.
+
+    Raises:
+        BadInputError: there is no such run, or a name is needed to choose one.
+    """
+    found = find_runs(runs)
+    if not found:
+        raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
+    if name is None and len(found) > 1:
+        raise BadInputError(f"which run? {', '.join(found)}")
+    if name is not None and name not in found:
+        raise BadInputError(f"no run named {name} under {runs}; there is {', '.join(found)}")
+    return found[name or next(iter(found))]

@@ -1,0 +1,148 @@
+"""Carries a job on, on this machine, from wherever it stands to its end: the engine's adapter for processes."""
+
+import queue
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from ddpjob_operator.api import Backend, DDPJob, DDPJobStatus, State
+from ddpjob_operator.engine import (
+    Action,
+    CreatePod,
+    CreateService,
+    Decision,
+    DeletePod,
+    Event,
+    Service,
+    Snapshot,
+    decide,
+)
+
+from .files import write_json
+from .machine import Port, share_of_gpus, threads_per_process
+from .pods import Pods
+from .run_directory import RunDirectory
+from .translation import Machine
+
+RESYNC_SECONDS = 30.0
+"""How often everything is looked at even if nothing is reported."""
+
+
+class Runner:
+    """One job on this machine. The caller holds the run directory's lock."""
+
+    def __init__(self, run: RunDirectory, job: DDPJob, gpus: list[str], tell: Callable[[Event], None]) -> None:
+        self._run = run
+        self._job = job
+        self._gpus = gpus
+        self._tell = tell
+        self._dirty: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._pods = Pods(run, self._mark)
+        self._port: Port | None = None
+        self._told: set[str] = set()
+        self._suspending = False
+
+    @property
+    def job(self) -> DDPJob:
+        """The job as it stands."""
+        return self._job
+
+    def run(self) -> DDPJobStatus:
+        """Carries the job on until it is finished or suspended, and nothing of it runs."""
+        self._run.save(self._job)
+        self._pods.resume()
+        while True:
+            wake_at = self._round()
+            if self._at_rest():
+                return self._job.status
+            self._wait(wake_at)
+
+    def suspend(self) -> None:
+        """Asks for suspension; safe to call from a signal handler."""
+        self._suspending = True
+        self._mark()
+
+    def kill(self) -> None:
+        """Ends everything at once, without a grace period."""
+        self._pods.kill()
+
+    def _mark(self) -> None:
+        self._dirty.put(None)
+
+    def _wait(self, wake_at: datetime | None) -> None:
+        """Until something happens or it is time to look again; all that has happened is one look."""
+        seconds = RESYNC_SECONDS if wake_at is None else (wake_at - datetime.now(UTC)).total_seconds()
+        try:
+            self._dirty.get(timeout=min(max(seconds, 0.0), RESYNC_SECONDS))
+            while True:
+                self._dirty.get_nowait()
+        except queue.Empty:
+            return
+
+    def _round(self) -> datetime | None:
+        if self._suspending and not self._job.spec.suspend:
+            self._replace(spec=self._job.spec.model_copy(update={"suspend": True}))
+        pods = self._pods.observe()
+        decision = decide(Snapshot(datetime.now(UTC), self._job, pods, self._service()))
+        self._carry_out(decision)
+        self._pods.remove_gone(pods)
+        return decision.wake_at
+
+    def _carry_out(self, decision: Decision) -> None:
+        if decision.status is not None:
+            self._replace(status=decision.status)
+        for action in decision.actions:
+            self._act(action)
+        for event in decision.events:
+            self._tell(event)
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case CreateService(manifest):
+                write_json(self._run.service_file, manifest)
+            case CreatePod(rank, manifest):
+                for notice in self._pods.create(manifest, self._machine(rank)):
+                    self._notice(notice)
+            case DeletePod():
+                self._pods.delete(action)
+        self._mark()
+
+    def _replace(self, **changed: object) -> None:
+        self._job = self._job.model_copy(update=changed)
+        self._run.save(self._job)
+
+    def _service(self) -> Service:
+        return Service.OURS if self._run.service_file.exists() else Service.MISSING
+
+    def _at_rest(self) -> bool:
+        status = self._job.status
+        ended = status.finished or status.state is State.SUSPENDED
+        return ended and not any(pod.active for pod in self._pods.observe())
+
+    def _machine(self, rank: int) -> Machine:
+        status = self._job.status
+        assert status.nodes is not None, "an attempt was started"
+        assert status.procs_per_node is not None, "an attempt was started"
+        devices = None
+        if status.backend is Backend.NCCL:
+            devices = share_of_gpus(self._gpus, rank, status.procs_per_node)
+        threads = threads_per_process(status.nodes * status.procs_per_node)
+        return Machine(self._master_port(), threads, devices)
+
+    def _master_port(self) -> int:
+        """The port of the present attempt: that of its pods where there are some already, else a free one."""
+        status = self._job.status
+        wanted = status.master_port
+        assert wanted is not None, "an attempt was started"
+        made = self._pods.master_port(status.incarnations.default)
+        if made is not None:
+            return made
+        self._port = None  # Lets go of the last attempt's, so that it can be taken again.
+        self._port = Port(wanted)
+        if self._port.number != wanted:
+            self._notice(f"port {wanted} is taken on this machine; rank 0 listens on {self._port.number}")
+        return self._port.number
+
+    def _notice(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(Event(warning=False, reason="Notice", message=text))

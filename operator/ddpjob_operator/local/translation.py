@@ -1,0 +1,184 @@
+"""A pod as a process of this machine: what a kubelet and a container runtime would do, done for one machine.
+
+The process gets its environment exactly as the pod would, with three things replaced: the master's name by the
+loopback address, its port by one that is free, and paths of volume mounts by directories of the run.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env
+from ddpjob_operator.engine import Manifest
+
+from .run_directory import RunDirectory
+
+LOOPBACK = "127.0.0.1"
+REFERENCE = re.compile(r"\$\$|\$\(([^()]+)\)")
+TERMINATION_LOG = "termination.log"
+NOT_HERE = ("configMap", "secret", "projected", "downwardAPI")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What of this machine a pod's process is given."""
+
+    master_port: int
+    threads: int
+    """Threads for each training process: a node's share of this machine's cores."""
+    visible_devices: str | None = None
+    """Value of CUDA_VISIBLE_DEVICES; None leaves it alone."""
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+@dataclass
+class Translated:
+    """A pod's process, and what a person should know about how it differs from the pod."""
+
+    argv: list[str]
+    env: dict[str, str]
+    directories: list[Path]
+    notices: list[str]
+
+
+def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Machine) -> Translated:
+    """The process that stands for a pod's trainer container.
+
+    Raises:
+        BadInputError: the pod needs something that only a cluster has.
+    """
+    container = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
+    paths = _Paths.of(pod["spec"], container, run, pod_directory)
+    env = _environment(pod, container, machine, paths)
+    if "command" not in container:
+        raise BadInputError(
+            "spec.template.spec.containers[trainer].command: is missing; on this machine there is no image "
+            "whose entrypoint could be used"
+        )
+    words = [*container["command"], *container.get("args", [])]
+    argv = [paths.rewritten(_expanded(word, env.get), "argument") for word in words]
+    return Translated(_found(argv), env, paths.directories, [*_unused(pod["spec"]), *paths.notices])
+
+
+def _environment(pod: Manifest, container: Manifest, machine: Machine, paths: "_Paths") -> dict[str, str]:
+    """This machine's environment in place of the image's, then the container's own variables in their order."""
+    env = {name: value for name, value in machine.environment.items() if name not in CONTRACT_VARIABLES}
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
+    env.setdefault("OMP_NUM_THREADS", str(machine.threads))
+    if machine.visible_devices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = machine.visible_devices
+    for variable in container.get("env", []):
+        value = _value(variable, pod, machine)
+        env[variable["name"]] = paths.rewritten(_expanded(value, env.get), variable["name"])
+    port = str(machine.master_port)
+    return env | {
+        Env.MASTER_ADDR: LOOPBACK,
+        Env.PET_MASTER_ADDR: LOOPBACK,
+        Env.MASTER_PORT: port,
+        Env.PET_MASTER_PORT: port,
+        "PWD": str(paths.work),
+    }
+
+
+def _value(variable: Manifest, pod: Manifest, machine: Machine) -> str:
+    if "valueFrom" not in variable:
+        return str(variable.get("value", ""))
+    name, source = variable["name"], variable["valueFrom"]
+    field_path = source.get("fieldRef", {}).get("fieldPath", "")
+    if field_path in {"metadata.name", "metadata.namespace"}:
+        return str(pod["metadata"][field_path.removeprefix("metadata.")])
+    if field_path in {"status.podIP", "status.hostIP"}:
+        return LOOPBACK
+    if name in machine.environment:
+        return machine.environment[name]
+    raise BadInputError(
+        f"variable {name} comes from {', '.join(source)}, which only a cluster has; set {name} in your shell"
+    )
+
+
+@dataclass
+class _Paths:
+    """Where the paths of the container are on this machine."""
+
+    work: Path
+    places: dict[str, Path]
+    termination_log: str
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def directories(self) -> list[Path]:
+        """What must exist before the process starts."""
+        return [self.work, *(place for mount, place in self.places.items() if mount != self.termination_log)]
+
+    @classmethod
+    def of(cls, spec: Manifest, container: Manifest, run: RunDirectory, pod_directory: Path) -> "_Paths":
+        volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
+        places = {
+            mount["mountPath"].rstrip("/"): _place(volumes[mount["name"]], run, pod_directory)
+            for mount in container.get("volumeMounts", [])
+            if mount["mountPath"] != "/dev/shm"  # noqa: S108  This machine has its own.
+        }
+        contract = {variable["name"]: variable.get("value", "") for variable in container["env"]}
+        checkpoints = contract.get(Env.CHECKPOINT_DIR)
+        if checkpoints and not any(_inside(checkpoints, mount) for mount in places):
+            places[checkpoints.rstrip("/")] = run.volumes / "checkpoints"
+        termination_log = contract[Env.TERMINATION_LOG]
+        places[termination_log] = pod_directory / TERMINATION_LOG
+        return cls(pod_directory / "work", places, termination_log)
+
+    def rewritten(self, text: str, what: str) -> str:
+        """The text with a container's path at its start, or after `=`, replaced by the place it has here."""
+        head, equals, tail = text.rpartition("=") if text.startswith("-") else ("", "", text)
+        for mount, place in sorted(self.places.items(), key=lambda item: -len(item[0])):
+            if _inside(tail, mount):
+                here = f"{place}{tail[len(mount) :]}"
+                if what not in CONTRACT_VARIABLES:
+                    self.notices.append(f"{what} {text}: {mount} is {place} here")
+                return f"{head}{equals}{here}"
+        return text
+
+
+def _place(volume: Manifest, run: RunDirectory, pod_directory: Path) -> Path:
+    name: str = volume["name"]
+    if "emptyDir" in volume:
+        return pod_directory / "volumes" / name
+    host = Path(str(volume.get("hostPath", {}).get("path", "")))
+    if host.is_absolute() and host.is_dir():
+        return host
+    return run.volumes / str(volume.get("persistentVolumeClaim", {}).get("claimName", name))
+
+
+def _inside(path: str, mount: str) -> bool:
+    return path == mount or path.startswith(f"{mount}/")
+
+
+def _expanded(text: str, lookup: Callable[[str], str | None]) -> str:
+    """`$(NAME)` replaced by the variable's value, as the kubelet does: unknown ones stay, `$$` is a dollar sign."""
+
+    def one(match: re.Match[str]) -> str:
+        if match.group() == "$$":
+            return "$"
+        value = lookup(match.group(1))
+        return match.group() if value is None else value
+
+    return REFERENCE.sub(one, text)
+
+
+def _found(argv: list[str]) -> list[str]:
+    """Arguments that name a file of the directory where `ddpjob run` was called stand for the image's own files."""
+    return [str(Path(word).absolute()) if "." in word and Path(word).is_file() else word for word in argv]
+
+
+def _unused(spec: Manifest) -> Iterator[str]:
+    for kind in ("initContainers", "containers"):
+        for container in spec.get(kind, []):
+            if container["name"] != TRAINER_CONTAINER:
+                yield f"container {container['name']} is not run on this machine"
+    for volume in spec.get("volumes", []):
+        for kind in NOT_HERE:
+            if kind in volume:
+                yield f"volume {volume['name']} ({kind}) is an empty directory on this machine"
