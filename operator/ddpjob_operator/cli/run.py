@@ -8,7 +8,7 @@ from rich.console import Console
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus, State
 from ddpjob_operator.api.manifest import read
 from ddpjob_operator.engine import Event
-from ddpjob_operator.local import RunDirectory, Runner, choose_backend, open_job, visible_gpus
+from ddpjob_operator.local import RunDirectory, Runner, check_runs_here, choose_backend, open_job, visible_gpus
 
 from .display import Display
 from .follow import Follower
@@ -29,6 +29,7 @@ def run(file: Path, runs: Path, *, fresh: bool) -> int:
     backend, reason = choose_backend(manifest.job.spec, gpus)
     wanted = manifest.job.model_copy(update={"spec": manifest.job.spec.model_copy(update={"backend": backend})})
     directory = RunDirectory((runs / wanted.metadata.name).absolute())
+    check_runs_here(directory, wanted)
     directory.create()
     lock = directory.lock
     if not lock.acquire():

@@ -17,6 +17,9 @@ from .snapshot import Exit, Pod
 
 MESSAGE_BYTES = 512
 CONSEQUENCES_NAMED = 8
+LARGEST_STEP = 2**63 - 1
+"""What an integer of a Kubernetes object can hold; a status with more would be refused."""
+
 SIGNAL_BASE = 128
 SIGNALS = range(1, 65)
 SIGKILL, SIGTERM = 9, 15
@@ -177,7 +180,8 @@ def _read(message: str) -> _Report:
     exception, text, step = report.get("exception"), report.get("message"), report.get("step")
     words = ": ".join(str(part) for part in (exception, text) if part)
     cause = next((cause for cause in Cause if cause == report.get("cause")), None)
-    return _Report(cause, words, step if isinstance(step, int) and not isinstance(step, bool) else None)
+    counted = isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= LARGEST_STEP
+    return _Report(cause, words, step if counted else None)
 
 
 def _cut(text: str) -> str:

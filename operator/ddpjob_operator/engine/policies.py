@@ -240,7 +240,9 @@ def _start(view: View, *says: Say) -> Verdict:
 
 
 def _waiting_to_end(count: int) -> str:
-    return f"Waiting for {count} pods of the last attempt to end"
+    return (
+        f"Waiting for {count} pods of the last attempt to end" if count else "Removing the pods of the last attempt"
+    )
 
 
 def _fail(view: View, reason: str, message: str, last_failure: Failure | None = None) -> Verdict:

@@ -145,7 +145,7 @@ class Pods:
             elif not pod.started and not pod.deleting:
                 self._start(pod, read_json(pod.directory / "process.json")["env"])
             elif not pod.ended:
-                self._watch(pod, started=None)
+                _in_background(self._report_end, pod)
 
     def master_port(self, incarnation: int) -> int | None:
         """The master's port that pods of this incarnation were given; None where there are none yet."""
@@ -200,7 +200,7 @@ class Pods:
 
     def _start(self, pod: LocalPod, env: dict[str, str]) -> None:
         reading, writing = os.pipe()
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-I", "-S", container.__file__, str(pod.directory)],
             env=env,
             stdin=subprocess.DEVNULL,
@@ -209,20 +209,23 @@ class Pods:
             start_new_session=True,
         )
         os.close(writing)
-        self._watch(pod, started=reading)
+        _in_background(self._report_from_start, pod, process, reading)
 
-    def _watch(self, pod: LocalPod, started: int | None) -> None:
-        """Reports the pod's start and end as they happen, from a thread of its own."""
-        threading.Thread(target=self._wait, args=(pod, started), daemon=True, name=pod.directory.name).start()
+    def _report_from_start(self, pod: LocalPod, process: subprocess.Popen[bytes], started: int) -> None:
+        with os.fdopen(started) as pipe:
+            pipe.read()
+        self._changed()
+        process.wait()
+        self._report_end(pod)
 
-    def _wait(self, pod: LocalPod, started: int | None) -> None:
-        if started is not None:
-            with os.fdopen(started) as pipe:
-                pipe.read()
-            self._changed()
-        if pod.started:
-            pod.lock.wait()
-            self._changed()
+    def _report_end(self, pod: LocalPod) -> None:
+        pod.lock.wait()
+        self._changed()
+
+
+def _in_background(what: Callable[..., None], *arguments: object) -> None:
+    """Waits for what happens to a pod in a thread of its own, so that nothing has to be polled."""
+    threading.Thread(target=what, args=arguments, daemon=True).start()
 
 
 def _place(manifest: Manifest) -> tuple[int, int]:

@@ -21,10 +21,22 @@ from .files import write_json
 from .machine import Port, share_of_gpus, threads_per_process
 from .pods import Pods
 from .run_directory import RunDirectory
-from .translation import Machine
+from .translation import Machine, translate
 
 RESYNC_SECONDS = 30.0
 """How often everything is looked at even if nothing is reported."""
+
+
+def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
+    """Finds out whether this machine can stand in for a cluster, before anything is made.
+
+    Raises:
+        BadInputError: the job needs something that only a cluster has.
+    """
+    nowhere = Machine(master_port=0, threads=1)
+    for action in decide(Snapshot(datetime.now(UTC), job)).actions:
+        if isinstance(action, CreatePod):
+            translate(action.manifest, run, run.pods, nowhere)
 
 
 class Runner:

@@ -18,6 +18,7 @@ from ddpjob_operator.engine import Manifest
 from .run_directory import RunDirectory
 
 LOOPBACK = "127.0.0.1"
+FILE_NAME = re.compile(r"[\w./+-]{1,255}")
 REFERENCE = re.compile(r"\$\$|\$\(([^()]+)\)")
 TERMINATION_LOG = "termination.log"
 NOT_HERE = ("configMap", "secret", "projected", "downwardAPI")
@@ -170,7 +171,8 @@ def _expanded(text: str, lookup: Callable[[str], str | None]) -> str:
 
 def _found(argv: list[str]) -> list[str]:
     """Arguments that name a file of the directory where `ddpjob run` was called stand for the image's own files."""
-    return [str(Path(word).absolute()) if "." in word and Path(word).is_file() else word for word in argv]
+    files = {word for word in argv if "." in word and FILE_NAME.fullmatch(word) and Path(word).is_file()}
+    return [str(Path(word).absolute()) if word in files else word for word in argv]
 
 
 def _unused(spec: Manifest) -> Iterator[str]:

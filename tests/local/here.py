@@ -1,0 +1,125 @@
+"""Real runs of `ddpjob run`: real processes, real signals, in a directory of their own."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+BIN = Path(sys.executable).parent
+DEADLINE_SECONDS = 60.0
+
+
+def script(body: str) -> tuple[str, str, str]:
+    """A trainer that is a few lines of Python."""
+    return sys.executable, "-c", f"import json, os, pathlib, signal, subprocess, sys, time\n{body}"
+
+
+@dataclass
+class Here:
+    """A directory in which `ddpjob` is called, and all that was started in it."""
+
+    directory: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def job(self, name: str, *command: str, **spec: Any) -> Path:
+        """Writes the YAML of a job whose trainer runs a command."""
+        trainer = {"name": "trainer", "image": "any", "command": list(command), **spec.pop("container", {})}
+        pod = {"containers": [trainer], **spec.pop("pod", {})}
+        document = {
+            "apiVersion": "ddpjob.dev/v1alpha1",
+            "kind": "DDPJob",
+            "metadata": {"name": name},
+            "spec": {**spec, "template": {"spec": pod}},
+        }
+        file = self.directory / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(document))
+        return file
+
+    def start(self, *arguments: str | Path, **env: str) -> subprocess.Popen[str]:
+        """Starts `ddpjob` with these arguments."""
+        process = subprocess.Popen(
+            [BIN / "ddpjob", *arguments],
+            cwd=self.directory,
+            env=os.environ | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def ddpjob(self, *arguments: str | Path, **env: str) -> tuple[int, str]:
+        """Calls `ddpjob` to its end: exit code and output."""
+        process = self.start(*arguments, **env)
+        output, _ = process.communicate(timeout=DEADLINE_SECONDS)
+        return process.returncode, output
+
+    def status(self, name: str) -> dict[str, Any]:
+        """The status of a job; empty before it has one."""
+        file = self.run(name) / "job.json"
+        return dict(json.loads(file.read_text()).get("status", {})) if file.exists() else {}
+
+    def run(self, name: str) -> Path:
+        """The run directory of a job."""
+        return self.directory / "ddpjob-runs" / name
+
+    def log(self, name: str, rank: int, attempt: int = 1) -> str:
+        """What a rank has written."""
+        file = self.run(name) / "logs" / f"attempt-{attempt}" / f"rank-{rank}.log"
+        return file.read_text() if file.exists() else ""
+
+    def trainers(self, name: str) -> dict[int, psutil.Process]:
+        """The living main processes of a job's ranks."""
+        found = {}
+        for process in self.processes(name):
+            parent = process.parent()
+            if parent is not None and "container.py" in " ".join(parent.cmdline()):
+                found[int(process.environ()["NODE_RANK"])] = process
+        return found
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """Every living process that a job has started, by what its environment says."""
+        file = self.run(name) / "job.json"
+        uid = json.loads(file.read_text())["metadata"]["uid"] if file.exists() else "?"
+        return [process for process in psutil.process_iter() if _variable(process, "DDPJOB_UID") == uid]
+
+    def wait(self, what: str, condition: Callable[[], Any]) -> Any:
+        """Waits until a condition holds, and gives its value; fails with all that is known of the jobs."""
+        end = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < end:
+            if value := condition():
+                return value
+            time.sleep(0.02)
+        pytest.fail(f"waited {DEADLINE_SECONDS:.0f} s for {what}\n{self.evidence()}")
+
+    def evidence(self) -> str:
+        """Status and last lines of every job here."""
+        parts = []
+        for file in sorted(self.directory.glob("ddpjob-runs/*/job.json")):
+            parts.append(json.dumps(json.loads(file.read_text()).get("status"), indent=1))
+            parts += [f"--- {log}\n{log.read_text()[-2000:]}" for log in sorted(file.parent.glob("logs/*/*.log"))]
+        return "\n".join(parts)
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether a process runs, as something else than a zombie that nobody has reaped yet."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _variable(process: psutil.Process, name: str) -> str | None:
+    try:
+        return process.environ().get(name) if alive(process) else None
+    except psutil.Error:
+        return None

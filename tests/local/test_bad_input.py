@@ -1,0 +1,79 @@
+"""What a wrong file or a wrong call gets: one clear message, exit code 2, and nothing started."""
+
+import pytest
+
+from tests.local.here import Here, script
+
+
+def test_a_wrong_yaml_gets_all_of_its_errors_at_once_and_starts_nothing(here: Here) -> None:
+    file = here.job(
+        "wrong", *script("pass"), nodes=0, masterPort=80, template=None, container={"env": [{"name": "RANK"}]}
+    )
+    code, output = here.ddpjob("run", file)
+    assert code == 2
+    assert output.splitlines() == [
+        f"error: {file} is not a valid DDPJob:",
+        *output.splitlines()[1:],
+    ]
+    for said in ("spec.nodes: 0 is too small", "spec.masterPort: 80 is too small", "RANK is set by DDPJob itself"):
+        assert said in output
+    assert not (here.directory / "ddpjob-runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not YAML: line 1: "),
+        ("kind: Pod", "must hold exactly one object of kind DDPJob, and holds 0; its kinds: Pod"),
+        ("", "must hold exactly one object of kind DDPJob, and holds 0"),
+        ("- 1", "must hold exactly one object of kind DDPJob, and holds 0"),
+    ],
+)
+def test_a_file_without_a_job_says_what_it_holds(here: Here, text: str, message: str) -> None:
+    file = here.directory / "file.yaml"
+    file.write_text(text)
+    code, output = here.ddpjob("run", file)
+    assert code == 2
+    assert message in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere.yaml"], "cannot read nowhere.yaml: No such file or directory"),
+        (["run", "."], "cannot read .: Is a directory"),
+        (["status"], "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
+        (["logs", "digits"], "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
+    ],
+)
+def test_a_wrong_call_says_what_would_be_right(here: Here, arguments: list[str], message: str) -> None:
+    assert here.ddpjob(*arguments) == (2, f"error: {message}\n")
+
+
+def test_a_job_that_needs_a_cluster_says_what_is_missing_here(here: Here) -> None:
+    secret = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    file = here.job("secret", *script("print(os.environ['TOKEN'])"), container={"env": [secret]})
+    code, output = here.ddpjob("run", file)
+    assert code == 2
+    assert "variable TOKEN comes from secretKeyRef, which only a cluster has; set TOKEN in your shell" in output
+    assert not (here.directory / "ddpjob-runs").exists()
+    assert here.ddpjob("run", file, TOKEN="mine")[0] == 0
+
+
+def test_a_run_directory_that_cannot_be_written_is_named(here: Here) -> None:
+    (here.directory / "file").touch()
+    code, output = here.ddpjob("run", here.job("no", *script("pass")), "--run-dir", "file/runs")
+    assert code == 2
+    assert "cannot write the run directory" in output
+    assert "choose another with --run-dir" in output
+
+
+def test_logs_of_a_rank_that_is_not_there_say_which_are(here: Here) -> None:
+    here.ddpjob("run", here.job("two", *script("print('x')"), nodes=2))
+    assert here.ddpjob("logs", "two", "--rank", "7") == (2, "error: no log of rank 7 in attempt 1; there is 0, 1\n")
+    assert here.ddpjob("logs", "two", "--previous") == (
+        2,
+        "error: there is no previous attempt; leave out --previous\n",
+    )
+    assert here.ddpjob("logs", "--rank", "1") == (0, "[rank 1] x\n")

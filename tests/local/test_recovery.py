@@ -1,0 +1,198 @@
+"""What local mode survives: dead ranks, dead containers, its own death, and people in a hurry."""
+
+import signal
+import sys
+
+import pytest
+
+from tests.local.here import Here, alive, script
+
+ENDLESS = "print('up', flush=True)\ntime.sleep(1000)"
+SAVES = (
+    "def stop(*_):\n    print('saved', flush=True)\n    sys.exit(205)\n"
+    "signal.signal(signal.SIGTERM, stop)\nprint('up', flush=True)\n"
+    "while not pathlib.Path(sys.argv[1]).exists():\n    time.sleep(0.02)"
+)
+
+
+def up(here: Here, name: str, attempt: int, nodes: int = 2) -> bool:
+    """Whether all ranks of an attempt have said so."""
+    return all("up" in here.log(name, rank, attempt) for rank in range(nodes))
+
+
+def test_a_killed_rank_takes_the_whole_gang_into_a_new_attempt(here: Here) -> None:
+    run = here.start("run", here.job("kill", *script(ENDLESS), nodes=2, restart={"backoffSeconds": 0}))
+    here.wait("the first attempt", lambda: up(here, "kill", 1))
+    first = here.trainers("kill")
+    first[1].kill()
+    here.wait("the second attempt", lambda: up(here, "kill", 2))
+    second = here.trainers("kill")
+    assert not alive(first[0])
+    assert {process.pid for process in first.values()}.isdisjoint(process.pid for process in second.values())
+    status = here.wait("a running job", lambda: s if (s := here.status("kill"))["state"] == "Running" else None)
+    assert (status["attempt"], status["restarts"], status["disruptions"]) == (2, 1, 0)
+    assert (status["lastFailure"]["rank"], status["lastFailure"]["signal"]) == (1, 9)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=60)
+
+
+def test_a_container_that_is_killed_from_outside_is_a_disruption_and_leaves_no_process(here: Here) -> None:
+    body = "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n" + ENDLESS
+    run = here.start("run", here.job("lost", *script(body), nodes=2, restart={"backoffSeconds": 0}))
+    here.wait("the first attempt", lambda: up(here, "lost", 1))
+    first = here.processes("lost")
+    here.trainers("lost")[0].parent().kill()  # type: ignore[union-attr]
+    here.wait("the second attempt", lambda: up(here, "lost", 2))
+    status = here.status("lost")
+    assert (status["restarts"], status["disruptions"]) == (0, 1)
+    assert status["lastFailure"]["cause"] == "PodDeleted"
+    assert [process for process in first if alive(process)] == []
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=60)
+
+
+def test_a_killed_ddpjob_run_is_taken_up_by_the_next_one_without_a_restart(here: Here) -> None:
+    done = here.directory / "done"
+    file = here.job("taken", *script(SAVES), str(done), nodes=2)
+    first = here.start("run", file)
+    here.wait("the first attempt", lambda: up(here, "taken", 1))
+    before = here.trainers("taken")
+    first.kill()
+    first.communicate()
+    second = here.start("run", file)
+    here.wait("the second ddpjob run", lambda: second.pid == int((here.run("taken") / "lock").read_text() or 0))
+    done.touch()
+    output, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, output
+    assert here.status("taken")["attempt"] == 1
+    assert not any(alive(process) for process in before.values())
+    assert here.processes("taken") == []
+
+
+def test_an_end_that_came_while_nobody_looked_is_found(here: Here) -> None:
+    done = here.directory / "done"
+    file = here.job("unseen", *script(SAVES), str(done), nodes=2)
+    first = here.start("run", file)
+    here.wait("the first attempt", lambda: up(here, "unseen", 1))
+    first.kill()
+    first.communicate()
+    done.touch()
+    here.wait("the end of all processes", lambda: not here.processes("unseen"))
+    code, output = here.ddpjob("run", file)
+    assert code == 0, output
+    assert here.status("unseen")["attempt"] == 1
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_a_ddpjob_run_killed_at_any_moment_leaves_neither_orphan_nor_duplicate(here: Here, moment: int) -> None:
+    done = here.directory / "done"
+    file = here.job("any", *script(SAVES), str(done), nodes=3)
+    first = here.start("run", file)
+    sights = [
+        (here.run("any") / "job.json").exists,
+        (here.run("any") / "service.json").exists,
+        *(lambda count=count: len(list(here.run("any").glob("pods/*/pod.json"))) >= count for count in (1, 2, 3)),
+        *(lambda count=count: len(list(here.run("any").glob("pods/*/started.json"))) >= count for count in (1, 2, 3)),
+    ]
+    here.wait(f"moment {moment}", sights[moment])
+    first.kill()
+    first.communicate()
+    second = here.start("run", file)
+    here.wait("a whole gang", lambda: here.status("any").get("state") == "Running")
+    assert sorted(here.trainers("any")) == [0, 1, 2]
+    assert len([one for one in here.processes("any") if "container.py" not in " ".join(one.cmdline())]) == 3
+    done.touch()
+    output, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, output
+    assert here.processes("any") == []
+
+
+def test_ctrl_c_lets_the_ranks_save_and_the_next_run_goes_on(here: Here) -> None:
+    done = here.directory / "done"
+    file = here.job("pause", *script(SAVES), str(done), nodes=2)
+    run = here.start("run", file)
+    here.wait("the first attempt", lambda: up(here, "pause", 1))
+    run.send_signal(signal.SIGINT)
+    output, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, output
+    assert all("saved" in here.log("pause", rank) for rank in range(2))
+    assert here.status("pause")["state"] == "Suspended"
+    assert f"Go on with: ddpjob run {file}" in output
+    assert here.processes("pause") == []
+    done.touch()
+    code, output = here.ddpjob("run", file)
+    status = here.status("pause")
+    assert code == 0, output
+    assert (status["attempt"], status["restarts"]) == (2, 0)
+
+
+def test_a_second_ctrl_c_stops_at_once(here: Here) -> None:
+    body = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + ENDLESS
+    run = here.start("run", here.job("hurry", *script(body), nodes=2))
+    here.wait("the first attempt", lambda: up(here, "hurry", 1))
+    run.send_signal(signal.SIGINT)
+    here.wait("the deletion", lambda: len(list(here.run("hurry").glob("pods/*/delete.json"))) == 2)
+    run.send_signal(signal.SIGINT)
+    output, _ = run.communicate(timeout=20)  # Less than the 30 s of grace that the first one gives.
+    assert run.returncode == 130, output
+    assert here.processes("hurry") == []
+
+
+def test_a_job_that_runs_already_is_not_run_twice(here: Here) -> None:
+    file = here.job("once", *script(ENDLESS))
+    run = here.start("run", file)
+    here.wait("the first attempt", lambda: up(here, "once", 1, nodes=1))
+    code, output = here.ddpjob("run", file)
+    assert (code, output.splitlines()) == (
+        2,
+        [f"error: once is running already (process {run.pid}); look at it with: ddpjob status once"],
+    )
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=60)
+
+
+def test_a_changed_template_takes_effect_after_the_old_processes_have_saved(here: Here) -> None:
+    done = here.directory / "done"
+    first = here.start("run", here.job("change", *script(SAVES), str(done), nodes=2))
+    here.wait("the first attempt", lambda: up(here, "change", 1))
+    first.kill()
+    first.communicate()
+    code, output = here.ddpjob("run", here.job("change", *script("print('new')"), nodes=2))
+    assert code == 0, output
+    assert all("saved" in here.log("change", rank, 1) for rank in range(2))
+    assert all(here.log("change", rank, 2) == "new\n" for rank in range(2))
+
+
+def test_another_number_of_nodes_is_a_restart_that_costs_nothing(here: Here) -> None:
+    done = here.directory / "done"
+    first = here.start("run", here.job("size", *script(SAVES), str(done), nodes=3))
+    here.wait("the first attempt", lambda: up(here, "size", 1, nodes=3))
+    first.kill()
+    first.communicate()
+    second = here.start("run", here.job("size", *script(SAVES), str(done), nodes=2))
+    here.wait("the second attempt", lambda: up(here, "size", 2))
+    status = here.wait("a running job", lambda: s if (s := here.status("size"))["state"] == "Running" else None)
+    assert (status["nodes"], status["ready"], status["restarts"], status["disruptions"]) == (2, "2/2", 0, 0)
+    assert all("saved" in here.log("size", rank, 1) for rank in range(3))
+    done.touch()
+    output, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, output
+
+
+def test_finished_means_finished_and_fresh_begins_anew(here: Here) -> None:
+    file = here.job("again", sys.executable, "-c", "print('ran')")
+    assert here.ddpjob("run", file)[0] == 0
+    code, output = here.ddpjob("run", file)
+    assert (code, "has succeeded already" in output, "--fresh" in output) == (0, True, True)
+    code, output = here.ddpjob("run", "--fresh", file)
+    assert code == 0
+    assert "[rank 0] ran" in output
+
+
+def test_a_failed_job_runs_anew_and_leaves_the_old_one_as_evidence(here: Here) -> None:
+    restart = {"maxRestarts": 0}
+    assert here.ddpjob("run", here.job("retry", *script("sys.exit('bad')"), restart=restart))[0] == 1
+    code, output = here.ddpjob("run", here.job("retry", *script("print('good')"), restart=restart))
+    assert code == 0, output
+    former = list(here.run("retry").glob("former-*/logs/attempt-1/rank-0.log"))
+    assert [file.read_text() for file in former] == ["bad\n"]

@@ -1,0 +1,144 @@
+"""`ddpjob run` with real processes: how a job starts, what its pods are given, how it ends."""
+
+import json
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.local.here import Here, script
+
+
+def test_a_job_whose_ranks_all_exit_with_0_succeeds(here: Here) -> None:
+    code, output = here.ddpjob("run", here.job("fine", *script("print('hello')"), nodes=3))
+    assert code == 0, output
+    assert here.status("fine")["state"] == "Succeeded"
+    assert [here.log("fine", rank) for rank in range(3)] == ["hello\n"] * 3
+    assert all(f"[rank {rank}] hello" in output for rank in range(3))
+
+
+def test_each_rank_finds_its_place_in_the_world_in_its_environment(here: Here) -> None:
+    body = "print(json.dumps(dict(os.environ)))"
+    checkpoint = {"path": "/checkpoints", "everySteps": 7}
+    code, output = here.ddpjob(
+        "run", here.job("env", *script(body), nodes=2, checkpoint=checkpoint), RANK="7", PET_NNODES="9"
+    )
+    assert code == 0, output
+    first, second = (json.loads(here.log("env", rank)) for rank in range(2))
+    assert [env["RANK"] for env in (first, second)] == ["0", "1"]
+    assert [env["NODE_RANK"] for env in (first, second)] == ["0", "1"]
+    assert {env["WORLD_SIZE"] for env in (first, second)} == {"2"}
+    assert {env["PET_NNODES"] for env in (first, second)} == {"2"}
+    assert {env["MASTER_ADDR"] for env in (first, second)} == {"127.0.0.1"}
+    assert first["MASTER_PORT"] == second["MASTER_PORT"] == first["PET_MASTER_PORT"]
+    assert first["DDPJOB_CHECKPOINT_EVERY_STEPS"] == "7"
+    assert Path(first["DDPJOB_CHECKPOINT_DIR"]) == here.run("env") / "volumes" / "checkpoints"
+    assert first["DDPJOB_BACKEND"] == "gloo"
+
+
+def test_arguments_are_expanded_as_a_kubelet_does_it_and_mount_paths_are_directories_of_the_run(here: Here) -> None:
+    container = {
+        "args": ["--data=/data/set", "$(NODE_RANK)/$(WORLD_SIZE)", "$(NOBODY)", "$$(NODE_RANK)", "/database"],
+        "env": [{"name": "GREETING", "value": "I am $(NODE_RANK)"}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    pod = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "images"}}]}
+    body = "print(json.dumps([sys.argv[1:], os.environ['GREETING'], os.getcwd()]))"
+    code, output = here.ddpjob("run", here.job("words", *script(body), container=container, pod=pod))
+    assert code == 0, output
+    arguments, greeting, cwd = json.loads(here.log("words", 0))
+    data = here.run("words") / "volumes" / "images"
+    assert arguments == [f"--data={data}/set", "0/1", "$(NOBODY)", "$(NODE_RANK)", "/database"]
+    assert greeting == "I am 0"
+    assert here.run("words") in Path(cwd).parents
+    assert data.is_dir()
+    assert f"/data is {data} here" in output
+
+
+def test_a_free_port_is_chosen_where_the_wanted_one_is_taken(here: Here) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        file = here.job("port", *script("print(os.environ['MASTER_PORT'])"), masterPort=port, nodes=2)
+        code, output = here.ddpjob("run", file)
+    assert code == 0, output
+    chosen = {here.log("port", rank).strip() for rank in range(2)}
+    assert len(chosen) == 1
+    assert chosen != {str(port)}
+    assert f"port {port} is taken" in output
+
+
+def test_two_jobs_at_once_never_meet_on_one_port(here: Here) -> None:
+    body = "print(os.environ['MASTER_PORT'], flush=True)\ntime.sleep(1000)"
+    files = [here.job(name, *script(body), masterPort=29731) for name in ("one", "two")]
+    runs = [here.start("run", file) for file in files]
+    ports = [here.wait(f"{name}'s port", lambda name=name: here.log(name, 0)) for name in ("one", "two")]
+    assert len(set(ports)) == 2
+    for run in runs:
+        run.send_signal(signal.SIGINT)
+    for run in runs:
+        run.communicate(timeout=60)
+
+
+REPORTS = (
+    "pathlib.Path(os.environ['DDPJOB_TERMINATION_LOG']).write_text(json.dumps(dict("
+    "cause='Application', exception='RuntimeError', message='bad batch', step=7))); sys.exit(1)"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "cause", "code", "message"),
+    [
+        ("sys.exit(3)", "Application", 3, "exit code 3"),
+        ("raise ValueError('no such layer')", "Application", 1, "ValueError: no such layer"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "Application", 137, "killed by signal 9"),
+        ("print('c10d: Connection reset by peer'); sys.exit(1)", "PeerLost", 1, "c10d: Connection reset by peer"),
+        (REPORTS, "Application", 1, "RuntimeError: bad batch"),
+    ],
+    ids=["exit code", "exception", "signal", "lost peer", "failure report"],
+)
+def test_a_job_that_uses_up_its_budget_fails_and_says_who_failed_first_and_why(
+    here: Here, body: str, cause: str, code: int, message: str
+) -> None:
+    body = f"if os.environ['RANK'] == '1':\n    {body}\ntime.sleep(1000)"
+    restart = {"maxRestarts": 1, "backoffSeconds": 0}
+    returned, output = here.ddpjob("run", here.job("sad", *script(body), nodes=2, restart=restart))
+    status = here.status("sad")
+    assert status["state"] == "Failed", output
+    failure = status["lastFailure"]
+    assert returned == code, output
+    assert status["state"] == "Failed"
+    assert (status["attempt"], status["restarts"]) == (2, 1)
+    assert (failure["rank"], failure["cause"], failure["exitCode"]) == (1, cause, code)
+    assert failure["message"] == message
+    assert "ddpjob logs sad --rank 1" in output
+    assert here.processes("sad") == []
+
+
+def test_what_cannot_be_started_fails_at_once(here: Here) -> None:
+    code, output = here.ddpjob("run", here.job("typo", "pyhton", "train.py", nodes=2))
+    assert code == 128, output
+    assert here.status("typo")["restarts"] == 0
+    assert "cannot run 'pyhton' on this machine: No such file or directory" in output
+
+
+def test_a_rank_that_is_stopped_and_deaf_does_not_outlive_the_deadline(here: Here) -> None:
+    body = "os.kill(os.getpid(), signal.SIGSTOP)"
+    file = here.job("deaf", *script(body), nodes=2, activeDeadlineSeconds=1, pod={"terminationGracePeriodSeconds": 1})
+    code, output = here.ddpjob("run", file)
+    status = here.status("deaf")
+    assert code == 124, output
+    assert status["state"] == "Failed"
+    assert {condition["type"]: condition["reason"] for condition in status["conditions"]}[
+        "Failed"
+    ] == "DeadlineExceeded"
+    assert here.processes("deaf") == []
+
+
+def test_no_process_outlives_its_pod_even_in_a_session_of_its_own(here: Here) -> None:
+    body = "subprocess.Popen(['sleep', '1000'], start_new_session=True)"
+    code, output = here.ddpjob("run", here.job("litter", *script(body)))
+    assert code == 0, output
+    assert here.processes("litter") == []
