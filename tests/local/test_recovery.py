@@ -196,3 +196,30 @@ def test_a_failed_job_runs_anew_and_leaves_the_old_one_as_evidence(here: Here) -
     assert code == 0, output
     former = list(here.run("retry").glob("former-*/logs/attempt-1/rank-0.log"))
     assert [file.read_text() for file in former] == ["bad\n"]
+
+
+def test_status_says_when_nobody_carries_the_job_on(here: Here) -> None:
+    run = here.start("run", here.job("alone", *script(ENDLESS)))
+    here.wait("the first attempt", lambda: up(here, "alone", 1, nodes=1))
+    said = "Nobody carries this job on"
+    assert said not in here.ddpjob("status")[1]
+    run.kill()
+    run.communicate()
+    assert said in here.ddpjob("status")[1]
+
+
+def test_logs_follow_a_job_through_its_restarts_to_its_end(here: Here) -> None:
+    body = "print('attempt', os.environ['DDPJOB_INCARNATION'], flush=True)\n" + SAVES
+    done = here.directory / "done"
+    run = here.start("run", here.job("tail", *script(body), str(done), nodes=2, restart={"backoffSeconds": 0}))
+    here.wait("the first attempt", lambda: up(here, "tail", 1))
+    follower = here.start("logs", "--follow", "--rank", "1")
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "[rank 1] attempt 1\n"
+    here.trainers("tail")[0].kill()
+    here.wait("the second attempt", lambda: up(here, "tail", 2))
+    assert here.ddpjob("logs", "--previous", "--rank", "1")[1].startswith("[rank 1] attempt 1\n")
+    done.touch()
+    assert run.wait(timeout=60) == 0
+    output, _ = follower.communicate(timeout=60)
+    assert [line for line in output.splitlines() if "attempt" in line] == ["[rank 1] attempt 2"]

@@ -79,8 +79,13 @@ def _picture(progress: Progress) -> Group:
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
     for rank, report in sorted(progress.ranks.items()):
-        table.add_row(str(rank), *(report.values.get(column, "") for column in COLUMNS))
+        table.add_row(str(rank), *(_shown(report, column) for column in COLUMNS))
     return Group(table, _bar(progress)) if progress.ranks else Group(Text("waiting for the first step", style="dim"))
+
+
+def _shown(report: Report, column: str) -> str:
+    value = report.values.get(column, "")
+    return f"{value} s" if value and column == "eta_seconds" else value
 
 
 def _bar(progress: Progress) -> Table | Text:

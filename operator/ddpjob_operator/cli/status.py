@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ddpjob_operator.api import BadInputError, DDPJob, Failure
+from ddpjob_operator.api import BadInputError, DDPJob, Failure, State
 from ddpjob_operator.local import find_run, find_runs
 
 from .words import age
@@ -18,12 +18,16 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
     """Prints one job in full, or a line for each."""
     if name is None and len(find_runs(runs)) != 1:
         return _list(runs, as_json=as_json)
-    job = find_run(runs, name).load()
+    run = find_run(runs, name)
+    job = run.load()
     assert job is not None, "find_run found its file"
     if as_json:
         print(json.dumps(job.to_document(), indent=2))
-    else:
-        _describe(job)
+        return 0
+    _describe(job)
+    at_rest = job.status.finished or job.status.state is State.SUSPENDED
+    if not at_rest and run.lock.holder() is None:
+        print("\nNobody carries this job on, so this may be out of date. Go on with: ddpjob run FILE")
     return 0
 
 
