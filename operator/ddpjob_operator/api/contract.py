@@ -30,10 +30,15 @@ class Label:
     """Labels on everything that belongs to a job."""
 
     MANAGED_BY = "app.kubernetes.io/managed-by"
+    """Who makes and removes it: always `ddpjob-operator`."""
     JOB_NAME = f"{GROUP}/job-name"
+    """The job's name."""
     JOB_UID = f"{GROUP}/job-uid"
+    """The job's uid: another one for a job made anew under the same name."""
     RANK = f"{GROUP}/rank"
+    """On pods only: the node's rank."""
     INCARNATION = f"{GROUP}/incarnation"
+    """On pods only: which pod of its rank it is, counted from 1."""
 
 
 MANAGER = "ddpjob-operator"
@@ -43,35 +48,60 @@ class Env:
     """Variables of the trainer container. A template that sets one of them is refused."""
 
     MASTER_ADDR = "MASTER_ADDR"
+    """Where rank 0 listens. Each attempt has a name of its own, so that no process meets a master of another one."""
     MASTER_PORT = "MASTER_PORT"
+    """Port on which rank 0 listens: `spec.masterPort`."""
     WORLD_SIZE = "WORLD_SIZE"
+    """Number of processes of all nodes together."""
     NNODES = "NNODES"
+    """Number of nodes."""
     NODE_RANK = "NODE_RANK"
+    """This node's number, from 0."""
     NPROC_PER_NODE = "NPROC_PER_NODE"
+    """Number of processes on each node."""
 
     # With one process per node the pod itself is a process of the world. With more, torchrun or the trainer's own
     # launcher sets these three for each process: RANK is never a node's rank in disguise.
     RANK = "RANK"
+    """This process's number in the world, from 0. Set with one process per node; with more, whatever starts them
+    (torchrun, `ddpjob-train`) sets it for each."""
     LOCAL_RANK = "LOCAL_RANK"
+    """This process's number on its node, from 0. Set as RANK is."""
     LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"
+    """Number of processes on this node. Set as RANK is."""
 
     # torchrun's own arguments (https://docs.pytorch.org/docs/stable/elastic/run.html).
     PET_NNODES = "PET_NNODES"
+    """torchrun's `--nnodes`."""
     PET_NPROC_PER_NODE = "PET_NPROC_PER_NODE"
+    """torchrun's `--nproc-per-node`."""
     PET_NODE_RANK = "PET_NODE_RANK"
+    """torchrun's `--node-rank`."""
     PET_MASTER_ADDR = "PET_MASTER_ADDR"
+    """torchrun's `--master-addr`."""
     PET_MASTER_PORT = "PET_MASTER_PORT"
+    """torchrun's `--master-port`."""
 
     NAME = "DDPJOB_NAME"
+    """The job's name."""
     NAMESPACE = "DDPJOB_NAMESPACE"
+    """The job's namespace."""
     UID = "DDPJOB_UID"
+    """The job's uid."""
     INCARNATION = "DDPJOB_INCARNATION"
+    """Which pod of its rank this is, counted from 1."""
     BACKEND = "DDPJOB_BACKEND"
+    """`nccl` or `gloo`: what `spec.backend` stands for, the same in all processes."""
     CHECKPOINT_DIR = "DDPJOB_CHECKPOINT_DIR"
+    """Directory of the checkpoints: `spec.checkpoint.path`. Not set without `spec.checkpoint`."""
     CHECKPOINT_EVERY_STEPS = "DDPJOB_CHECKPOINT_EVERY_STEPS"
+    """`spec.checkpoint.everySteps`, where that is set."""
     CHECKPOINT_EVERY_SECONDS = "DDPJOB_CHECKPOINT_EVERY_SECONDS"
+    """`spec.checkpoint.everySeconds`, where that is set."""
     CHECKPOINT_KEEP = "DDPJOB_CHECKPOINT_KEEP"
+    """`spec.checkpoint.keep`. Not set without `spec.checkpoint`."""
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
+    """File for the failure report: the container's `terminationMessagePath`."""
 
 
 CONTRACT_VARIABLES = frozenset(value for name, value in vars(Env).items() if name.isupper())
@@ -88,9 +118,13 @@ class ExitCode(IntEnum):
     """
 
     DONE = 0
+    """The process is done. The job succeeds when every rank says so."""
     APPLICATION_ERROR = 1
+    """The training code raised an exception, or a peer was lost; the failure report tells which."""
     BAD_INPUT = 2
+    """Arguments, data or environment are wrong, or there is no space for a checkpoint."""
     SAVED_AND_STOPPED = 205
+    """Asked to stop, the process has finished its step, saved, and stopped."""
 
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-")

@@ -41,7 +41,8 @@ def read(file: FilePath) -> Manifest:
 def parse(text: str, source: str) -> Manifest:
     """As `read`, from text; `source` names it in messages."""
     try:
-        documents = [_Document.of(node) for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None]
+        nodes = (node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None)
+        documents = [document for document in map(_Document.of, nodes) if document.value is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}:" if mark else ""

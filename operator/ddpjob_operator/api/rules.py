@@ -47,7 +47,7 @@ def contract_variables(job: Any) -> Iterator[Problem]:
     """The variables of the contract are the operator's to set."""
     for path, container in all_containers(job):
         for env_path, variable in mappings(container, ("env",), path):
-            if variable.get("name") in CONTRACT_VARIABLES:
+            if str(variable.get("name")) in CONTRACT_VARIABLES:
                 message = f"{variable['name']} is set by DDPJob itself; remove it"
                 yield Problem((*env_path, "name"), message)
 

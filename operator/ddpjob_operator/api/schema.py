@@ -19,8 +19,8 @@ def job_schema() -> dict[str, Any]:
     """The schema of a DDPJob document, JSON Schema draft 2020-12."""
     spec = _without_null(DDPJobSpec.model_json_schema(by_alias=True))
     ours: dict[str, Any] = spec.pop("$defs")
-    spec["properties"]["template"] |= _reference(POD_TEMPLATE)
-    ours["Checkpoint"]["properties"]["volume"] |= _reference(VOLUME_SOURCE)
+    _refer(spec["properties"]["template"], POD_TEMPLATE)
+    _refer(ours["Checkpoint"]["properties"]["volume"], VOLUME_SOURCE)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": KIND,
@@ -54,8 +54,11 @@ def _metadata() -> dict[str, Any]:
     return {**meta, "properties": meta["properties"] | {"name": name}, "required": ["name"]}
 
 
-def _reference(name: str) -> dict[str, Any]:
-    return {"$ref": f"#/$defs/{name}", "type": "object"}
+def _refer(field: dict[str, Any], name: str) -> None:
+    """Gives a field the type that Kubernetes has for it, and keeps what we say of it."""
+    description = field["description"]
+    field.clear()
+    field |= {"description": description, "$ref": f"#/$defs/{name}"}
 
 
 def _without_null(schema: Any) -> Any:

@@ -73,7 +73,9 @@ class DDPJobSpec(Model):
     active_deadline_seconds: PositiveSeconds | None = None
     """The job fails when it has been active for so long, whatever it is doing."""
     restart: Restart = Restart()
+    """What happens when a rank fails: how often, how fast and how gently the gang starts again."""
     checkpoint: Checkpoint | None = None
+    """Where and how often the trainer saves. Without it, training that is restarted begins anew."""
     template: JsonObject
     """Pod template of every node, with a container named `trainer` that runs the training."""
 

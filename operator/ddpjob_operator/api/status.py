@@ -41,13 +41,21 @@ class State(StrEnum):
     """What a job is doing, in one word."""
 
     PENDING = "Pending"
+    """Nothing runs yet: the pods are still to be made."""
     STARTING = "Starting"
+    """All pods exist, and not all run yet."""
     RUNNING = "Running"
+    """The trainer runs in every pod, or has already ended well there."""
     RESTARTING = "Restarting"
+    """The last attempt has ended early; the next one does not run yet."""
     SUSPENDING = "Suspending"
+    """Suspension was asked for; pods save and stop."""
     SUSPENDED = "Suspended"
+    """Nothing runs until suspension is lifted."""
     SUCCEEDED = "Succeeded"
+    """Every rank has exited with 0. Final."""
     FAILED = "Failed"
+    """Given up. Final."""
 
 
 class Cause(StrEnum):
@@ -75,11 +83,17 @@ class Condition(Model):
     """One condition, as the Kubernetes API conventions have it."""
 
     type: ConditionType
+    """Its name."""
     status: Annotated[str, Field(pattern="^(True|False|Unknown)$")]
+    """Whether it holds."""
     reason: Annotated[str, Field(max_length=128)]
+    """Why, in one CamelCase word for programs."""
     message: Annotated[str, Field(max_length=1024)]
+    """Why, in a sentence for people."""
     last_transition_time: Time
+    """When `status` last changed."""
     observed_generation: int
+    """The `metadata.generation` of the spec that it speaks of."""
 
 
 class Incarnations(Model):
@@ -102,16 +116,25 @@ class Failure(Model):
     """An incident: the rank that failed first, why, and what followed from it."""
 
     time: Time
+    """When the rank's process ended; without that, when it was noticed."""
     attempt: int
+    """The attempt that it ended."""
     rank: int
+    """The node's rank that failed first."""
     pod: str
+    """That rank's pod."""
     node: str | None = None
+    """The machine that it ran on, where that is known."""
     cause: Cause
+    """Why."""
     exit_code: int | None = None
+    """How the process ended: its own code, or 128+n for signal n."""
     signal: int | None = None
+    """The signal that ended it."""
     message: Annotated[str, Field(max_length=512)] = ""
     """The program's last words: as a rule the last line of its exception."""
     step: int | None = None
+    """The last step that the rank had finished, where its failure report says so."""
     tied: bool = False
     """Another rank failed in the same way at the same moment; which came first is unknown."""
     consequences: int = 0
@@ -124,7 +147,9 @@ class DDPJobStatus(Model):
     """The job as last seen, and all that the next look must know about the past."""
 
     observed_generation: int = 0
+    """The `metadata.generation` of the spec that this status speaks of."""
     state: State = State.PENDING
+    """What the job is doing, in one word."""
     message: Annotated[str, Field(max_length=1024)] = ""
     """What the job is doing or waiting for, in one sentence."""
     ready: str = ""
@@ -132,23 +157,31 @@ class DDPJobStatus(Model):
     attempt: int = 0
     """Starts of the gang."""
     incarnations: Incarnations = Incarnations()
+    """Tells the present pods from previous ones."""
     nodes: int | None = None
     """Present number of nodes. This and the next three are fixed when an attempt starts."""
     procs_per_node: int | None = None
+    """Processes on each node: the number that `spec.procsPerNode` stands for."""
     backend: Backend | None = None
+    """The backend that `spec.backend` stands for."""
     master_port: int | None = None
+    """Port of the master."""
     restarts: int = 0
     """Restarts that counted against the budget, in the job's whole life."""
     disruptions: int = 0
     """Restarts that were nobody's fault and did not count."""
     budget: Budget = Budget()
+    """What is used of the restart budget."""
     start_time: Time | None = None
     """When the job became active; cleared by suspension."""
     backoff_until: Time | None = None
     """The next attempt starts no earlier."""
     completion_time: Time | None = None
+    """When the job succeeded or failed."""
     last_failure: Failure | None = None
+    """The last incident: who failed first, and why."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
+    """What is true of the job, and since when."""
 
     def condition(self, kind: ConditionType) -> Condition | None:
         """The condition of that type, if it was ever set."""

@@ -91,7 +91,8 @@ def _state(view: View, status: DDPJobStatus) -> State:
             return state
     if status.is_true(ConditionType.SUSPENDED):
         return State.SUSPENDED
-    if view.spec.suspend:
+    half_way = view.status.state is State.SUSPENDING and status.attempt == view.status.attempt
+    if view.spec.suspend or half_way:  # Half-way until the next attempt begins: what was stopped does not go on.
         return State.SUSPENDING
     if status.is_true(ConditionType.RESTARTING):
         return State.RESTARTING

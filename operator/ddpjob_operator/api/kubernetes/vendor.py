@@ -19,9 +19,13 @@ KEPT = (
     "items",
     "additionalProperties",
     "required",
-    "oneOf",
     "default",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-map-type",
 )
+INT_OR_STRING = ("Quantity", "IntOrString")
+"""A number with a fraction (`cpu: 0.5`) must be quoted: the schema of a CRD has no other form for these two."""
 DESCRIPTION_LENGTH = 200
 
 
@@ -29,6 +33,12 @@ def main(version: str, source: str) -> None:
     """Writes the definitions that a pod template reaches, each without what only a server needs."""
     schemas: dict[str, Any] = json.loads(Path(source).read_text(encoding="utf-8"))["components"]["schemas"]
     definitions = {_short(name): _closed(_trimmed(schemas[name])) for name in sorted(_reachable(schemas, ROOT))}
+    for name in INT_OR_STRING:
+        definitions[name] = {
+            "description": definitions[name]["description"],
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+        }
+    definitions["PodTemplateSpec"]["properties"]["metadata"] = _template_metadata(definitions["ObjectMeta"])
     volume = definitions["Volume"]
     definitions["VolumeSource"] = {
         **{key: value for key, value in volume.items() if key != "required"},
@@ -43,6 +53,12 @@ def main(version: str, source: str) -> None:
     }
     target = Path(__file__).with_name("definitions.json")
     target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _template_metadata(meta: dict[str, Any]) -> dict[str, Any]:
+    """What of a template's metadata reaches its pods."""
+    properties = {name: meta["properties"][name] for name in ("labels", "annotations")}
+    return _closed({"type": "object", "description": "Labels and annotations of the pods.", "properties": properties})
 
 
 def _reachable(schemas: dict[str, Any], root: str) -> set[str]:

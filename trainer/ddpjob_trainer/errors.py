@@ -1,0 +1,36 @@
+"""Errors that are told in one line, without a traceback.
+
+TrainerError
++-- ConfigError        a user's mistake
++-- StorageFullError   a checkpoint could not be written
++-- PeerLostError      another process of the world went away, or never came
+"""
+
+from .exit_codes import ExitCode
+
+
+class TrainerError(Exception):
+    """An error whose message says what happened, where, and what would be right."""
+
+    cause: str = "Application"
+    exit_code: ExitCode = ExitCode.APPLICATION_ERROR
+
+
+class ConfigError(TrainerError):
+    """What was asked for cannot be done, however often it is tried."""
+
+    cause = "ConfigError"
+    exit_code = ExitCode.BAD_INPUT
+
+
+class StorageFullError(TrainerError):
+    """There is no room for a checkpoint, or no right to write it any more."""
+
+    cause = "StorageFull"
+    exit_code = ExitCode.BAD_INPUT
+
+
+class PeerLostError(TrainerError):
+    """A process of the world is not there any more, or did not come in time."""
+
+    cause = "PeerLost"

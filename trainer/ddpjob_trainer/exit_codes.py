@@ -1,0 +1,15 @@
+"""Exit codes that the operator gives a meaning; its own copy of them stands in its API."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a training process ends. 128+n means: ended by signal n."""
+
+    DONE = 0
+    APPLICATION_ERROR = 1
+    BAD_INPUT = 2
+    SAVED_AND_STOPPED = 205
+
+
+SIGNAL_BASE = 128

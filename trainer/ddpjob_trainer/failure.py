@@ -1,0 +1,140 @@
+"""Failure reports: what a process that ends badly leaves for whoever asks why.
+
+In a pod the report is the container's termination message
+(https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/): at most 4 KiB of one file.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .console import warn
+from .environment import Env
+from .errors import PeerLostError, TrainerError
+
+DEFAULT_PATH = "/dev/termination-log"
+MESSAGE_BYTES = 512
+NAME_BYTES = 256
+
+PEER_LOST_TYPES = frozenset({"DistError"})
+"""Base of what torch.distributed raises; by name, so that this module needs no torch."""
+
+PEER_LOST_PHRASES = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Connection refused",
+    "Socket closed",
+    "Application timeout caused pair closure",
+    "Timed out waiting",
+    "remote process exited",
+    "ncclRemoteError",
+    "NCCL communicator was aborted",
+    "Watchdog caught collective operation timeout",
+)
+"""How gloo, NCCL and the store say in a plain RuntimeError that another process went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One failure. `step` is the number of finished steps, None if training had not begun."""
+
+    rank: int
+    exit_code: int
+    cause: str
+    exception: str | None
+    message: str
+    step: int | None
+
+    def to_json(self) -> str:
+        """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
+        return json.dumps(
+            {
+                "rank": self.rank,
+                "exitCode": self.exit_code,
+                "exception": self.exception,
+                "message": self.message,
+                "step": self.step,
+                "cause": self.cause,
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            },
+            ensure_ascii=False,
+        )
+
+
+def report_of(error: BaseException, rank: int, step: int | None) -> Report:
+    """The report of a process that ends by this error."""
+    kind = error if isinstance(error, TrainerError) else TrainerError
+    return Report(
+        rank=rank,
+        exit_code=kind.exit_code,
+        cause=kind.cause,
+        exception=_cut(type(error).__qualname__, NAME_BYTES),
+        message=_cut(last_line(error), MESSAGE_BYTES),
+        step=step,
+    )
+
+
+def is_peer_lost(error: BaseException) -> bool:
+    """Whether a collective failed because another process went away."""
+    if any(ancestor.__name__ in PEER_LOST_TYPES for ancestor in type(error).__mro__):
+        return True
+    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in PEER_LOST_PHRASES)
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error's message that says something; C++ errors put their place first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def report_path(env: Mapping[str, str]) -> Path | None:
+    """The file for the report: the named one, else the usual one of a container, else none."""
+    if named := env.get(Env.TERMINATION_LOG):
+        return Path(named)
+    return Path(DEFAULT_PATH) if os.access(DEFAULT_PATH, os.W_OK) else None
+
+
+def clear(path: Path | None) -> None:
+    """Removes what an earlier run left in the file."""
+    if path is not None and path.exists():
+        _write(path, b"")
+
+
+def leave(report: Report, path: Path | None) -> None:
+    """Writes a report, unless the file already tells of a failure that comes before this one.
+
+    The processes of one node share the file, and the first report is the one that explains: only the loss of a peer
+    gives way, since it is always another failure's consequence.
+    """
+    if path is None or _tells_of_a_first_failure(path):
+        return
+    _write(path, report.to_json().encode())
+
+
+def _tells_of_a_first_failure(path: Path) -> bool:
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(known, dict) and known.get("cause") != PeerLostError.cause
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replaces the content at one stroke: in a pod the file is a mount, so no other file can take its place."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, content)
+            os.ftruncate(descriptor, len(content))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        warn(f"cannot write the failure report to {path}: {error.strerror}")
+
+
+def _cut(text: str, size: int) -> str:
+    return text.encode()[:size].decode(errors="ignore")

@@ -1,0 +1,57 @@
+"""`ddpjob-train`: finds out who this process is, trains, and ends in the way that the contract describes."""
+
+import os
+import sys
+import traceback
+
+from .config import TrainConfig, read_config
+from .console import complain, say
+from .errors import PeerLostError, TrainerError
+from .exit_codes import ExitCode
+from .failure import clear, is_peer_lost, last_line, leave, report_of, report_path
+from .launch import run_node
+from .position import Position
+from .stopping import StoppedOnRequest, StopRequest, leave_at_once
+from .world import Node, World, read_world
+
+
+def main() -> None:
+    """Trains as the command line and the environment say, and exits with the contract's code."""
+    argv, position, world = sys.argv[1:], Position(), World()
+    try:
+        config = read_config(argv, os.environ)
+        place = read_world(os.environ)
+        if isinstance(place, Node):
+            command = [sys.executable, "-m", "ddpjob_trainer", *argv]
+            sys.exit(run_node(place, command, os.environ, report_path(os.environ)))
+        world = place
+        _train(config, world, position)
+    except StoppedOnRequest as stopped:
+        say(str(stopped))
+        leave_at_once(ExitCode.SAVED_AND_STOPPED)
+    except Exception as error:  # noqa: BLE001  (the last resort: whatever it is, it is reported)
+        leave_at_once(_explain(error, world, position))
+
+
+def _train(config: TrainConfig, world: World, position: Position) -> None:
+    stop = StopRequest()
+    stop.listen()
+    if world.local_world_size == 1:
+        clear(report_path(os.environ))
+    # Here, since it imports torch, which takes seconds: help and mistakes are answered before.
+    from .training.run import run  # noqa: PLC0415
+
+    run(config, world, position, stop)
+
+
+def _explain(error: Exception, world: World, position: Position) -> ExitCode:
+    """Says on stderr and in the failure report why the run ends, and gives the exit code."""
+    if not isinstance(error, TrainerError) and is_peer_lost(error):
+        error = PeerLostError(f"lost a peer in {position.activity} at step {position.step}: {last_line(error)}")
+    if isinstance(error, TrainerError):
+        complain(str(error))
+    else:
+        traceback.print_exception(error)
+    report = report_of(error, world.rank, position.step)
+    leave(report, report_path(os.environ))
+    return ExitCode(report.exit_code)

@@ -1,0 +1,29 @@
+"""Where a run is."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Position:
+    """What has been trained so far, and what the process is doing, which a failure report wants to know.
+
+    The position says all about the order of the data: the next sample is the permutation's of `epoch` at `samples`.
+    """
+
+    step: int = 0
+    """Finished steps."""
+    epoch: int = 1
+    """The present epoch; counts from 1."""
+    samples: int = 0
+    """Samples of this epoch that all processes together have seen."""
+    activity: str = "starting"
+
+    def advance(self, samples: int) -> None:
+        """One more step is finished."""
+        self.step += 1
+        self.samples += samples
+
+    def next_epoch(self) -> None:
+        """The present epoch is finished."""
+        self.epoch += 1
+        self.samples = 0

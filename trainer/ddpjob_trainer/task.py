@@ -1,0 +1,120 @@
+"""Task: the interface by which training code plugs in.
+
+A whole task, in a file `shirts.py` beside which `ddpjob-train --workload shirts:Shirts` runs:
+
+    class Shirts(Task):
+        epochs = 5
+
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+
+        def train_data(self) -> Dataset:
+            return TensorDataset(images, labels)
+
+A task is a classifier trained by SGD unless it says otherwise.
+"""
+
+import importlib
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Dataset
+
+from .config import TrainConfig
+from .errors import ConfigError
+
+BUILT_IN = {
+    "convnet": "ddpjob_trainer.workloads.convnet:ConvNetTask",
+    "mlp": "ddpjob_trainer.workloads.mlp:MlpTask",
+}
+
+
+class Task(ABC):
+    """What is trained. Each process makes its own, from the same configuration.
+
+    Samples are pairs of what the model takes and what the loss compares its output with; each may be a tensor, or a
+    dict, list or tuple of tensors.
+    """
+
+    epochs: int = 10
+    batch_size: int = 32
+    """Of each process."""
+    lr: float = 0.01
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """The model, with initial weights; torch's random generator is seeded, and rank 0's weights win."""
+
+    @abstractmethod
+    def train_data(self) -> Dataset[Any]:
+        """The whole training set, the same in each process; each trains on its own part of every batch."""
+
+    def test_data(self) -> Dataset[Any] | None:
+        """The held-out set, evaluated after each epoch; None: there is none."""
+        return None
+
+    def loss(self, output: Any, target: Any) -> Tensor:
+        """The mean loss over a batch."""
+        return nn.functional.cross_entropy(output, target)
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        """The optimizer of the model's parameters."""
+        return torch.optim.SGD(model.parameters(), lr=self.config.lr or self.lr)
+
+    def scheduler(self, optimizer: Optimizer, total_steps: int) -> LRScheduler | None:  # noqa: ARG002  (for overriders)
+        """A learning rate schedule that is advanced after each step; None: the rate is constant."""
+        return None
+
+    def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
+        """Sums over a batch; evaluation prints their means over all samples."""
+        return {"accuracy": (output.argmax(1) == target).sum()}
+
+
+def load_task(config: TrainConfig) -> Task:
+    """The task that `--workload` names.
+
+    Raises:
+        ConfigError: There is no such module or attribute, or it makes no task.
+    """
+    factory = _factory(config.workload)
+    task = factory(config)
+    if not isinstance(task, Task):
+        raise ConfigError(
+            f"--workload {config.workload} makes {_a(task)}: it must be a subclass of ddpjob_trainer.task.Task, or a"
+            " function from TrainConfig to an instance of one"
+        )
+    return task
+
+
+def _factory(workload: str) -> Callable[[TrainConfig], object]:
+    module_name, colon, attribute = BUILT_IN.get(workload, workload).partition(":")
+    if not (module_name and colon and attribute):
+        raise ConfigError(f"--workload {workload}: it must be {', '.join(BUILT_IN)} or MODULE:ATTRIBUTE")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Another module that the task's own imports do not find is its author's error, with its traceback.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(f"--workload {workload}: there is no module {error.name} in {here} or installed") from None
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        found = "has no" if factory is None else "has a value, but no callable, as"
+        raise ConfigError(f"--workload {workload}: {module.__file__} {found} attribute {attribute}")
+    return factory  # type: ignore[no-any-return]
+
+
+def _a(value: object) -> str:
+    return f"an instance of {type(value).__name__}" if value is not None else "None"

@@ -1,0 +1,68 @@
+"""Evaluation: the mean loss and metrics over a held-out set, each of its samples counted once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from ddpjob_trainer.collectives import broadcast_buffers, gather
+from ddpjob_trainer.task import Task
+from ddpjob_trainer.world import World
+
+from .data import batches, sample_count
+from .random_state import undisturbed
+
+Sums = tuple[int, dict[str, float]]
+"""Samples and, by name, the sums of their loss and metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Means over all samples, as they are printed."""
+
+    metrics: dict[str, str]
+    loss: str
+    samples: int
+
+
+def evaluate(
+    model: nn.Module, task: Task, data: Dataset[Any], *, world: World, device: torch.device, batch_size: int
+) -> Evaluation | None:
+    """Evaluates on all ranks together; the result is for rank 0, None for the others.
+
+    The model comes without its wrapper: ranks may have different numbers of batches, and a wrapper waits for each.
+    """
+    broadcast_buffers(model, world)
+    shard = _shard(sample_count(data), world, batch_size)
+    was_training = model.training
+    model.eval()
+    with torch.no_grad(), undisturbed():
+        parts = gather(_sums(model, task, shard, batches(data, shard, device)), world)
+    model.train(was_training)
+    return _result(parts) if world.leads else None
+
+
+def _shard(samples: int, world: World, batch_size: int) -> list[Tensor]:
+    """Batches of every sample once over all ranks: no padding, so some ranks may have one sample more."""
+    mine = torch.arange(samples)[world.rank :: world.world_size]
+    return [batch for batch in torch.split(mine, batch_size) if len(batch)]
+
+
+def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]]) -> Sums:
+    sums: dict[str, Tensor] = {}
+    for indices, (inputs, target) in zip(shard, pairs, strict=True):
+        output = model(inputs)
+        values = {**task.metrics(output, target), "loss": task.loss(output, target) * len(indices)}
+        for name, value in values.items():
+            sums[name] = sums.get(name, torch.zeros(())) + value.cpu().double()
+    return sum(map(len, shard)), {name: value.item() for name, value in sums.items()}
+
+
+def _result(parts: list[Sums]) -> Evaluation:
+    samples = sum(count for count, _ in parts)
+    names = list(dict.fromkeys(name for _, sums in parts for name in sums))
+    means = {name: f"{sum(sums.get(name, 0.0) for _, sums in parts) / samples:.4f}" for name in names}
+    return Evaluation(loss=means.pop("loss"), metrics=means, samples=samples)

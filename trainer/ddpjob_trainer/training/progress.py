@@ -1,0 +1,73 @@
+"""Progress as it is printed: one line every few steps, by every rank, of its own loss and pace."""
+
+import time
+
+from torch import Tensor
+
+from ddpjob_trainer.console import record
+from ddpjob_trainer.position import Position
+
+
+class Progress:
+    """Prints the first step, the last, and every one that `log_every` divides.
+
+    The loss is read from the device only where it is printed: reading it makes the CPU wait.
+    """
+
+    def __init__(self, position: Position, epochs: int, total_steps: int, batch_size: int, log_every: int) -> None:
+        self.total_steps = total_steps
+        self._position = position
+        self._epochs = epochs
+        self._batch_size = batch_size
+        self._log_every = log_every
+        self._first = position.step + 1
+        self._began = time.monotonic()
+        self._window = _Window()
+
+    def resume(self) -> None:
+        """Training goes on after something else, whose time and loss are not the pace's."""
+        self._window = _Window()
+
+    def step(self, loss: Tensor) -> None:
+        """A step is finished, with this mean loss of this rank's samples."""
+        self._window.add(loss)
+        step = self._position.step
+        if step in {self._first, self.total_steps} or step % self._log_every == 0:
+            self._print(step)
+            self._window = _Window()
+
+    def _print(self, step: int) -> None:
+        now = time.monotonic()
+        if step == self._first:
+            # The pace is told by the others: a first step pays for much that happens once.
+            seconds_per_step = self._window.seconds(now)
+            self._began = now
+        else:
+            seconds_per_step = (now - self._began) / (step - self._first)
+        record(
+            "progress",
+            epoch=f"{self._position.epoch}/{self._epochs}",
+            step=f"{step}/{self.total_steps}",
+            loss=f"{self._window.mean_loss():.4f}",
+            samples_per_second=round(self._window.steps * self._batch_size / self._window.seconds(now)),
+            eta_seconds=round((self.total_steps - step) * seconds_per_step),
+        )
+
+
+class _Window:
+    """The steps since the last line."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._loss: Tensor | float = 0.0
+        self._began = time.monotonic()
+
+    def add(self, loss: Tensor) -> None:
+        self._loss = self._loss + loss
+        self.steps += 1
+
+    def mean_loss(self) -> float:
+        return float(self._loss) / self.steps
+
+    def seconds(self, now: float) -> float:
+        return now - self._began

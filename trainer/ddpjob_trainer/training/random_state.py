@@ -1,0 +1,59 @@
+"""Random generators: all those of a process, seeded, saved and restored together.
+
+A state consists of tensors, numbers and strings only, so that a checkpoint can be read without running pickled code.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+State = dict[str, Any]
+SEED_RANGE = 2**32
+
+
+def seed_all(*parts: int) -> None:
+    """Seeds all generators by a few numbers; different ones give independent streams."""
+    seed = int(np.random.SeedSequence(parts).generate_state(1)[0]) % SEED_RANGE
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  (the legacy generator is global, and training code uses it)
+    torch.manual_seed(seed)
+
+
+def capture() -> State:
+    """The state of all generators of this process."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002  (as above)
+    return {
+        "python": random.getstate(),
+        "numpy": (kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, gauss),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if _on_gpu() else None,
+    }
+
+
+def restore(state: State) -> None:
+    """Puts all generators back."""
+    random.setstate(state["python"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  (as above)
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None and _on_gpu():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """What happens inside draws random numbers without a trace."""
+    state = capture()
+    try:
+        yield
+    finally:
+        restore(state)
+
+
+def _on_gpu() -> bool:
+    """Whether this process uses its GPU; asking it for a state would begin to."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -1,0 +1,114 @@
+"""A run from its configuration to its end: builds all parts in the order in which they need each other."""
+
+import os
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.console import say
+from ddpjob_trainer.position import Position
+from ddpjob_trainer.process_group import process_group
+from ddpjob_trainer.stopping import StopRequest
+from ddpjob_trainer.task import Task, load_task
+from ddpjob_trainer.world import World
+
+from . import state
+from .agreement import Agreement
+from .data import batches, sample_count
+from .loop import Loop
+from .order import Order
+from .parallel import parallel, warm_up
+from .progress import Progress
+from .random_state import seed_all
+from .saving import Saver, restore_random
+
+
+def run(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
+    """Trains as asked, from the newest checkpoint if there is one; `position` tells how far, also after an error."""
+    _set_threads(config, world)
+    seed_all(config.seed)
+    position.activity = "loading the data"
+    task = load_task(config)
+    data = task.train_data()
+    order = _order(config, task, data, world)
+    position.activity = "joining the process group"
+    with process_group(world, config) as device:
+        position.activity = "starting"
+        loop = _prepare(
+            config=config,
+            world=world,
+            position=position,
+            stop=stop,
+            task=task,
+            data=data,
+            order=order,
+            device=device,
+        )
+        stop.loop_begins()
+        loop.run()
+
+
+def _prepare(
+    *,
+    config: TrainConfig,
+    world: World,
+    position: Position,
+    stop: StopRequest,
+    task: Task,
+    data: Dataset[Any],
+    order: Order,
+    device: torch.device,
+) -> Loop:
+    """Builds the model and all around it, and restores the newest checkpoint."""
+    model = task.model().to(device)
+    wrapped = parallel(model, world, device)
+    seed_all(config.seed, world.rank, 0)
+    if wrapped is not model:
+        warm_up(wrapped, task, batches(data, order.batches(position.epoch), device))
+    optimizer = task.optimizer(model)
+    saver = Saver(config, config.checkpoint, world, order) if config.checkpoint else None
+    saved = saver.resume(position) if saver else None
+    epochs = config.epochs or task.epochs
+    total_steps = _total_steps(position, order, epochs)
+    learner = state.Learner(model, optimizer, task.scheduler(optimizer, total_steps))
+    if saved:
+        state.load(learner, saved)
+        restore_random(saved["random"], config, world, position.step)
+    if world.leads and position.step >= total_steps:
+        say(f"complete: all {total_steps} steps have been trained before")
+    return Loop(
+        task=task,
+        world=world,
+        device=device,
+        learner=learner,
+        model=wrapped,
+        data=data,
+        test_data=task.test_data(),
+        order=order,
+        epochs=epochs,
+        position=position,
+        progress=Progress(position, epochs, total_steps, order.batch_size, config.log_every),
+        saver=saver,
+        stop=stop,
+        agreement=Agreement(world),
+    )
+
+
+def _order(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
+    whole = config.global_batch_size or (config.batch_size or task.batch_size) * world.world_size
+    return Order(sample_count(data), whole, world.rank, world.world_size, config.seed)
+
+
+def _total_steps(position: Position, order: Order, epochs: int) -> int:
+    """The number of the last step: what is finished, the rest of this epoch, and the epochs after it."""
+    if position.epoch > epochs:
+        return position.step
+    return position.step + order.steps(position.samples) + (epochs - position.epoch) * order.steps()
+
+
+def _set_threads(config: TrainConfig, world: World) -> None:
+    """This process's share of the node's cores, unless somebody who knows better has said (OMP_NUM_THREADS)."""
+    if config.threads or "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // world.local_world_size))

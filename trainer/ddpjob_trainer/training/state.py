@@ -1,0 +1,69 @@
+"""The state of a run as bytes: all that makes the steps after a resume those of a run that never stopped."""
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ddpjob_trainer.errors import ConfigError
+
+from . import random_state
+
+State = dict[str, Any]
+Where = tuple[int, int, int]
+"""Step, epoch, samples of a position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """What changes while training; the model without a wrapper, so that its names are the task's own."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: LRScheduler | None
+
+
+def encode(learner: Learner, random_states: list[random_state.State], where: Where) -> bytes:
+    """The state of all ranks."""
+    buffer = io.BytesIO()
+    state = {
+        "model": learner.model.state_dict(),
+        "optimizer": learner.optimizer.state_dict(),
+        "scheduler": learner.scheduler.state_dict() if learner.scheduler else None,
+        "random": random_states,
+        "position": where,
+    }
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def decode(content: bytes) -> State:
+    """A state as it was encoded; runs no code from it (weights_only)."""
+    state: State = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return state
+
+
+def load(learner: Learner, state: State) -> None:
+    """Puts a decoded state into a learner.
+
+    Raises:
+        ConfigError: It is another model's.
+    """
+    try:
+        learner.model.load_state_dict(state["model"])
+        learner.optimizer.load_state_dict(state["optimizer"])
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"the checkpoint is of another model or optimizer than the workload's ({_first_lines(error)}):"
+            " name another --checkpoint-dir, or the workload that wrote it"
+        ) from error
+    if learner.scheduler and state["scheduler"]:
+        learner.scheduler.load_state_dict(state["scheduler"])
+
+
+def _first_lines(error: Exception) -> str:
+    return " ".join(line.strip() for line in str(error).splitlines()[:2])

@@ -1,0 +1,106 @@
+"""Images of handwritten digits: `digits`, which comes along, and MNIST."""
+
+import fcntl
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.errors import ConfigError
+
+CLASSES = 10
+HELD_OUT_EVERY = 5
+"""One in five digits of each class is held out."""
+MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081
+
+
+@dataclass(frozen=True, slots=True)
+class Handwriting:
+    """Images of one channel with their classes, to train on and to test with."""
+
+    train: TensorDataset
+    test: TensorDataset
+    side: int
+    """Pixels of an image's side."""
+
+
+def load(config: TrainConfig) -> Handwriting:
+    """The data that `--data` names.
+
+    Raises:
+        ConfigError: Its files are not there.
+    """
+    return _digits() if config.data == "digits" else _mnist(config)
+
+
+def _digits() -> Handwriting:
+    """1797 scans of 8 x 8 pixels, UCI's optical recognition of handwritten digits, as scikit-learn ships them.
+
+    Read from its file: importing the package for load_digits takes three seconds, more than training does.
+    """
+    package = importlib.util.find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        raise ConfigError(
+            "--data digits comes with scikit-learn, which is not installed: pip install 'ddpjob[trainer]'"
+        )
+    path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    table = torch.from_numpy(np.loadtxt(path, delimiter=",", dtype=np.float32))
+    images, labels = (table[:, :-1] / 8.0 - 1.0).reshape(-1, 1, 8, 8), table[:, -1].long()
+    held_out = _held_out(labels)
+    return Handwriting(
+        TensorDataset(images[~held_out], labels[~held_out]), TensorDataset(images[held_out], labels[held_out]), side=8
+    )
+
+
+def _held_out(labels: Tensor) -> Tensor:
+    """Which samples are held out: the same share of every class, and always the same samples."""
+    held_out = torch.zeros_like(labels, dtype=torch.bool)
+    for label in range(CLASSES):
+        held_out[torch.nonzero(labels == label)[::HELD_OUT_EVERY]] = True
+    return held_out
+
+
+def _mnist(config: TrainConfig) -> Handwriting:
+    if config.data_dir is None:
+        raise ConfigError("--data mnist needs --data-dir: the directory with the files, or for them with --download")
+    # Here, since its import takes seconds and digits need none of it.
+    from torchvision.datasets import MNIST  # noqa: PLC0415
+
+    try:
+        with _one_at_a_time(config):
+            parts = [MNIST(str(config.data_dir), train=train, download=config.download) for train in (True, False)]
+    except (RuntimeError, OSError, ValueError) as error:
+        raise ConfigError(_missing(config.data_dir, error)) from error
+    train, test = (_normalised(part.data, part.targets) for part in parts)
+    return Handwriting(train, test, side=28)
+
+
+def _normalised(images: Tensor, labels: Tensor) -> TensorDataset:
+    return TensorDataset(((images / 255.0 - MNIST_MEAN) / MNIST_DEVIATION).unsqueeze(1), labels)
+
+
+@contextmanager
+def _one_at_a_time(config: TrainConfig) -> Iterator[None]:
+    """While one process downloads the others wait, and then find the files."""
+    if not config.download or config.data_dir is None:
+        yield
+        return
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    with (config.data_dir / ".download-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _missing(directory: Path, error: Exception) -> str:
+    return (
+        f"--data-dir {directory} has no readable MNIST: {directory}/MNIST/raw must hold train-images-idx3-ubyte,"
+        " train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte; --download fetches them"
+        f" ({str(error).splitlines()[0]})"
+    )
