@@ -46,6 +46,7 @@ test: unit ## Everything: the inner loop, the state machine, real processes, the
 
 generate: $(READY) ## Write anew what is generated: schemas, reference pages, golden files
 	@$(BIN)/python docs/generate.py
+	UPDATE_GOLDEN=1 $(BIN)/pytest tests/unit/golden
 
 KUBERNETES := 1.36.3
 vendor-kubernetes: $(READY) ## Take the pod template's schema from the Kubernetes release named here (needs Go)

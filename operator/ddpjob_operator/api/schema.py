@@ -9,6 +9,7 @@ from typing import Any
 from .contract import API_VERSION, KIND, MAX_NAME_LENGTH
 from .kubernetes import OBJECT_META, POD_TEMPLATE, VOLUME_SOURCE, definitions
 from .spec import DDPJobSpec
+from .status import DDPJobStatus
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """A DNS label that starts with a letter, since it also names a Service (RFC 1035)."""
@@ -40,6 +41,13 @@ def job_schema() -> dict[str, Any]:
         },
         "$defs": {**ours, **definitions()},
     }
+
+
+@cache
+def status_schema() -> dict[str, Any]:
+    """The schema of a DDPJob's status."""
+    said: dict[str, Any] = _without_null(DDPJobStatus.model_json_schema(by_alias=True))
+    return said
 
 
 def _metadata() -> dict[str, Any]:

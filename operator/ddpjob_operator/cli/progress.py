@@ -63,6 +63,8 @@ class Progress:
 
     @property
     def step(self) -> int | None:
-        """The step that every rank has reached."""
-        steps = [step for report in self.ranks.values() if (step := report.number("step")) is not None]
-        return int(min(steps)) if steps else None
+        """The last step that every rank is known to have finished: a rank does not tell of each."""
+        told = [step for report in self.ranks.values() if (step := report.number("step")) is not None]
+        saved = self.saved.number("step") if self.saved else None
+        known = [step for step in (min(told, default=None), saved) if step is not None]
+        return int(max(known)) if known else None

@@ -13,7 +13,7 @@ from ddpjob_operator.local import RunDirectory, Runner, check_runs_here, choose_
 from .display import Display
 from .follow import Follower
 from .progress import Progress
-from .words import INTERRUPTED, exit_code, file_path, restarts
+from .words import INTERRUPTED, exit_code, file_path, restarts, world
 
 ENOUGH = 2  # Ctrl-C once: stop cleanly; twice: at once.
 
@@ -78,7 +78,7 @@ def _carry_on(runner: Runner, display: Display) -> bool:
 def _say_what_starts(console: Console, job: DDPJob, backend: str, directory: RunDirectory) -> None:
     nodes, procs = job.spec.nodes, job.spec.resolved_procs_per_node()
     again = f", going on from attempt {job.status.attempt}" if job.status.attempt else ""
-    console.print(f"{job.metadata.name}: {nodes} nodes x {procs} processes, backend {backend}{again}", soft_wrap=True)
+    console.print(f"{job.metadata.name}: {world(nodes, procs)}, backend {backend}{again}", soft_wrap=True)
     console.print(f"logs and checkpoints: {file_path(directory.root)}", soft_wrap=True)
 
 

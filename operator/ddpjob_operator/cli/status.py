@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ddpjob_operator.api import BadInputError, DDPJob, Failure, State
+from ddpjob_operator.api.words import counted
 from ddpjob_operator.local import find_run, find_runs
 
-from .words import age
+from .words import age, world
 
 COLUMNS = ("NAME", "STATE", "READY", "RESTARTS", "AGE", "MESSAGE")
 
@@ -61,8 +62,8 @@ def _describe(job: DDPJob) -> None:
         "Message": said.message,
         "Ready": said.ready,
         "Attempt": said.attempt,
-        "World": f"{said.nodes} nodes x {said.procs_per_node} processes, {said.backend}"
-        if said.nodes
+        "World": f"{world(said.nodes, said.procs_per_node)}, {said.backend}"
+        if said.nodes and said.procs_per_node
         else "not started",
         "Restarts": f"{said.restarts}, and {said.disruptions} not counted",
         "Budget": f"{left} of {budget.max_restarts} restarts left within {budget.window_seconds} healthy seconds",
@@ -83,5 +84,5 @@ def _describe(job: DDPJob) -> None:
 def _failure(failure: Failure) -> str:
     code = f", exit code {failure.exit_code}" if failure.exit_code is not None else ""
     step = f", after step {failure.step}" if failure.step is not None else ""
-    more = f"; {failure.consequences} more ranks failed with it" if failure.consequences else ""
+    more = f"; {counted(failure.consequences, 'more rank')} failed with it" if failure.consequences else ""
     return f"rank {failure.rank}{code}{step}: {failure.cause}: {failure.message}{more}"

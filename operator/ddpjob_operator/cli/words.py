@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus, State
+from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine import DEADLINE_EXCEEDED
 
 INTERRUPTED = 128 + 2
@@ -25,6 +26,11 @@ def exit_code(status: DDPJobStatus) -> int:
         return TIMED_OUT
     failure = status.last_failure
     return failure.exit_code if failure is not None and failure.exit_code else 1
+
+
+def world(nodes: int, procs_per_node: int) -> str:
+    """The size of a job."""
+    return f"{counted(nodes, 'node')} x {counted(procs_per_node, 'process')}"
 
 
 def restarts(status: DDPJobStatus) -> str:

@@ -174,11 +174,10 @@ def service_taken(view: View) -> Verdict | None:
 
 def children_missing(view: View) -> Verdict | None:
     """Whatever of this attempt does not exist yet is made; all of it in one round."""
-    missing = () if view.created else view.missing
-    actions = _creation(view, view.status, missing)
+    actions = _creation(view, view.status, view.missing)
     if not actions:
         return None
-    message = f"Creating {len(missing)} of {view.nodes} pods" if missing else "Creating the Service"
+    message = f"Creating {len(view.missing)} of {view.nodes} pods" if view.missing else "Creating the Service"
     return Verdict(view.status, message, actions)
 
 

@@ -1,5 +1,6 @@
 """Files that survive a crash between any two lines: replaced as a whole or not at all."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -61,6 +62,6 @@ class Lock:
         return None
 
     def wait(self) -> None:
-        """Blocks until nobody holds the lock."""
-        with self._path.open(encoding="utf-8") as file:
+        """Blocks until nobody holds the lock; nobody holds one whose file is gone."""
+        with contextlib.suppress(FileNotFoundError), self._path.open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH)

@@ -69,6 +69,8 @@ def _environment(pod: Manifest, container: Manifest, machine: Machine, paths: "_
     """This machine's environment in place of the image's, then the container's own variables in their order."""
     env = {name: value for name, value in machine.environment.items() if name not in CONTRACT_VARIABLES}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
+    # Called in the directory of one's code, as an image is run in the directory of its code.
+    env["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *filter(None, [env.get("PYTHONPATH")])])
     env.setdefault("OMP_NUM_THREADS", str(machine.threads))
     if machine.visible_devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = machine.visible_devices

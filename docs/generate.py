@@ -1,0 +1,64 @@
+"""Writes what the documents say of the code: `make generate`. With `--check` it writes nothing and names what is old.
+
+Reference pages are written by hand, except between a line `<!-- generated: NAME -->` and the next
+`<!-- end of generated -->`: there stands what SECTIONS has under that name. The JSON Schema is generated whole.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ddpjob_operator.api.schema import job_schema
+from generator import api, commands, contract
+
+ROOT = Path(__file__).resolve().parent.parent
+SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of generated -->\n)", re.DOTALL)
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    "name": api.name,
+    "spec": api.spec,
+    "rules": api.rules,
+    "status": api.status,
+    "states": api.states,
+    "conditions": api.conditions,
+    "causes": api.causes,
+    "env": contract.env,
+    "labels": contract.labels,
+    "exit-codes": contract.exit_codes,
+    "pod": contract.pod,
+    "service": contract.service,
+    "ddpjob": commands.ddpjob,
+    "ddpjob-train": commands.ddpjob_train,
+}
+
+
+def main() -> int:
+    """Brings every generated file up to date or, with `--check`, tells which are not."""
+    parser = argparse.ArgumentParser(description="Write what the documents say of the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if anything is out of date")
+    check = parser.parse_args().check
+    stale = [(file, text) for file, text in _generated() if not file.exists() or file.read_text("utf-8") != text]
+    for file, text in stale:
+        if not check:
+            file.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{'out of date' if check else 'written'}: {file.relative_to(ROOT)}\n")
+    return 1 if check and stale else 0
+
+
+def _generated() -> Iterator[tuple[Path, str]]:
+    """Every file with something generated in it, and what it should hold."""
+    yield ROOT / "deploy" / "ddpjob.schema.json", json.dumps(job_schema(), indent=1) + "\n"
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        yield page, SECTION.sub(_section, page.read_text(encoding="utf-8"))
+
+
+def _section(match: re.Match[str]) -> str:
+    begin, name, end = match.groups()
+    return f"{begin}\n{SECTIONS[name]()}\n{end}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the reference pages take from the code, as Markdown."""

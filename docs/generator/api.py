@@ -1,0 +1,106 @@
+"""Sections of docs/reference/ddpjob.md."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, DDPJobStatus, State
+from ddpjob_operator.api.rules import RULES
+from ddpjob_operator.api.schema import job_schema
+from ddpjob_operator.engine.incident import FINAL, FREE
+from ddpjob_operator.engine.saying import ANNOUNCED, WARNINGS
+
+from .markdown import code, table
+from .source import first_paragraph, meanings
+
+Schema = dict[str, Any]
+
+TYPES = {"integer": "whole number", "boolean": "true or false", "array": "list", "object": "mapping"}
+
+
+def name() -> str:
+    """What a job may be called."""
+    field = job_schema()["properties"]["metadata"]["properties"]["name"]
+    return f"{field['description']}\n"
+
+
+def spec() -> str:
+    """Every field of `spec`."""
+    schema = DDPJobSpec.model_json_schema()
+    return table(("Field", "Type", "Default", "Meaning"), _fields(schema, schema["$defs"], "spec"))
+
+
+def status() -> str:
+    """Every field of `status`."""
+    schema = DDPJobStatus.model_json_schema(mode="serialization")
+    rows = _fields(schema, schema["$defs"], "status")
+    return table(("Field", "Type", "Meaning"), ((path, kind, meaning) for path, kind, _, meaning in rows))
+
+
+def rules() -> str:
+    """What is checked beside the fields themselves."""
+    return "".join(f"- {first_paragraph(rule)}\n" for rule in RULES)
+
+
+def states() -> str:
+    """The one-word states."""
+    return table(("State", "Meaning"), ((code(value), text) for _, value, text in meanings(State)))
+
+
+def conditions() -> str:
+    """The conditions, and the events that they make."""
+    rows = ((code(value), text, _event(ConditionType(value))) for _, value, text in meanings(ConditionType))
+    return table(("Condition", "What it says", "Event when it becomes true"), rows)
+
+
+def causes() -> str:
+    """The causes of failures, and what each costs."""
+    rows = ((code(value), text, _cost(Cause(value))) for _, value, text in meanings(Cause))
+    return table(("Cause", "Meaning", "Cost"), rows)
+
+
+def _event(condition: ConditionType) -> str:
+    if condition not in ANNOUNCED:
+        return "none"
+    return "Warning" if condition in WARNINGS else "Normal"
+
+
+def _cost(cause: Cause) -> str:
+    if cause in FINAL:
+        return "the job fails at once"
+    return "a restart that is not counted" if cause in FREE else "a restart of the budget"
+
+
+def _fields(schema: Schema, known: dict[str, Schema], path: str) -> Iterator[tuple[str, str, str, str]]:
+    """Path, type, default and meaning of each field and, after it, of those inside it."""
+    for key, field in schema["properties"].items():
+        options = [_resolved(option, known) for option in field.get("anyOf", [field]) if option != {"type": "null"}]
+        inner = _resolved(options[0].get("items", options[0]), known)
+        here = f"{path}.{key}{'[]' if 'items' in options[0] else ''}"
+        kind = " or ".join(_type(option) for option in options)
+        default = "required" if key in schema.get("required", ()) else _default(field.get("default"))
+        yield code(here), kind, default, field.get("description", "")
+        if "properties" in inner:
+            yield from _fields(inner, known, here)
+
+
+def _resolved(field: Schema, known: dict[str, Schema]) -> Schema:
+    return known[field["$ref"].removeprefix("#/$defs/")] if "$ref" in field else field
+
+
+def _type(field: Schema) -> str:
+    if "enum" in field:
+        return ", ".join(code(value) for value in field["enum"])
+    if "const" in field:
+        return code(field["const"])
+    if "minimum" in field:
+        return f"{field['minimum']} to {field['maximum']}"
+    if field.get("format") == "date-time":
+        return "time"
+    if "maxLength" in field:
+        return f"text of at most {field['maxLength']} characters"
+    return TYPES.get(field["type"], "text")
+
+
+def _default(value: object) -> str:
+    return "" if value is None or isinstance(value, dict) else code(json.dumps(value).strip('"'))

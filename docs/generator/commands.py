@@ -1,0 +1,56 @@
+"""Sections of docs/reference/command-line.md, from the commands' own parsers."""
+
+# ruff: noqa: SLF001  argparse has no public way to list what a parser takes, and its help differs between Pythons.
+
+import argparse
+from collections.abc import Iterable, Iterator
+
+from ddpjob_operator.cli import main as cli
+from ddpjob_trainer import config
+
+from .markdown import code, table
+
+
+def ddpjob() -> str:
+    """Each command of `ddpjob` with its arguments."""
+    return "\n".join(_commands(cli.parser()))
+
+
+def ddpjob_train() -> str:
+    """The flags of `ddpjob-train`, in their groups."""
+    groups = config._parser()._action_groups
+    return "\n".join(
+        f"### {_capital(group.title)}\n\n{_arguments(group._group_actions)}" for group in groups if _own(group)
+    )
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
+    top = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    for said in top._choices_actions:
+        command = top.choices[said.dest]
+        yield f"### `{parser.prog} {said.dest}`\n\n{_capital(said.help)}.\n\n{_arguments(command._actions)}"
+
+
+def _own(group: argparse._ArgumentGroup) -> bool:
+    """Whether a group holds more than `--help`."""
+    return any(not isinstance(action, argparse._HelpAction) for action in group._group_actions)
+
+
+def _arguments(actions: Iterable[argparse.Action]) -> str:
+    shown = (action for action in actions if not isinstance(action, argparse._HelpAction))
+    return table(("Argument", "Meaning"), ((_names(action), action.help) for action in shown))
+
+
+def _names(action: argparse.Action) -> str:
+    value = "" if action.nargs == 0 else f" {_value(action)}"
+    return ", ".join(code(f"{name}{value}") for name in action.option_strings) or code(_value(action))
+
+
+def _value(action: argparse.Action) -> str:
+    if action.choices is not None:
+        return "{" + ",".join(str(choice) for choice in action.choices) + "}"
+    return str(action.metavar or action.dest.upper())
+
+
+def _capital(text: str | None) -> str:
+    return text[:1].upper() + text[1:] if text else ""

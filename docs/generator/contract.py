@@ -1,0 +1,62 @@
+"""Sections of docs/reference/contract.md: the names, and an example as the engine itself makes it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.contract import Env, ExitCode, Label
+from ddpjob_operator.engine import Action, CreatePod, CreateService, Snapshot, decide
+
+from .markdown import as_yaml, code, table
+from .source import meanings
+
+EXAMPLE = """
+metadata: {name: digits, namespace: vision, uid: 2f1d7c4e-0d5b-4d55-9a55-6c1c2f0f7c11}
+spec:
+  nodes: 2
+  checkpoint:
+    path: /checkpoints
+    everySteps: 50
+    volume: {persistentVolumeClaim: {claimName: digits}}
+  template:
+    spec:
+      containers:
+        - {name: trainer, image: "ddpjob-trainer:0.1.0", command: [ddpjob-train]}
+"""
+
+
+def env() -> str:
+    """The variables of the trainer container, with the values that rank 1 of the example has."""
+    values = {variable["name"]: variable["value"] for variable in _pod()["spec"]["containers"][0]["env"]}
+    rows = ((code(name), code(values.get(name)), text) for _, name, text in meanings(Env))
+    return table(("Variable", "Example", "Meaning"), rows)
+
+
+def labels() -> str:
+    """The labels on pods and Service."""
+    return table(("Label", "Meaning"), ((code(name), text) for _, name, text in meanings(Label)))
+
+
+def exit_codes() -> str:
+    """The exit codes of a training process that have a meaning."""
+    return table(("Code", "Meaning"), ((value, text) for _, value, text in meanings(ExitCode)))
+
+
+def pod() -> str:
+    """A pod in full."""
+    return as_yaml(_pod())
+
+
+def service() -> str:
+    """A Service in full."""
+    return as_yaml(next(action.manifest for action in _actions() if isinstance(action, CreateService)))
+
+
+def _pod() -> dict[str, Any]:
+    return next(action.manifest for action in _actions() if isinstance(action, CreatePod) and action.rank == 1)
+
+
+def _actions() -> tuple[Action, ...]:
+    job = DDPJob.from_dict(yaml.safe_load(EXAMPLE))
+    return decide(Snapshot(datetime(2026, 1, 1, tzinfo=UTC), job)).actions

@@ -1,0 +1,84 @@
+"""What a Markdown page asks its reader to do, and what it shows as the outcome.
+
+Blocks are fenced. Their info strings, and an HTML comment on the line before them, say what they are:
+
+    ```bash                            commands that the reader types; they must end with 0
+    ```text                            what the commands before it print
+    ```yaml title=job.yaml             a file that the reader saves under this name, in any language
+
+    <!-- not run: REASON -->           before bash: only a reader can run this
+    <!-- not valid: REASON -->         before yaml: a DDPJob with mistakes
+    <!-- first terminal -->            before bash: goes on while the page's other commands run
+    <!-- first terminal -->            before text: awaited there, after what was awaited before
+    <!-- first terminal: Ctrl-C -->    before text: Ctrl-C is pressed there first
+
+In shown output `…` stands for anything, also for several lines or none; a number after `=` and one with a decimal
+point stand for any number; any spaces for any others.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {page.relative_to(ROOT).as_posix(): page for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])}
+
+BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\S*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOT_RUN = "not run: "
+NOT_VALID = "not valid: "
+FIRST_TERMINAL = "first terminal"
+CTRL_C = "first terminal: Ctrl-C"
+
+LOOSE = re.compile(r"(\n…\n|…|(?<==)\d+(?:\.\d+)?|\d+\.\d+)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    line: int
+    language: str
+    title: str
+    """Name of the file that the block is; empty if it is none."""
+    note: str
+    """The comment before it."""
+    text: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether these are commands that a test can run."""
+        return self.language == "bash" and not self.note.startswith(NOT_RUN)
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page in their order."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            line=text.count("\n", 0, match.start(2)) + 1,
+            language=match[2],
+            title=match[3].removeprefix("title="),
+            note=match[1] or "",
+            text=match[4],
+        )
+        for match in BLOCK.finditer(text)
+    ]
+
+
+def pattern(shown: str) -> re.Pattern[str]:
+    """What `plain` output must look like for a shown one to be true."""
+    exact_and_loose = enumerate(LOOSE.split(plain(shown)))
+    return re.compile(
+        "".join(_loose(part) if index % 2 else re.escape(part) for index, part in exact_and_loose), re.DOTALL
+    )
+
+
+def _loose(part: str) -> str:
+    if part == "\n…\n":
+        return r"\n(?:.*?\n)?"
+    return ".*?" if part == "…" else r"[\d.e+-]+"
+
+
+def plain(output: str) -> str:
+    """Output with any spaces as one, and no lines before its first or after its last."""
+    return "\n".join(" ".join(line.split()) for line in output.strip().splitlines())

@@ -1,0 +1,126 @@
+"""A reader who does what a page says, in a directory that looks like a clone of the project."""
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.docs.pages import CTRL_C, FIRST_TERMINAL, ROOT, Block, pattern, plain
+
+DEADLINE_SECONDS = 240.0
+OF_THE_CLONE = ("Makefile", "pyproject.toml", "requirements", ".venv", "deploy", "operator", "trainer", "docs")
+NOT_A_READERS = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DDPJOB_RUN_DIR", "COLUMNS", "FORCE_COLOR")
+"""Variables that the test's environment may have."""
+INTERRUPTED = 130
+
+
+@dataclass
+class Terminal:
+    """A shell in the page's directory that runs one block of commands, and what it has printed."""
+
+    process: subprocess.Popen[bytes]
+    screen: Path
+    interrupted: bool = False
+    _watched: int = 0
+
+    @property
+    def output(self) -> str:
+        """All that was printed so far."""
+        return plain(self.screen.read_text(encoding="utf-8", errors="replace"))
+
+    def interrupt(self) -> None:
+        """Presses Ctrl-C."""
+        self.interrupted = True
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def watch(self, shown: str) -> None:
+        """Waits until what is shown stands on the screen, below what was waited for before."""
+        end = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            over = self.process.poll() is not None
+            if match := pattern(shown).search(self.output, self._watched):
+                self._watched = match.end()
+                return
+            assert not over, f"ended without it:\n{shown}\n--- but with\n{self.output}"
+            assert time.monotonic() < end, f"waited {DEADLINE_SECONDS:.0f} s for\n{shown}\n--- in\n{self.output}"
+            time.sleep(0.05)
+
+    def finish(self) -> None:
+        """Waits for the end, which must be a good one."""
+        code = self.process.wait(timeout=DEADLINE_SECONDS)
+        assert code == (INTERRUPTED if self.interrupted else 0), f"ended with {code}:\n{self.output}"
+
+
+@dataclass
+class Reader:
+    """Carries out the blocks of one page."""
+
+    directory: Path
+    _terminals: list[Terminal] = field(default_factory=list)
+    _first: Terminal | None = None
+    _output: str | None = None
+    """What the last commands printed; None if they were not run."""
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir()
+        for name in OF_THE_CLONE:
+            (self.directory / name).symlink_to(ROOT / name)
+
+    def take(self, block: Block) -> None:
+        """Does what a block says, or compares what it shows."""
+        if block.title:
+            (self.directory / block.title).write_text(block.text, encoding="utf-8")
+        elif block.language == "bash":
+            self._type(block)
+        elif block.language == "text" and block.note.startswith(FIRST_TERMINAL):
+            self._watch(block)
+        elif block.language == "text" and self._output is not None:
+            assert pattern(block.text).fullmatch(self._output), f"shown:\n{block.text}\n--- printed:\n{self._output}"
+
+    def finish(self) -> None:
+        """Waits for all that was left running."""
+        if self._first:
+            self._first.finish()
+
+    def leave(self) -> None:
+        """Stops whatever still runs."""
+        for terminal in self._terminals:
+            if terminal.process.poll() is None:
+                terminal.interrupt()
+                terminal.process.wait(timeout=DEADLINE_SECONDS)
+
+    def _type(self, block: Block) -> None:
+        self._output = None
+        if not block.runs:
+            return
+        if block.note == FIRST_TERMINAL:
+            self.finish()
+            self._first = self._open(block)
+            return
+        terminal = self._open(block)
+        terminal.finish()
+        self._output = terminal.output
+
+    def _watch(self, block: Block) -> None:
+        assert self._first, "nothing was started in the first terminal"
+        if block.note == CTRL_C:
+            self._first.interrupt()
+        self._first.watch(block.text)
+
+    def _open(self, block: Block) -> Terminal:
+        screen = self.directory.parent / f"terminal-{len(self._terminals)}"
+        environment = {name: value for name, value in os.environ.items() if name not in NOT_A_READERS}
+        with screen.open("wb") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", block.text],
+                cwd=self.directory,
+                env=environment | {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._terminals.append(Terminal(process, screen))
+        return self._terminals[-1]

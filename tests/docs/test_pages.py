@@ -1,0 +1,94 @@
+"""The documents are true: their commands run, print what is shown, and their links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.api.manifest import parse
+
+from tests.docs.pages import CTRL_C, FIRST_TERMINAL, NOT_RUN, NOT_VALID, PAGES, ROOT, blocks, pattern, plain
+from tests.docs.reader import Reader
+
+LANGUAGES = {"bash", "text", "yaml", "json", "python"}
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if any(one.runs for one in blocks(page))])
+def test_the_commands_of_a_page_print_what_it_shows(name: str, tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "ddpjob")
+    try:
+        for block in blocks(PAGES[name]):
+            try:
+                reader.take(block)
+            except AssertionError as error:
+                pytest.fail(f"{name}, line {block.line}: {error}", pytrace=False)
+        reader.finish()
+    finally:
+        reader.leave()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_block_is_of_a_kind_that_is_checked(name: str) -> None:
+    text = PAGES[name].read_text(encoding="utf-8")
+    assert {block.language for block in blocks(PAGES[name])} <= LANGUAGES
+    assert text.count("```") == 2 * len(blocks(PAGES[name])), "a fence is not closed, or indented"
+    for block in blocks(PAGES[name]):
+        assert block.note in {"", FIRST_TERMINAL, CTRL_C} or block.note.startswith((NOT_RUN, NOT_VALID))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_job_that_a_page_shows_is_valid(name: str) -> None:
+    for block in blocks(PAGES[name]):
+        whole = block.language == "yaml" and "kind: DDPJob\nmetadata:" in block.text
+        if whole and not block.note.startswith(NOT_VALID):
+            parse(block.text, f"{name}, line {block.line}")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_to_a_file_and_a_heading_that_exist(name: str) -> None:
+    page = PAGES[name]
+    for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{target} in {name} leads nowhere"
+        assert not anchor or anchor in _anchors(file), f"{target} in {name}: no such heading"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page not in seen and page.suffix == ".md":
+            seen.add(page)
+            targets = (link.partition("#")[0] for link in LINK.findall(page.read_text(encoding="utf-8")))
+            todo += [(page.parent / target).resolve() for target in targets if target and "://" not in target]
+    assert set(PAGES.values()) - seen == set()
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "true"),
+    [
+        ("saved step=50", "saved  step=100", True),
+        ("saved step=50", "saved epoch=50", False),
+        ("in 0.9 s", "in 1.0 s", True),
+        ("2 nodes", "3 nodes", False),
+        ("a\n…\nb", "a\nb", True),
+        ("a\n…\nb", "a\nx\ny\nb", True),
+        ("a\n…\nb", "a\nx", False),
+        ("rank …: lost", "rank 1: lost", True),
+    ],
+)
+def test_shown_output_is_compared_loosely_where_it_says_so(shown: str, printed: str, *, true: bool) -> None:
+    assert bool(pattern(shown).fullmatch(plain(printed))) is true
+
+
+def _anchors(page: Path) -> set[str]:
+    """Anchors as GitHub makes them of headings."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
