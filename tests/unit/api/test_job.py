@@ -1,0 +1,114 @@
+"""What a valid file means: defaults, what is left out, what Auto stands for."""
+
+import json
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import Backend, Checkpoint, DDPJob, DDPJobStatus, Restart
+from ddpjob_operator.api.manifest import parse
+from ddpjob_operator.api.problems import dotted
+
+from .documents import a_file, complaint, job
+
+
+def test_a_file_that_says_nothing_gets_the_documented_defaults() -> None:
+    spec = job(a_file()).spec
+    assert (spec.nodes, spec.procs_per_node, spec.backend, spec.master_port) == (1, "Auto", Backend.AUTO, 29500)
+    assert (spec.suspend, spec.active_deadline_seconds, spec.checkpoint) == (False, None, None)
+    assert spec.restart == Restart(
+        max_restarts=6, window_seconds=3600, backoff_seconds=1, max_backoff_seconds=300, grace_period_seconds=5
+    )
+
+
+def test_a_checkpoint_is_kept_three_times_at_the_end_of_each_epoch() -> None:
+    checkpoint = job(a_file("checkpoint: {path: /runs}")).spec.checkpoint
+    assert checkpoint == Checkpoint(path="/runs", volume=None, every_steps=None, every_seconds=None, keep=3)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *("nodes: null", "restart: null", "restart: {maxRestarts: null}", "checkpoint: null"),
+        *("activeDeadlineSeconds: null", "procsPerNode: null"),
+    ],
+)
+def test_null_is_as_good_as_nothing(spec: str) -> None:
+    assert job(a_file(spec)) == job(a_file())
+
+
+def test_null_in_the_template_is_as_good_as_nothing() -> None:
+    assert job(a_file(container="env: null", pod="nodeSelector: null")).spec.template == job(a_file()).spec.template
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    widest = a_file(
+        "nodes: 4096\nprocsPerNode: 64\nmasterPort: 65535\nrestart: {maxRestarts: 0, backoffSeconds: 300}"
+    )
+    assert complaint(widest.replace("name: digits", "name: " + "a" * 52)) == ""
+
+
+def test_a_status_in_the_file_is_ignored_whatever_it_says() -> None:
+    pasted = a_file() + "status:\n  attempt: 7\n  fromAnotherVersion: {}\n"
+    assert job(pasted).status == DDPJobStatus()
+
+
+def test_metadata_of_others_is_left_alone() -> None:
+    text = a_file().replace("  name: digits", "  name: digits\n  labels: {team: vision}\n  annotations: {a: b}")
+    assert job(text).metadata.name == "digits"
+    assert job(text).metadata.namespace == "default"
+
+
+def test_other_objects_in_the_file_are_named() -> None:
+    manifest = parse(f"kind: ConfigMap\n---\n{a_file()}---\nkind: Secret\n---\n", "job.yaml")
+    assert manifest.others == ("ConfigMap", "Secret")
+
+
+def test_yaml_anchors_work() -> None:
+    text = a_file(
+        container="env: &env\n  - {name: A, value: a}", pod="initContainers: [{name: i, image: i:1, env: *env}]"
+    )
+    pod = job(text).spec.template["spec"]
+    assert pod["initContainers"][0]["env"] == pod["containers"][0]["env"]
+
+
+GPUS: dict[str, tuple[str, str, int, Backend]] = {
+    "nothing is asked for": ("", "", 1, Backend.GLOO),
+    "only CPUs": ("", "resources: {limits: {cpu: 4}}", 1, Backend.GLOO),
+    "no GPU, in so many words": ("", "resources: {limits: {nvidia.com/gpu: 0}}", 1, Backend.GLOO),
+    "two GPUs": ("", "resources: {limits: {nvidia.com/gpu: 2}}", 2, Backend.NCCL),
+    "two GPUs as a string": ("", 'resources: {limits: {nvidia.com/gpu: "2"}}', 2, Backend.NCCL),
+    "two GPUs, said twice": (
+        "",
+        "resources: {limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 2}}",
+        *(2, Backend.NCCL),
+    ),
+    "another maker's": ("", "resources: {limits: {amd.com/gpu: 4}}", 4, Backend.NCCL),
+    "slices": ("", "resources: {limits: {nvidia.com/mig-1g.5gb: 3}}", 3, Backend.NCCL),
+    "something that only sounds like one": ("", "resources: {limits: {nvidia.com/gpu-memory: 9}}", 1, Backend.GLOO),
+    "a number beside GPUs": ("procsPerNode: 1", "resources: {limits: {nvidia.com/gpu: 2}}", 1, Backend.NCCL),
+    "a backend beside GPUs": ("backend: Gloo", "resources: {limits: {nvidia.com/gpu: 2}}", 2, Backend.GLOO),
+    "a backend without GPUs": ("backend: Nccl\nprocsPerNode: 8", "", 8, Backend.NCCL),
+}
+
+
+@pytest.mark.parametrize(("spec", "container", "procs", "backend"), GPUS.values(), ids=GPUS)
+def test_auto_goes_by_the_trainers_requests(spec: str, container: str, procs: int, backend: Backend) -> None:
+    asked = job(a_file(spec, container=container)).spec
+    assert (asked.resolved_procs_per_node(), asked.resolved_backend()) == (procs, backend)
+
+
+def test_a_sidecars_gpu_counts_for_nobody() -> None:
+    text = a_file(pod="  - {name: side, image: side:1, resources: {limits: {nvidia.com/gpu: 2}}}")
+    assert job(text).spec.resolved_procs_per_node() == 1
+
+
+def test_a_job_goes_through_json_unchanged() -> None:
+    one = job(a_file("nodes: 3\ncheckpoint: {path: /runs, everySteps: 5, volume: {emptyDir: {}}}"))
+    document: dict[str, Any] = json.loads(json.dumps(one.to_document()))
+    assert document["spec"]["checkpoint"]["everySteps"] == 5
+    assert DDPJob.from_dict(document) == one
+
+
+def test_paths_are_written_as_people_write_them() -> None:
+    assert dotted(("spec", "template", "spec", "containers", 0, "name")) == "spec.template.spec.containers[0].name"
+    assert dotted(()) == ""

@@ -1,0 +1,307 @@
+"""What a wrong file gets: every mistake at once, each with its line, its path, and what would be right."""
+
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.manifest import read
+
+from .documents import HEAD, TEMPLATE, a_file, complaint, complaints
+
+TRAINER = "spec.template.spec.containers[0]"
+KNOWN = "nodes, procsPerNode, backend, masterPort, suspend, activeDeadlineSeconds, restart, checkpoint, template"
+NAME = (
+    "Name of the job: at most 52 lower-case letters, digits and dashes, the first a letter and the last no dash. "
+    "Pods and the Service are named after it."
+)
+
+PROBLEMS: dict[str, tuple[str, list[str]]] = {
+    # numbers and words
+    "no nodes": (a_file("nodes: 0"), ["line 6: spec.nodes: 0 is too small; it must be at least 1"]),
+    "too many nodes": (a_file("nodes: 4097"), ["line 6: spec.nodes: 4097 is too large; it must be at most 4096"]),
+    "a number in quotes": (a_file('nodes: "2"'), ["line 6: spec.nodes: '2' must be a whole number"]),
+    "half a node": (a_file("nodes: 2.5"), ["line 6: spec.nodes: 2.5 must be a whole number"]),
+    "a truth for a number": (a_file("nodes: yes"), ["line 6: spec.nodes: True must be a whole number"]),
+    "a system's port": (
+        a_file("masterPort: 80"),
+        ["line 6: spec.masterPort: 80 is too small; it must be at least 1024"],
+    ),
+    "no port": (
+        a_file("masterPort: 65536"),
+        ["line 6: spec.masterPort: 65536 is too large; it must be at most 65535"],
+    ),
+    "no processes": (
+        a_file("procsPerNode: 0"),
+        ["line 6: spec.procsPerNode: 0 is not right; it must be a whole number from 1 to 64 or Auto"],
+    ),
+    "a word in the wrong case": (
+        a_file("backend: nccl"),
+        ["line 6: spec.backend: 'nccl' is none of Auto, Nccl, Gloo; did you mean Nccl?"],
+    ),
+    "a deadline of nothing": (
+        a_file("activeDeadlineSeconds: 0"),
+        ["line 6: spec.activeDeadlineSeconds: 0 is too small; it must be at least 1"],
+    ),
+    # names of fields
+    "a typo": (a_file("nods: 2"), ["line 6: spec.nods: unknown field; did you mean nodes?"]),
+    "another's spelling": (
+        a_file("master_port: 2000"),
+        ["line 6: spec.master_port: unknown field; did you mean masterPort?"],
+    ),
+    "an unknown field": (a_file("gpus: 2"), [f"line 6: spec.gpus: unknown field; known here: {KNOWN}"]),
+    "a typo deep in a struct": (
+        a_file("restart:\n  maxRestart: 2"),
+        ["line 7: spec.restart.maxRestart: unknown field; did you mean maxRestarts?"],
+    ),
+    "a typo deep in the pod": (
+        a_file(container="comand: [python]"),
+        [f"line 11: {TRAINER}.comand: unknown field; did you mean command?"],
+    ),
+    "a field twice": (
+        a_file("nodes: 2\nnodes: 3"),
+        ["line 7: spec.nodes: stands here twice; the last one would win silently"],
+    ),
+    # the template
+    "a command that is no list": (
+        a_file(container="command: python train.py"),
+        [f"line 11: {TRAINER}.command: 'python train.py' must be a list"],
+    ),
+    "a number for a string": (
+        a_file(container="env:\n  - {name: EPOCHS, value: 3}"),
+        [f'line 12: {TRAINER}.env[0].value: 3 must be a string; write "3"'],
+    ),
+    "no trainer": (
+        a_file().replace("name: trainer", "name: main"),
+        [
+            (
+                "line 8: spec.template.spec.containers: needs a container named trainer, which runs the training; "
+                "it has main"
+            ),
+        ],
+    ),
+    "no template": (
+        HEAD + "  nodes: 2\n",
+        [
+            "line 5: spec.template.spec.containers: needs a container named trainer, which runs the training",
+            (
+                "line 5: spec.template: is missing: "
+                "Pod template of every node, with a container named `trainer` that runs the training."
+            ),
+        ],
+    ),
+    "two trainers": (
+        a_file(pod="  - name: trainer\n    image: other:1"),
+        ["line 11: spec.template.spec.containers[1].name: trainer is used twice; names must differ"],
+    ),
+    "a variable of the contract": (
+        a_file(container="env:\n  - name: RANK\n    value: '0'"),
+        [f"line 12: {TRAINER}.env[0].name: RANK is set by DDPJob itself; remove it"],
+    ),
+    "a variable of the contract in a sidecar": (
+        a_file(pod="  - name: sidecar\n    image: side:1\n    env: [{name: MASTER_ADDR, value: x}]"),
+        ["line 13: spec.template.spec.containers[1].env[0].name: MASTER_ADDR is set by DDPJob itself; remove it"],
+    ),
+    "a variable of the contract before the start": (
+        a_file(pod="initContainers:\n  - name: fetch\n    image: fetch:1\n    env: [{name: DDPJOB_UID, value: x}]"),
+        ["line 14: spec.template.spec.initContainers[0].env[0].name: DDPJOB_UID is set by DDPJob itself; remove it"],
+    ),
+    "a variable twice": (
+        a_file(container="env:\n  - {name: A, value: a}\n  - {name: A, value: b}"),
+        [f"line 13: {TRAINER}.env[1].name: A is used twice; names must differ"],
+    ),
+    "a restart policy": (
+        a_file(pod="restartPolicy: OnFailure"),
+        [
+            (
+                "line 11: spec.template.spec.restartPolicy: 'OnFailure' must be Never: "
+                "DDPJob restarts the gang as a whole (spec.restart)"
+            ),
+        ],
+    ),
+    "a hostname": (
+        a_file(pod="hostname: me"),
+        ["line 11: spec.template.spec.hostname: is set by DDPJob itself; remove it"],
+    ),
+    "a label of ours": (
+        a_file().replace("  template:\n", "  template:\n    metadata: {labels: {ddpjob.dev/rank: '3'}}\n"),
+        ["line 7: spec.template.metadata.labels.ddpjob.dev/rank: ddpjob.dev/ is reserved for DDPJob; choose another"],
+    ),
+    "a volume of ours": (
+        a_file(pod="volumes:\n  - name: ddpjob-shm\n    emptyDir: {}"),
+        ["line 12: spec.template.spec.volumes[0].name: ddpjob- is reserved for DDPJob; choose another name"],
+    ),
+    "nine containers": (
+        a_file(pod="".join(f"  - {{name: side-{n}, image: side:1}}\n" for n in range(8))),
+        ["line 8: spec.template.spec.containers: has 9 entries; at most 8 are allowed"],
+    ),
+    "257 variables": (
+        a_file(container="env:\n" + "".join(f"  - {{name: V{n}, value: a}}\n" for n in range(257))),
+        [f"line 11: {TRAINER}.env: has 257 entries; at most 256 are allowed"],
+    ),
+    "half a GPU": (
+        a_file(container="resources:\n  limits:\n    nvidia.com/gpu: '0.5'"),
+        [f"line 13: {TRAINER}.resources.limits.nvidia.com/gpu: '0.5' must be a whole number of GPUs"],
+    ),
+    "a word for GPUs": (
+        a_file(container="resources:\n  limits:\n    nvidia.com/mig-1g.5gb: one"),
+        [f"line 13: {TRAINER}.resources.limits.nvidia.com/mig-1g.5gb: 'one' must be a whole number of GPUs"],
+    ),
+    "claimed devices and Auto": (
+        a_file(container="resources: {claims: [{name: gpus}]}"),
+        ["line 5: spec.procsPerNode: Auto cannot count devices that are claimed; give a number"],
+    ),
+    # checkpoint and restart
+    "a relative checkpoint path": (
+        a_file("checkpoint:\n  path: runs"),
+        [
+            (
+                "line 7: spec.checkpoint.path: 'runs' does not have the right form: "
+                "Directory of the checkpoints inside the trainer container: an absolute path without a colon."
+            ),
+        ],
+    ),
+    "a checkpoint nowhere": (
+        a_file("checkpoint:\n  keep: 2"),
+        [
+            (
+                "line 6: spec.checkpoint.path: is missing: "
+                "Directory of the checkpoints inside the trainer container: an absolute path without a colon."
+            ),
+        ],
+    ),
+    "two intervals": (
+        a_file("checkpoint:\n  path: /runs\n  everySteps: 5\n  everySeconds: 5"),
+        ["line 9: spec.checkpoint.everySeconds: cannot be set together with everySteps; keep one"],
+    ),
+    "two volumes in one": (
+        a_file("checkpoint:\n  path: /runs\n  volume: {emptyDir: {}, hostPath: {path: /x}}"),
+        ["line 8: spec.checkpoint.volume: has emptyDir, hostPath; at most 1 of them is allowed"],
+    ),
+    "a volume of nothing": (
+        a_file("checkpoint:\n  path: /runs\n  volume: {}"),
+        ["line 8: spec.checkpoint.volume: is empty: Where a volume's data is: exactly one of the fields."],
+    ),
+    "two volumes at one place": (
+        a_file(
+            "checkpoint:\n  path: /runs\n  volume: {emptyDir: {}}",
+            container="volumeMounts:\n  - {name: mine, mountPath: /runs/}",
+            pod="volumes:\n  - {name: mine, emptyDir: {}}",
+        ),
+        [
+            (
+                f"line 15: {TRAINER}.volumeMounts[0].mountPath: is where spec.checkpoint.volume is mounted already; "
+                "remove one of them"
+            ),
+        ],
+    ),
+    "a first wait longer than the longest": (
+        a_file("restart: {backoffSeconds: 301}"),
+        ["line 6: spec.restart.backoffSeconds: 301 is more than maxBackoffSeconds (300)"],
+    ),
+    # the object itself
+    "another version": (
+        a_file().replace("v1alpha1", "v1"),
+        ["line 1: apiVersion: 'ddpjob.dev/v1' must be ddpjob.dev/v1alpha1"],
+    ),
+    "no name": (
+        a_file().replace("  name: digits", "  labels: {a: b}"),
+        [f"line 3: metadata.name: is missing: {NAME}"],
+    ),
+    "capitals in the name": (
+        a_file().replace("name: digits", "name: Digits"),
+        [f"line 4: metadata.name: 'Digits' does not have the right form: {NAME}"],
+    ),
+    "a digit at the start of the name": (
+        a_file().replace("name: digits", "name: 1st"),
+        [f"line 4: metadata.name: '1st' does not have the right form: {NAME}"],
+    ),
+    "a name that is too long": (
+        a_file().replace("name: digits", "name: " + "a" * 53),
+        ["line 4: metadata.name: is too long (53 characters); at most 52 are allowed"],
+    ),
+    "a spec that is none": (
+        HEAD.replace("spec:", "spec: 3"),
+        [
+            "line 5: spec.template.spec.containers: needs a container named trainer, which runs the training",
+            "line 5: spec: 3 must be a mapping",
+        ],
+    ),
+    # all of them together
+    "four mistakes": (
+        a_file("nodes: 0\nbackend: Mpi\ncheckpoint: {path: runs}", container="env: [{name: RANK, value: 0}]"),
+        [
+            "line 6: spec.nodes: 0 is too small; it must be at least 1",
+            "line 7: spec.backend: 'Mpi' is none of Auto, Nccl, Gloo",
+            (
+                "line 8: spec.checkpoint.path: 'runs' does not have the right form: "
+                "Directory of the checkpoints inside the trainer container: an absolute path without a colon."
+            ),
+            f"line 14: {TRAINER}.env[0].name: RANK is set by DDPJob itself; remove it",
+            f'line 14: {TRAINER}.env[0].value: 0 must be a string; write "0"',
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), PROBLEMS.values(), ids=PROBLEMS)
+def test_the_mistakes_of(text: str, expected: list[str]) -> None:
+    assert complaints(text) == expected
+
+
+COUNT = "job.yaml must hold exactly one object of kind DDPJob, and holds"
+FILES: dict[str, tuple[str, str]] = {
+    "nothing": ("", f"{COUNT} 0"),
+    "only comments": ("# later\n---\n", f"{COUNT} 0"),
+    "another kind": ("kind: Job\n", f"{COUNT} 0; its kinds: Job"),
+    "a kind in the wrong case": ("kind: ddpjob\n", f"{COUNT} 0; its kinds: ddpjob"),
+    "a list": ("- kind: DDPJob\n", f"{COUNT} 0; its kinds: ?"),
+    "two jobs": (f"{a_file()}---\n{a_file()}", f"{COUNT} 2; its kinds: DDPJob, DDPJob"),
+    "a bracket that is not closed": (
+        "kind: DDPJob\nspec: [1\n",
+        "job.yaml is not YAML: line 3: expected ',' or ']', but got '<stream end>'",
+    ),
+    "a tab": (
+        "spec:\n\tnodes: 1\n",
+        "job.yaml is not YAML: line 2: found character '\\t' that cannot start any token",
+    ),
+    "a key that cannot be one": ("kind: DDPJob\n? [a]\n: b\n", "job.yaml is not YAML: line 2: found unhashable key"),
+    "a part that holds itself": (
+        "kind: DDPJob\nspec: &all\n  template: *all\n",
+        "job.yaml is nested too deeply, or a part of it holds itself through an alias",
+    ),
+    "a thousand brackets": (
+        "kind: DDPJob\nspec: " + "[" * 1000 + "]" * 1000,
+        "job.yaml is nested too deeply, or a part of it holds itself through an alias",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), FILES.values(), ids=FILES)
+def test_a_file_that_holds(text: str, expected: str) -> None:
+    assert complaint(text) == expected
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"cannot read .*none\.yaml: No such file or directory"):
+        read(tmp_path / "none.yaml")
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"cannot read .*: Is a directory"):
+        read(tmp_path)
+
+
+def test_a_file_in_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_bytes(a_file("# größer").encode("latin-1"))
+    with pytest.raises(BadInputError, match=r"cannot read .*job\.yaml: it is not UTF-8 text"):
+        read(tmp_path / "job.yaml")
+
+
+def test_lines_are_those_of_the_file_not_of_the_document() -> None:
+    assert complaints("kind: ConfigMap\n---\n" + a_file("nodes: 0")) == [
+        "line 8: spec.nodes: 0 is too small; it must be at least 1"
+    ]
+
+
+def test_the_template_of_these_tests_is_valid() -> None:
+    assert complaint(HEAD + TEMPLATE) == ""

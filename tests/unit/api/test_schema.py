@@ -1,0 +1,114 @@
+"""The JSON Schema for editors: valid itself, and of one mind with the validation that a submitted job meets."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.manifest import read
+from ddpjob_operator.api.schema import job_schema
+from ddpjob_operator.api.validation import problems, without_nulls
+from ddpjob_operator.engine import Snapshot
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from tests.unit.engine.builders import START, Scene
+
+from .documents import a_file
+from .test_problems import PROBLEMS
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "deploy" / "examples").glob("*.yaml"))
+
+NOT_OF_ONE_FIELD = {
+    *("a field twice", "no trainer", "two trainers", "a variable of the contract", "a variable twice"),
+    *("a variable of the contract in a sidecar", "a variable of the contract before the start", "a restart policy"),
+    *("a hostname", "a label of ours", "a volume of ours", "nine containers", "257 variables"),
+    *("half a GPU", "a word for GPUs", "claimed devices and Auto"),
+    *("two intervals", "two volumes at one place", "a first wait longer than the longest"),
+}
+"""Mistakes that a schema cannot see."""
+
+
+def test_the_schema_is_valid() -> None:
+    Draft202012Validator.check_schema(job_schema())
+
+
+def test_every_reference_of_the_schema_leads_somewhere() -> None:
+    schema = job_schema()
+    assert [name for name in _references(schema) if name not in schema["$defs"]] == []
+
+
+def _references(schema: Any) -> list[str]:
+    if isinstance(schema, list):
+        return [name for item in schema for name in _references(item)]
+    if not isinstance(schema, dict):
+        return []
+    own = [schema["$ref"].removeprefix("#/$defs/")] if isinstance(schema.get("$ref"), str) else []
+    return own + [name for item in schema.values() for name in _references(item)]
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_valid_for_editor_and_operator(example: Path) -> None:
+    job = read(example).job
+    documents = yaml.safe_load_all(example.read_text(encoding="utf-8"))
+    written = next(document for document in documents if document["kind"] == "DDPJob")
+    Draft202012Validator(job_schema()).validate(written)
+    assert job.metadata.name == written["metadata"]["name"]
+
+
+@pytest.mark.parametrize("mistake", [name for name in PROBLEMS if name not in NOT_OF_ONE_FIELD])
+def test_an_editor_marks_what_the_operator_refuses(mistake: str) -> None:
+    document = yaml.safe_load(PROBLEMS[mistake][0])
+    assert not Draft202012Validator(job_schema()).is_valid(document)
+
+
+def test_the_schema_tells_what_every_field_means() -> None:
+    spec = job_schema()["properties"]["spec"]
+    structs = [spec, *(job_schema()["$defs"][name] for name in ("Restart", "Checkpoint"))]
+    fields = {name: field for struct in structs for name, field in struct["properties"].items()}
+    assert [name for name, field in fields.items() if not field.get("description")] == []
+
+
+FULL: dict[str, Any] = yaml.safe_load(
+    a_file(
+        "nodes: 2\nprocsPerNode: Auto\nrestart: {maxRestarts: 3}\nactiveDeadlineSeconds: 60\n"
+        "checkpoint: {path: /runs, volume: {emptyDir: {}}}",
+        container="env: [{name: A, value: a}]\nargs: [--fast]\nresources: {limits: {nvidia.com/gpu: 2}}\n"
+        "volumeMounts: [{name: data, mountPath: /data}]",
+        pod="volumes: [{name: data, emptyDir: {}}]",
+    )
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 5000) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in items for place in _places(item, (*path, key)))]
+
+
+@given(place=st.sampled_from(_places(FULL)[1:]), value=JSON)
+def test_whatever_stands_in_a_document_it_is_refused_in_words_or_can_be_started(
+    place: tuple[str | int, ...], value: Any
+) -> None:
+    document = copy.deepcopy(FULL)
+    holder: Any = document
+    for part in place[:-1]:
+        holder = holder[part]
+    holder[place[-1]] = value
+    found = problems(document)
+    if not found:
+        job = DDPJob.from_dict(without_nulls(document))
+        assert Scene(Snapshot(START, job)).decision.actions or job.spec.suspend
+    assert all(str(problem) for problem in found)

@@ -1,0 +1,243 @@
+"""Scenes of a job's life, told in a line: `a_job(nodes=2).running().fails(1).decided()`.
+
+A scene is a snapshot; each method returns the next one. The adapter that carries decisions out here is an ideal one,
+but for what a scene is about: a pod that is told to end keeps terminating until `gone()` says otherwise.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, Incarnations
+from ddpjob_operator.api.contract import API_VERSION, KIND, Label
+from ddpjob_operator.engine import (
+    Action,
+    CreatePod,
+    CreateService,
+    Decision,
+    DeletePod,
+    Exit,
+    Pod,
+    Service,
+    Snapshot,
+    decide,
+)
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
+
+
+def a_document(**spec: Any) -> dict[str, Any]:
+    """The smallest valid DDPJob document, with these fields of `spec`."""
+    metadata = {"name": "digits", "namespace": "team", "uid": "uid-1", "generation": 1}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"template": TEMPLATE, **spec}}
+
+
+def verdict(scene: "Scene") -> tuple[str, str, str]:
+    """A decision in three words: the plan, the state, and what the status says the job does."""
+    status = scene.decision.status or scene.status
+    return plan(scene), str(status.state), status.message
+
+
+def a_job(**spec: Any) -> "Scene":
+    """A job that was just submitted."""
+    return Scene(Snapshot(START, DDPJob.from_dict(a_document(**spec))))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A moment of a job, and how it goes on."""
+
+    snapshot: Snapshot
+
+    @property
+    def decision(self) -> Decision:
+        """What the engine makes of this moment."""
+        return decide(self.snapshot)
+
+    @property
+    def status(self) -> DDPJobStatus:
+        """What was said last."""
+        return self.snapshot.job.status
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All pods that there are."""
+        return self.snapshot.pods
+
+    def condition(self, kind: ConditionType) -> Condition:
+        """A condition that was set."""
+        condition = self.status.condition(kind)
+        assert condition is not None, f"{kind} was never set"
+        return condition
+
+    # What the operator does.
+
+    def said(self) -> "Scene":
+        """The operator writes its status and dies before it acts."""
+        status = self.decision.status
+        return self if status is None else self._with_status(status)
+
+    def decided(self, rounds: int = 1) -> "Scene":
+        """The operator looks, writes its status and carries its actions out, so many times."""
+        scene = self
+        for _ in range(rounds):
+            actions = scene.decision.actions
+            scene = scene.said()
+            for action in actions:
+                scene = scene._carried_out(action)
+        return scene
+
+    def settled(self) -> "Scene":
+        """The operator looks until there is nothing left to do."""
+        scene = self
+        for _ in range(10):
+            if scene.decision.empty:
+                return scene
+            scene = scene.decided()
+        raise AssertionError(f"no end in sight: {scene.decision}")
+
+    def created(self) -> "Scene":
+        """All pods of the next attempt exist and were seen; none runs yet."""
+        return self.settled()
+
+    def running(self) -> "Scene":
+        """All pods run and were seen to."""
+        return self.settled().runs(*range(self.snapshot.job.spec.nodes)).settled()
+
+    def restarted(self) -> "Scene":
+        """After an incident: the former pods are gone, the backoff is over, all run."""
+        scene = self.settled().gone()
+        until = scene.status.backoff_until
+        return scene.at(until or scene.snapshot.now).running()
+
+    # What the world does.
+
+    def after(self, seconds: float) -> "Scene":
+        """Time goes by."""
+        return self.at(self.snapshot.now + timedelta(seconds=seconds))
+
+    def at(self, now: datetime) -> "Scene":
+        """It is this moment."""
+        return Scene(replace(self.snapshot, now=now))
+
+    def runs(self, *ranks: int) -> "Scene":
+        """The trainer of these ranks runs."""
+        return self._each(ranks, lambda pod: replace(pod, running=True))
+
+    def succeeds(self, *ranks: int) -> "Scene":
+        """The trainer of these ranks exits with 0."""
+        return self.fails(*ranks, code=0)
+
+    def fails(
+        self, *ranks: int, code: int | None = 1, reason: str = "Error", message: str = "", at: float | None = 0
+    ) -> "Scene":
+        """The trainer of these ranks ends; `at` counts seconds from now, None where the moment is not known."""
+        moment = None if at is None else self.snapshot.now + timedelta(seconds=at)
+        ended = Exit(code, reason, message, moment)
+        return self._each(ranks, lambda pod: replace(pod, running=False, exit=ended))
+
+    def former_fails(self, rank: int, **how: Any) -> "Scene":
+        """The trainer of a rank of the attempt before ends."""
+        back = Incarnations(default=self.status.incarnations.default - 1)
+        then = self._with_status(self.status.model_copy(update={"incarnations": back})).fails(rank, **how)
+        return then._with_status(self.status)
+
+    def reports(self, rank: int, *, code: int = 1, at: float = 0, **report: Any) -> "Scene":
+        """The trainer of a rank fails and leaves a failure report."""
+        return self.fails(rank, code=code, message=json.dumps(report), at=at)
+
+    def deleted_by_hand(self, *ranks: int) -> "Scene":
+        """Somebody else deletes the pods of these ranks; they take their time to end."""
+        return self._each(ranks, lambda pod: replace(pod, deleting=True))
+
+    def waits(self, rank: int, reason: str) -> "Scene":
+        """The pod of a rank cannot start yet."""
+        return self._each((rank,), lambda pod: replace(pod, waiting=reason))
+
+    def vanishes(self, *ranks: int) -> "Scene":
+        """The pods of these ranks are not there any more."""
+        return self._with_pods(tuple(pod for pod in self.pods if pod.rank not in ranks))
+
+    def gone(self) -> "Scene":
+        """All that was terminating has ended and is removed."""
+        return self._with_pods(tuple(pod for pod in self.pods if not pod.deleting))
+
+    def service(self, service: Service) -> "Scene":
+        """Such a Service stands under the job's name."""
+        return Scene(replace(self.snapshot, service=service))
+
+    def asks(self, **spec: Any) -> "Scene":
+        """The user changes the spec."""
+        job = self.snapshot.job
+        document = job.to_document()
+        metadata = {**job.metadata.to_dict(), "generation": job.metadata.generation + 1}
+        asked = {**document, "metadata": metadata, "spec": {**job.spec.to_dict(), **spec}}
+        return self._with_job(DDPJob.from_dict(asked))
+
+    def called(self, **metadata: str) -> "Scene":
+        """The job has another name, or another uid."""
+        job = self.snapshot.job
+        return self._with_job(job.model_copy(update={"metadata": job.metadata.model_copy(update=metadata)}))
+
+    def read_anew(self) -> "Scene":
+        """The job goes through JSON, as between any two looks of an operator."""
+        return Scene(
+            replace(self.snapshot, job=DDPJob.from_dict(json.loads(json.dumps(self.snapshot.job.to_document()))))
+        )
+
+    # How it is done.
+
+    def _with_status(self, status: DDPJobStatus) -> "Scene":
+        return self._with_job(self.snapshot.job.model_copy(update={"status": status}))
+
+    def _with_job(self, job: DDPJob) -> "Scene":
+        return Scene(replace(self.snapshot, job=job))
+
+    def _with_pods(self, pods: tuple[Pod, ...]) -> "Scene":
+        return Scene(replace(self.snapshot, pods=pods))
+
+    def _each(self, ranks: tuple[int, ...], change: Any) -> "Scene":
+        present = self.status.incarnations.default
+        chosen = [pod.rank in ranks and pod.incarnation == present for pod in self.pods]
+        missing = set(ranks) - {pod.rank for pod, mine in zip(self.pods, chosen, strict=True) if mine}
+        assert not missing, f"ranks {missing} have no pod in incarnation {present}"
+        pods = (change(pod) if mine else pod for pod, mine in zip(self.pods, chosen, strict=True))
+        return self._with_pods(tuple(pods))
+
+    def _carried_out(self, action: Action) -> "Scene":
+        match action:
+            case CreateService():
+                return self.service(Service.OURS)
+            case CreatePod(rank, manifest):
+                name = manifest["metadata"]["name"]
+                incarnation = int(manifest["metadata"]["labels"][Label.INCARNATION])
+                return self._with_pods((*self.pods, Pod(name, f"uid of {name}", rank, incarnation)))
+            case DeletePod(name):
+                return self._with_pods(
+                    tuple(
+                        replace(pod, deleting=True) if pod.name == name else pod
+                        for pod in self.pods
+                        if pod.active or pod.name != name
+                    )
+                )
+
+
+def plan(scene: Scene) -> str:
+    """The actions of a decision in a line.
+
+    `service`: it is made; `+2.0`: rank 0 of incarnation 2 is created; `-1.0/5`: that of incarnation 1 is deleted with
+    5 s of grace, `/full`: with its own.
+    """
+    named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in scene.pods}
+    said = []
+    for action in scene.decision.actions:
+        match action:
+            case CreateService():
+                said.append("service")
+            case CreatePod(rank, manifest):
+                said.append(f"+{manifest['metadata']['labels'][Label.INCARNATION]}.{rank}")
+            case DeletePod(name, _, grace):
+                said.append(f"-{named[name]}/{'full' if grace is None else grace}")
+    return " ".join(said)

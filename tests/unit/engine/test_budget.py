@@ -1,0 +1,120 @@
+"""What an incident costs, and how long the gang waits after it."""
+
+from datetime import timedelta
+
+import pytest
+from ddpjob_operator.api import Budget, Restart
+from ddpjob_operator.engine.budget import backoff
+
+from .builders import Scene, a_job
+
+PEER = "Connection closed by peer"
+HOUR = 3600.0
+
+
+def gang(**restart: int) -> Scene:
+    return a_job(nodes=2, restart=restart).running()
+
+
+def account(scene: Scene) -> tuple[int, int, Budget]:
+    """Counted restarts, disruptions, and what is used of the budget."""
+    return scene.status.restarts, scene.status.disruptions, scene.status.budget
+
+
+once = gang().fails(0).decided().restarted()
+
+COSTS: dict[str, tuple[Scene, int, int, Budget]] = {
+    "a job that runs has used nothing": (gang(), 0, 0, Budget()),
+    "an incident costs one restart": (gang().fails(0).decided(), 1, 0, Budget(used=1, streak=1)),
+    "however many ranks it took down": (gang().fails(0, 1).decided(), 1, 0, Budget(used=1, streak=1)),
+    "however often the operator looks": (gang().fails(0).decided(4), 1, 0, Budget(used=1, streak=1)),
+    "even if it dies in between": (gang().fails(0).said().said().decided(), 1, 0, Budget(used=1, streak=1)),
+    "the next one costs one more": (once.fails(1).decided(), 2, 0, Budget(used=2, streak=2)),
+    "a lost peer alone costs one": (gang().fails(0, message=PEER).decided(), 1, 0, Budget(used=1, streak=1)),
+    "a deleted pod costs nothing, but is waited for": (
+        gang().deleted_by_hand(0).decided(),
+        *(0, 1, Budget(used=0, streak=1)),
+    ),
+    "a vanished pod likewise": (gang().vanishes(0).decided(), 0, 1, Budget(used=0, streak=1)),
+    "a rank that somebody stopped likewise": (gang().fails(0, code=205).decided(), 0, 1, Budget(used=0, streak=1)),
+    "also if others lost it as a peer": (
+        gang().fails(0, code=143).fails(1, message=PEER).decided(),
+        *(0, 1, Budget(used=0, streak=1)),
+    ),
+    "suspension costs nothing": (gang().asks(suspend=True).decided().gone().decided(), 0, 0, Budget()),
+    "a resize costs nothing": (gang().asks(nodes=3).decided(), 0, 0, Budget()),
+    "an hour of health frees the whole budget": (
+        once.after(HOUR).fails(0).decided(),
+        *(2, 0, Budget(used=1, streak=1)),
+    ),
+    "a second less does not": (once.after(HOUR - 1).fails(0).decided(), 2, 0, Budget(used=2, streak=2)),
+    "time that the gang spends coming up is not health": (
+        gang().fails(0).decided().gone().after(1).decided(2).after(HOUR).runs(0).fails(1).decided(),
+        *(2, 0, Budget(used=2, streak=2)),
+    ),
+    "health before a resize counts": (once.after(HOUR).asks(nodes=3).decided(), 1, 0, Budget()),
+    "health before a suspension counts": (once.after(HOUR).asks(suspend=True).decided(), 1, 0, Budget()),
+    "suspension itself is not health": (
+        once.asks(suspend=True).decided().gone().decided().after(HOUR).decided(),
+        *(1, 0, Budget(used=1, streak=1)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("scene", "restarts", "disruptions", "budget"), COSTS.values(), ids=COSTS)
+def test_costs(scene: Scene, restarts: int, disruptions: int, budget: Budget) -> None:
+    assert account(scene) == (restarts, disruptions, budget)
+
+
+def test_after_max_restarts_the_next_counted_incident_is_the_end() -> None:
+    scene = gang(maxRestarts=2)
+    for _ in range(2):
+        scene = scene.fails(0).decided().restarted()
+    scene = scene.fails(1, message="ValueError: no").settled().gone().settled()
+    assert scene.status.state == "Failed"
+    assert scene.status.message.endswith("ValueError: no; all 2 restarts (maxRestarts) are used")
+    assert account(scene) == (2, 0, Budget(used=2, streak=2)), "the incident that was not answered is not a restart"
+    assert scene.status.last_failure is not None
+    assert scene.status.last_failure.rank == 1
+
+
+def test_a_disruption_restarts_also_a_job_without_any_restart_left() -> None:
+    scene = gang(maxRestarts=0).vanishes(0).decided()
+    assert scene.status.state == "Restarting"
+
+
+def test_a_disruption_is_no_end_when_max_restarts_was_lowered_below_what_is_used() -> None:
+    scene = once.fails(0).decided().restarted().asks(restart={"maxRestarts": 1}).vanishes(0).decided()
+    assert scene.status.state == "Restarting"
+
+
+@pytest.mark.parametrize("cause", ["ConfigError", "StorageFull"])
+def test_a_cause_that_a_restart_cannot_mend_ends_the_job_at_once(cause: str) -> None:
+    scene = gang().reports(1, cause=cause, message="see here").settled().gone().settled()
+    assert scene.status.state == "Failed"
+    assert scene.status.conditions[-1].reason == cause
+    assert scene.status.message == f"Rank 1 failed with exit code 1: {cause}: see here"
+    assert account(scene) == (0, 0, Budget())
+
+
+def test_a_container_that_cannot_start_ends_the_job_at_once() -> None:
+    scene = a_job(nodes=2).created().fails(1, code=128, reason="StartError", message="no such file").settled()
+    assert scene.gone().settled().status.state == "Failed"
+
+
+def test_the_wait_doubles_up_to_its_limit_and_jitter_only_shortens_it() -> None:
+    restart = Restart(backoff_seconds=10, max_backoff_seconds=60)
+    for streak, full in enumerate((10, 20, 40, 60, 60), start=1):
+        assert full * 0.8 <= backoff(restart, streak, "uid").total_seconds() <= full
+    assert backoff(restart, 10_000, "uid") <= timedelta(seconds=60)
+
+
+def test_the_jitter_differs_from_job_to_job_and_never_for_one() -> None:
+    waits = {backoff(Restart(), 1, f"uid-{job}") for job in range(20)}
+    assert len(waits) == 20
+    assert backoff(Restart(), 3, "uid") == backoff(Restart(), 3, "uid")
+
+
+def test_no_backoff_is_no_wait() -> None:
+    assert backoff(Restart(backoff_seconds=0), 5, "uid") == timedelta(0)
+    assert gang(backoffSeconds=0).fails(0, 1).decided(2).status.attempt == 2

@@ -1,0 +1,189 @@
+"""What a job says of itself: conditions, state, readiness, events, and when to look again."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from ddpjob_operator.api import Backend, ConditionType, DDPJobStatus
+from ddpjob_operator.engine import Service
+
+from .builders import START, Scene, a_job
+
+two = a_job(nodes=2)
+running = two.running()
+broken = running.fails(1).decided()
+suspended = running.asks(suspend=True).decided().gone().decided()
+failed = a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0).decided()
+
+CONDITIONS: dict[str, tuple[Scene, str]] = {
+    "a job whose pods were not seen yet": (two.decided(), ""),
+    "a created job": (two.created(), "Created:PodsCreated"),
+    "a running job": (running, "Created:PodsCreated Running:AllPodsRunning"),
+    "a restarting job": (broken, "Restarting:Application -Created:Application -Running:Application"),
+    "a restarting job that is created": (
+        broken.gone().after(1).settled(),
+        "Created:PodsCreated Restarting:Application -Running:PodsStarting",
+    ),
+    "a restarted job": (broken.restarted(), "Created:PodsCreated Running:AllPodsRunning -Restarting:Restarted"),
+    "a resized job": (
+        running.asks(nodes=3).decided(),
+        "Restarting:Resized -Created:Resized -Running:Resized",
+    ),
+    "a job that is being suspended": (running.asks(suspend=True).decided(), "-Created:Suspended -Running:Suspended"),
+    "a suspended job": (suspended, "Suspended:JobSuspended -Created:Suspended -Running:Suspended"),
+    "a resumed job": (
+        suspended.asks(suspend=False).decided(),
+        "-Created:Suspended -Running:Suspended -Suspended:JobResumed",
+    ),
+    "a job that will fail": (
+        failed,
+        "Created:PodsCreated FailureTarget:MaxRestartsExceeded Running:AllPodsRunning",
+    ),
+    "a failed job": (
+        failed.gone().decided(),
+        (
+            "Created:PodsCreated Failed:MaxRestartsExceeded "
+            "FailureTarget:MaxRestartsExceeded -Running:MaxRestartsExceeded"
+        ),
+    ),
+    "a job that is done": (
+        running.succeeds(0, 1).decided(),
+        (
+            "Created:PodsCreated Succeeded:AllRanksSucceeded "
+            "SuccessCriteriaMet:AllRanksSucceeded -Running:AllRanksSucceeded"
+        ),
+    ),
+    "a job past its deadline": (
+        a_job(activeDeadlineSeconds=9).running().after(9).decided().gone().decided(),
+        "Created:PodsCreated Failed:DeadlineExceeded FailureTarget:DeadlineExceeded -Running:DeadlineExceeded",
+    ),
+    "a job whose Service was taken while it restarts": (
+        broken.gone().service(Service.FOREIGN).decided(),
+        "Restarting:Application -Created:ServiceTaken -Running:Application",
+    ),
+}
+
+
+def conditions(status: DDPJobStatus) -> str:
+    """True conditions with their reason, then those that are not true any more."""
+    said = sorted((f"{condition.type}:{condition.reason}", condition.status) for condition in status.conditions)
+    return " ".join([*(text for text, value in said if value == "True"), *(f"-{t}" for t, v in said if v == "False")])
+
+
+@pytest.mark.parametrize(("scene", "expected"), CONDITIONS.values(), ids=CONDITIONS)
+def test_conditions_of(scene: Scene, expected: str) -> None:
+    assert conditions(scene.status) == expected
+
+
+def test_a_condition_dates_from_its_last_change_of_value_not_of_words() -> None:
+    scene = two.created().after(5).runs(0).decided().after(5).runs(1).decided()
+    assert scene.condition(ConditionType.RUNNING).last_transition_time == START + timedelta(seconds=10)
+    again = scene.after(5).fails(0).decided().after(5).gone().decided(2).fails(0, at=0).decided()
+    restarting = again.condition(ConditionType.RESTARTING)
+    assert restarting.last_transition_time == START + timedelta(seconds=15)
+    assert "restart 2 of 6" in restarting.message
+
+
+def test_conditions_and_status_tell_which_generation_they_are_about() -> None:
+    scene = running.asks(nodes=3).decided()
+    assert scene.status.observed_generation == 2
+    assert scene.condition(ConditionType.RESTARTING).observed_generation == 2
+
+
+READY: dict[str, tuple[Scene, str]] = {
+    "none yet": (two.decided(), "0/2"),
+    "one of two": (two.created().runs(1).decided(), "1/2"),
+    "all": (running, "2/2"),
+    "a rank that is done is not ready": (running.succeeds(0).decided(), "1/2"),
+    "pods of the last attempt are not ready": (running.fails(0).decided(), "0/2"),
+    "nor do they count after a resize": (running.asks(nodes=1).decided(), "0/1"),
+}
+
+
+@pytest.mark.parametrize(("scene", "expected"), READY.values(), ids=READY)
+def test_ready(scene: Scene, expected: str) -> None:
+    assert scene.status.ready == expected
+
+
+EVENTS: dict[str, tuple[Scene, str]] = {
+    "nothing happened yet": (two, ""),
+    "created": (two.decided(), "Created"),
+    "running": (two.created().runs(0, 1), "Running"),
+    "a pod on its way is none": (two.created().runs(0), ""),
+    "an incident is a warning": (running.fails(0), "Restarting!"),
+    "a second incident before the gang ran again": (broken.gone().after(1).decided(2).fails(0), "Restarting!"),
+    "the same look again is none": (broken, ""),
+    "suspended": (running.asks(suspend=True).decided().gone(), "Suspended"),
+    "the decision to fail is none yet": (a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0), ""),
+    "failed is a warning": (failed.gone(), "Failed!"),
+    "done": (running.succeeds(0, 1), "Succeeded"),
+}
+
+
+@pytest.mark.parametrize(("scene", "expected"), EVENTS.values(), ids=EVENTS)
+def test_events(scene: Scene, expected: str) -> None:
+    events = scene.decision.events
+    assert " ".join(event.reason + "!" * event.warning for event in events) == expected
+    assert all(event.message for event in events)
+
+
+limited = a_job(nodes=2, activeDeadlineSeconds=60)
+WAKES: dict[str, tuple[Scene, datetime | None]] = {
+    "a job that runs has nothing to wait for": (running, None),
+    "with a deadline: then": (limited.running(), START + timedelta(seconds=60)),
+    "in a backoff: when it is over": (broken.gone(), broken.status.backoff_until),
+    "in a backoff that the deadline ends: at the deadline": (
+        a_job(activeDeadlineSeconds=60, restart={"backoffSeconds": 200}).running().fails(0).decided(),
+        START + timedelta(seconds=60),
+    ),
+    "after the backoff, while pods end: at their events": (broken.after(2), None),
+    "while a foreign Service is in the way: soon": (
+        two.service(Service.FOREIGN),
+        START + timedelta(seconds=5),
+    ),
+    "suspended: at the user's word": (limited.running().asks(suspend=True).decided().gone().decided(), None),
+    "past its deadline, while pods end: at their events": (limited.running().after(60).decided(), None),
+    "finished: never": (limited.running().succeeds(0, 1).decided(), None),
+}
+
+
+@pytest.mark.parametrize(("scene", "moment"), WAKES.values(), ids=WAKES)
+def test_when_to_look_again(scene: Scene, moment: datetime | None) -> None:
+    assert scene.decision.wake_at == moment
+
+
+def test_resuming_starts_the_clock_of_the_deadline_anew() -> None:
+    scene = limited.running().asks(suspend=True).decided().gone().decided().after(100)
+    assert scene.status.start_time is None
+    resumed = scene.asks(suspend=False).running()
+    assert resumed.status.start_time == START + timedelta(seconds=100)
+    assert resumed.after(59).decision.empty
+    assert not resumed.after(60).decision.empty
+
+
+def test_resuming_half_way_starts_it_anew_as_well() -> None:
+    suspending = limited.running().asks(suspend=True).decided().after(30)
+    assert suspending.asks(suspend=False).decided().status.start_time == START + timedelta(seconds=30)
+
+
+def test_a_restart_does_not_start_the_clock_of_the_deadline_anew() -> None:
+    assert broken.after(9).restarted().status.start_time == START
+
+
+def test_what_a_job_starts_with_is_in_its_status() -> None:
+    status = a_job(nodes=3, masterPort=1234).decided().status
+    assert (status.nodes, status.procs_per_node, status.backend, status.master_port) == (3, 1, Backend.GLOO, 1234)
+    assert status.attempt == 1
+    assert status.incarnations.default == 1
+
+
+def test_a_running_job_keeps_what_it_started_with_through_a_restart() -> None:
+    scene = running.asks(masterPort=1234, procsPerNode=8, backend="Nccl").fails(0).decided().restarted()
+    assert (scene.status.procs_per_node, scene.status.backend, scene.status.master_port) == (1, Backend.GLOO, 29500)
+
+
+def test_a_finished_job_says_when_and_nothing_runs_of_it() -> None:
+    scene = running.after(7).succeeds(0, 1).decided()
+    assert scene.status.completion_time == START + timedelta(seconds=7)
+    assert scene.status.finished
+    assert not scene.status.is_true(ConditionType.RUNNING)
+    assert scene.after(100).decision.empty

@@ -1,0 +1,71 @@
+"""The contract between operator, pods and users: one file that both sides are held to; neither imports the other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import Cause, contract
+from ddpjob_operator.engine.incident import failure_of
+from ddpjob_operator.engine.snapshot import Exit, Pod
+from ddpjob_trainer import errors
+from ddpjob_trainer.environment import Env as TrainerEnv
+from ddpjob_trainer.exit_codes import ExitCode as TrainerExitCode
+from ddpjob_trainer.failure import report_of
+
+from tests.unit.engine.builders import START
+
+from .conftest import Golden
+
+CONTRACT: dict[str, Any] = json.loads((Path(__file__).parent / "contract.json").read_text(encoding="utf-8"))
+
+
+def names(holder: type) -> dict[str, str]:
+    return {name: value for name, value in vars(holder).items() if name.isupper()}
+
+
+def test_the_operators_side_is_the_golden_contract(golden: Golden) -> None:
+    said = {
+        "apiVersion": contract.API_VERSION,
+        "kind": contract.KIND,
+        "trainerContainer": contract.TRAINER_CONTAINER,
+        "reservedVolumePrefix": contract.RESERVED_VOLUME_PREFIX,
+        "maxNodes": contract.MAX_NODES,
+        "maxNameLength": contract.MAX_NAME_LENGTH,
+        "masterPort": contract.DEFAULT_MASTER_PORT,
+        "terminationLog": contract.TERMINATION_LOG_PATH,
+        "manager": contract.MANAGER,
+        "labels": names(contract.Label),
+        "env": names(contract.Env),
+        "exitCodes": {code.name: code.value for code in contract.ExitCode},
+    }
+    golden("contract.json", json.dumps(said, indent=2) + "\n")
+
+
+def test_every_variable_of_the_contract_is_reserved() -> None:
+    assert set(CONTRACT["env"].values()) == contract.CONTRACT_VARIABLES
+
+
+def test_the_trainer_reads_no_variable_that_the_contract_does_not_have() -> None:
+    assert names(TrainerEnv).items() <= CONTRACT["env"].items()
+
+
+def test_the_trainer_exits_with_the_codes_of_the_contract() -> None:
+    assert {code.name: code.value for code in TrainerExitCode} == CONTRACT["exitCodes"]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (errors.ConfigError("no data in /data"), Cause.CONFIG_ERROR),
+        (errors.StorageFullError("no room in /runs"), Cause.STORAGE_FULL),
+        (errors.PeerLostError("rank 1 is gone"), Cause.PEER_LOST),
+        (ValueError("no"), Cause.APPLICATION),
+    ],
+)
+def test_the_operator_understands_the_trainers_failure_report(error: Exception, cause: Cause) -> None:
+    report = report_of(error, 3, 70)
+    pod = Pod("job-3-x", "uid", 3, 1, exit=Exit(report.exit_code, "Error", report.to_json()))
+    failure = failure_of(pod, 1, START)
+    assert (failure.cause, failure.step) == (cause, 70)
+    assert failure.message == f"{type(error).__name__}: {error}"

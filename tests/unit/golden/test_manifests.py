@@ -1,0 +1,102 @@
+"""The Service and the pods as they are created, in full."""
+
+from typing import Any
+
+import pytest
+import yaml
+from ddpjob_operator.engine import CreatePod, CreateService, Manifest
+
+from tests.unit.engine.builders import Scene, a_job
+
+from .conftest import Golden
+
+OPINIONATED: dict[str, Any] = {
+    "metadata": {
+        "labels": {"team": "vision", "app.kubernetes.io/managed-by": "somebody"},
+        "annotations": {"note": "kept"},
+    },
+    "spec": {
+        "restartPolicy": "Never",
+        "topologySpreadConstraints": [],
+        "terminationGracePeriodSeconds": 120,
+        "volumes": [{"name": "own-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}],
+        "initContainers": [{"name": "fetch", "image": "fetch:1", "env": [{"name": "FROM", "value": "s3://bucket"}]}],
+        "containers": [
+            {"name": "sidecar", "image": "sidecar:1"},
+            {
+                "name": "trainer",
+                "image": "trainer:1",
+                "args": ["--rank=$(NODE_RANK)"],
+                "env": [{"name": "OMP_NUM_THREADS", "value": "4"}],
+                "terminationMessagePath": "/tmp/last-words",
+                "terminationMessagePolicy": "File",
+                "volumeMounts": [{"name": "own-shm", "mountPath": "/dev/shm"}],
+            },
+        ],
+    },
+}
+
+
+def with_gpus(number: int) -> dict[str, Any]:
+    resources = {"limits": {"nvidia.com/gpu": number, "cpu": "8"}, "requests": {"nvidia.com/gpu": number}}
+    return {"spec": {"containers": [{"name": "trainer", "image": "trainer:1", "resources": resources}]}}
+
+
+checkpointed = a_job(
+    nodes=2,
+    masterPort=12345,
+    checkpoint={
+        "path": "/checkpoints",
+        "everySteps": 50,
+        "keep": 2,
+        "volume": {"persistentVolumeClaim": {"claimName": "runs"}},
+    },
+)
+
+PODS: dict[str, tuple[Scene, int]] = {
+    "one-process-per-node": (a_job(nodes=2), 1),
+    "several-processes-per-node": (a_job(nodes=2, procsPerNode=4), 1),
+    "one-process-per-gpu": (a_job(nodes=2, template=with_gpus(8)), 0),
+    "checkpoint-volume": (checkpointed, 0),
+    "checkpoint-on-a-volume-of-the-template": (a_job(checkpoint={"path": "/data/runs", "everySeconds": 600}), 0),
+    "template-that-wins": (a_job(template=OPINIONATED), 0),
+    "after-a-restart": (a_job(nodes=2).running().fails(0).decided().gone().after(1), 0),
+    "after-a-resize": (a_job(nodes=2).running().asks(nodes=4).decided().gone(), 3),
+}
+
+
+def created(scene: Scene, rank: int) -> Manifest:
+    made = (action for action in scene.decision.actions if isinstance(action, CreatePod))
+    return next(action.manifest for action in made if action.rank == rank)
+
+
+def as_yaml(manifest: Manifest) -> str:
+    return yaml.safe_dump(manifest, sort_keys=False, width=100)
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_pod_is_its_golden_file(name: str, golden: Golden) -> None:
+    golden(f"pod-{name}.yaml", as_yaml(created(*PODS[name])))
+
+
+def test_the_service_is_its_golden_file(golden: Golden) -> None:
+    service = next(action for action in checkpointed.decision.actions if isinstance(action, CreateService))
+    golden("service.yaml", as_yaml(service.manifest))
+
+
+def test_the_template_in_the_job_is_left_as_it_is() -> None:
+    scene = a_job(template=OPINIONATED)
+    before = scene.snapshot.job.model_copy(deep=True)
+    created(scene, 0)
+    assert scene.snapshot.job == before
+
+
+def test_names_fit_in_a_dns_label_even_for_the_longest_job_with_the_most_nodes() -> None:
+    longest = created(a_job(nodes=4096).called(name="a" * 52), 4095)
+    assert len(longest["metadata"]["name"]) == 63
+    assert longest["spec"]["hostname"] == longest["metadata"]["name"]
+
+
+def test_a_job_made_anew_under_the_same_name_has_other_pod_names() -> None:
+    anew = created(a_job().called(uid="uid-2"), 0)
+    assert anew["metadata"]["name"] != created(a_job(), 0)["metadata"]["name"]

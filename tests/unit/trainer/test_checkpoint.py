@@ -1,0 +1,208 @@
+"""Checkpoints as files: whole or not there, and a broken one is passed over."""
+
+import errno
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from ddpjob_trainer.errors import ConfigError, StorageFullError
+from ddpjob_trainer.training.checkpoint import Checkpoints, Manifest
+
+WRITER = """
+import sys
+import time
+from pathlib import Path
+from ddpjob_trainer.training.checkpoint import Checkpoints, Manifest
+checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
+found = checkpoints.newest(readable=len)
+step = found.manifest.step if found else 0
+while True:
+    step += 1
+    checkpoints.write(Manifest(step, 1, step, 2, 64, "uid", (1,)), step.to_bytes(4, "big") * 500_000)
+    print(step, flush=True)
+"""
+KILLS = 8
+
+
+def manifest(step: int) -> Manifest:
+    return Manifest(step=step, epoch=1, samples=step * 64, worldSize=2, globalBatchSize=64, uid="uid", lineage=(1, 2))
+
+
+def write(directory: Path, *steps: int, keep: int = 3) -> Checkpoints:
+    checkpoints = Checkpoints(directory, keep)
+    for step in steps:
+        checkpoints.write(manifest(step), f"state {step}".encode())
+    return checkpoints
+
+
+def newest_step(directory: Path) -> int | None:
+    found = Checkpoints(directory, keep=3).newest(readable=len)
+    return found.manifest.step if found else None
+
+
+def test_what_is_written_is_found(tmp_path: Path) -> None:
+    path = write(tmp_path, 120)
+    found = path.newest(readable=len)
+    assert found
+    assert (found.path.name, found.content) == ("step-00000120", b"state 120")
+    assert (found.manifest.step, found.manifest.samples, found.manifest.lineage) == (120, 7680, (1, 2))
+
+
+def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
+    write(tmp_path, 120)
+    written = json.loads((tmp_path / "step-00000120" / "manifest.json").read_text())
+    assert list(written) == [
+        *("step", "epoch", "samples", "worldSize", "globalBatchSize", "uid"),
+        *("lineage", "savedAt", "size", "sha256", "format"),
+    ]
+
+
+def test_an_empty_directory_has_no_checkpoint_and_no_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert newest_step(tmp_path / "new") is None
+    assert capsys.readouterr().err == ""
+
+
+def test_only_the_newest_stay_and_by_number_not_by_name(tmp_path: Path) -> None:
+    write(tmp_path, 5, 99_999_999, keep=3)
+    write(tmp_path, 100_000_000, 100_000_001, keep=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-100000000",
+        "step-100000001",
+        "step-99999999",
+    ]
+    assert newest_step(tmp_path) == 100_000_001
+
+
+def replace_by_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("")
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no manifest": (lambda path: (path / "manifest.json").unlink(), "No such file"),
+    "no state": (lambda path: (path / "state.pt").unlink(), "No such file"),
+    "torn manifest": (lambda path: os.truncate(path / "manifest.json", 40), "manifest.json is damaged"),
+    "empty manifest": (lambda path: put(path / "manifest.json", "{}"), "manifest.json is damaged"),
+    "another format": (
+        lambda path: put(path / "manifest.json", '{"format": 2}'),
+        "its format is 2, this version reads 1",
+    ),
+    "short state": (lambda path: os.truncate(path / "state.pt", 5), "state.pt has 5 bytes, its manifest says 9"),
+    "long state": (lambda path: put(path / "state.pt", "state 120+"), "state.pt has 10 bytes, its manifest says 9"),
+    "another state": (lambda path: put(path / "state.pt", "state 121"), "the checksum of state.pt"),
+    "a loop of links": (lambda path: put_link(path / "state.pt"), "Too many levels of symbolic links"),
+    "not a directory": (replace_by_file, "Not a directory"),
+}
+
+
+def put(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def put_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_broken_checkpoint_is_passed_over_with_a_warning_for_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    break_it, reason = DAMAGES[damage]
+    write(tmp_path, 60, 120)
+    break_it(tmp_path / "step-00000120")
+    assert newest_step(tmp_path) == 60
+    warning = capsys.readouterr().err
+    assert warning.startswith(f"warning: checkpoint {tmp_path}/step-00000120 is passed over: ")
+    assert reason in warning
+
+
+def test_a_state_that_cannot_be_loaded_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def load(content: bytes) -> None:
+        if content == b"state 120":
+            raise ValueError("not a state of this version")
+
+    found = write(tmp_path, 60, 120).newest(readable=load)
+    assert found
+    assert found.manifest.step == 60
+    assert "not a state of this version" in capsys.readouterr().err
+
+
+def test_if_all_are_broken_training_starts_from_the_beginning_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, 60)
+    os.truncate(tmp_path / "step-00000060" / "state.pt", 0)
+    assert newest_step(tmp_path) is None
+    assert "there is no valid checkpoint" in capsys.readouterr().err
+
+
+def test_a_broken_one_of_a_later_step_does_not_cost_the_new_one_its_place(tmp_path: Path) -> None:
+    write(tmp_path, 60, 120)
+    os.truncate(tmp_path / "step-00000120" / "state.pt", 0)
+    write(tmp_path, 80, keep=1)
+    assert newest_step(tmp_path) == 80
+    write(tmp_path, 120, keep=1)
+    assert newest_step(tmp_path) == 120
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000120"]
+
+
+def test_a_dead_writers_leftovers_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".step-abc" / "step-00000060").mkdir(parents=True)
+    Checkpoints(tmp_path, keep=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=f"{tmp_path}/file/checkpoints cannot be used: Not a directory"):
+        Checkpoints(tmp_path / "file" / "checkpoints", keep=3)
+
+
+def test_whenever_the_writer_is_killed_the_last_checkpoint_that_it_told_of_is_there(tmp_path: Path) -> None:
+    told = 0
+    for _ in range(KILLS):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout
+        for _ in range(random.randint(1, 4)):
+            told = int(process.stdout.readline())
+        time.sleep(random.uniform(0, 0.01))  # To a moment at random within the next save.
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        found = Checkpoints(tmp_path, keep=2).newest(readable=len)
+        assert found
+        assert found.manifest.step >= told
+        assert found.content == found.manifest.step.to_bytes(4, "big") * 500_000
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_without_room_nothing_half_written_stays_and_the_error_says_what_to_do(tmp_path: Path) -> None:
+    checkpoints = write(tmp_path, 60)
+    with files_limited_to(10_000), pytest.raises(StorageFullError) as error:
+        checkpoints.write(manifest(120), b"x" * 20_000)
+    assert f"checkpoint {tmp_path}/step-00000120 could not be saved: {os.strerror(errno.EFBIG)}" in str(error.value)
+    assert "needed 20000 bytes, free " in str(error.value)
+    assert "name another --checkpoint-dir" in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000060"]
+    assert newest_step(tmp_path) == 60

@@ -1,0 +1,68 @@
+"""What a run is asked to do: flags before the environment."""
+
+from pathlib import Path
+
+import pytest
+from ddpjob_trainer.config import CheckpointConfig, TrainConfig, read_config
+from ddpjob_trainer.errors import ConfigError
+
+POD = {
+    "DDPJOB_BACKEND": "gloo",
+    "DDPJOB_CHECKPOINT_DIR": "/checkpoints",
+    "DDPJOB_CHECKPOINT_EVERY_STEPS": "50",
+    "DDPJOB_CHECKPOINT_KEEP": "5",
+    "DDPJOB_INCARNATION": "2",
+    "DDPJOB_UID": "a-uid",
+}
+
+
+def test_without_flags_and_environment_all_is_left_to_the_workload() -> None:
+    assert read_config([], {}) == TrainConfig()
+
+
+def test_a_pods_environment_says_where_and_when_to_save() -> None:
+    assert read_config([], POD) == TrainConfig(
+        backend="gloo",
+        checkpoint=CheckpointConfig(directory=Path("/checkpoints"), every_steps=50, keep=5),
+        incarnation=2,
+        uid="a-uid",
+    )
+
+
+def test_a_flag_wins_over_the_environment() -> None:
+    flags = [
+        "--backend",
+        "nccl",
+        "--checkpoint-dir",
+        "/mine",
+        "--checkpoint-every-seconds",
+        "9.5",
+        "--checkpoint-keep",
+    ]
+    config = read_config([*flags, "1"], POD)
+    assert config.backend == "nccl"
+    assert config.checkpoint == CheckpointConfig(directory=Path("/mine"), every_seconds=9.5, keep=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "message"),
+    [
+        (["--epochs", "0"], {}, "argument --epochs: '0' is not a whole number of at least 1"),
+        (["--epochs", "many"], {}, "argument --epochs: 'many' is not a whole number"),
+        (["--lr", "-1"], {}, "argument --lr: '-1' is not a number above 0"),
+        (["--lr", "nan"], {}, "argument --lr: 'nan' is not a number above 0"),
+        (["--seed", "-1"], {}, "argument --seed: '-1' is not a whole number of at least 0"),
+        (["--data", "letters"], {}, "argument --data: invalid choice: 'letters'"),
+        (["--batch-size", "8", "--global-batch-size", "8"], {}, "--global-batch-size: not allowed with argument"),
+        (["--checkpoint-every-steps", "8"], {}, "name it with --checkpoint-dir"),
+        (["--epoch", "3"], {}, "unrecognized arguments: --epoch 3 (see ddpjob-train --help)"),
+        ([], {"DDPJOB_BACKEND": "Nccl"}, "DDPJOB_BACKEND is 'Nccl': it must be one of gloo, nccl"),
+        ([], {**POD, "DDPJOB_CHECKPOINT_KEEP": "0"}, "DDPJOB_CHECKPOINT_KEEP is '0': it must be a whole number"),
+        ([], {"DDPJOB_INCARNATION": "first"}, "DDPJOB_INCARNATION is 'first'"),
+    ],
+)
+def test_a_mistake_is_one_clear_error(arguments: list[str], env: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_config(arguments, env)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

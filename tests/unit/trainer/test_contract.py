@@ -1,0 +1,32 @@
+"""The trainer's side of the contract; the operator's is held to the same file."""
+
+import json
+import re
+from pathlib import Path
+
+from ddpjob_trainer import environment, exit_codes, failure
+
+CONTRACT = json.loads((Path(__file__).parents[1] / "golden" / "contract.json").read_text())
+SOURCE = Path(environment.__file__).parent
+TORCHRUNS_OWN = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}
+TORCHS_OWN = {"OMP_NUM_THREADS"}
+
+
+def test_every_variable_that_the_trainer_reads_is_of_the_contract() -> None:
+    names = {name: value for name, value in vars(environment.Env).items() if name.isupper()}
+    assert names.items() <= CONTRACT["env"].items()
+
+
+def test_no_variable_is_read_by_another_name() -> None:
+    read = r'environ(?:\.get\(|\[)"(\w+)"|"(\w+)" (?:not )?in os\.environ|env(?:\.get\(|\[)"(\w+)"'
+    sources = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    found = {name for groups in re.findall(read, sources) for name in groups if name}
+    assert found == TORCHRUNS_OWN | TORCHS_OWN
+
+
+def test_exit_codes_are_the_contracts() -> None:
+    assert {code.name: code.value for code in exit_codes.ExitCode} == CONTRACT["exitCodes"]
+
+
+def test_the_failure_report_goes_where_the_contract_says() -> None:
+    assert CONTRACT["terminationLog"] == failure.DEFAULT_PATH
