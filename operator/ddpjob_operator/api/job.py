@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from .contract import API_VERSION, KIND
-from .model import Model
+from .model import Model, without_nulls
 from .spec import DDPJobSpec
 from .status import DDPJobStatus
 
@@ -30,8 +30,9 @@ class DDPJob(Model):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "DDPJob":
-        """A job from a document that `validation.problems` finds nothing wrong with."""
-        return cls.model_validate({key: document[key] for key in cls.model_fields if document.get(key) is not None})
+        """A job from a document that `validation.problems` finds nothing wrong with; a null is a field not set."""
+        known = without_nulls(document)
+        return cls.model_validate({key: known[key] for key in cls.model_fields if key in known})
 
     def to_document(self) -> dict[str, object]:
         """The job as YAML and JSON have it."""

@@ -10,7 +10,7 @@ import yaml
 from .contract import KIND
 from .job import DDPJob
 from .problems import BadInputError, InvalidJobError, Path, Problem
-from .validation import problems, without_nulls
+from .validation import problems
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def parse(text: str, source: str) -> Manifest:
     if found:
         placed = sorted((jobs[0].line(problem.path), str(problem)) for problem in found)
         raise InvalidJobError(source, [f"line {line}: {problem}" for line, problem in placed])
-    document = without_nulls({key: value for key, value in jobs[0].value.items() if key != "status"})
+    document = {key: value for key, value in jobs[0].value.items() if key != "status"}
     others = tuple(document.kind for document in documents if document is not jobs[0])
     return Manifest(DDPJob.from_dict(document), document, others)
 

@@ -1,5 +1,7 @@
 """The base of every type in the API."""
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
@@ -19,3 +21,12 @@ class Model(BaseModel):
     def to_dict(self) -> dict[str, object]:
         """The value as it stands in YAML and JSON, without what was never set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without mapping entries that are null."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, PlainSerializer
+from pydantic import ConfigDict, Field, PlainSerializer
 
 from .model import Model
 from .spec import Backend
@@ -14,6 +14,12 @@ Time = Annotated[
     PlainSerializer(lambda time: time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), when_used="json"),
 ]
 """A moment as Kubernetes' MicroTime: seconds alone would swallow a backoff of one second."""
+
+
+class _Said(Model):
+    """What an operator wrote; one of an older version reads it without what it does not know."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class ConditionType(StrEnum):
@@ -79,7 +85,7 @@ class Cause(StrEnum):
     """The pod was deleted, or vanished, without this job's operator. A disruption."""
 
 
-class Condition(Model):
+class Condition(_Said):
     """One condition, as the Kubernetes API conventions have it."""
 
     type: ConditionType
@@ -96,14 +102,14 @@ class Condition(Model):
     """The `metadata.generation` of the spec that it speaks of."""
 
 
-class Incarnations(Model):
+class Incarnations(_Said):
     """Which pod of each rank is the present one."""
 
     default: int = 0
     """Number of pods that every rank has had. A pod with a smaller number is a previous one."""
 
 
-class Budget(Model):
+class Budget(_Said):
     """What is used of the restart budget since the job was last healthy for windowSeconds."""
 
     used: int = 0
@@ -112,7 +118,7 @@ class Budget(Model):
     """Incidents of any kind; the exponent of the backoff."""
 
 
-class Failure(Model):
+class Failure(_Said):
     """An incident: the rank that failed first, why, and what followed from it."""
 
     time: Time
@@ -143,7 +149,7 @@ class Failure(Model):
     """The first eight of them."""
 
 
-class DDPJobStatus(Model):
+class DDPJobStatus(_Said):
     """The job as last seen, and all that the next look must know about the past."""
 
     observed_generation: int = 0

@@ -4,13 +4,16 @@ The schema tells what can be said of one field; the rules, what fields say of ea
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterator
+from datetime import date
 from functools import cache
 from typing import Any
 
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
 
+from .model import without_nulls
 from .problems import Problem, dotted
 from .rules import RULES
 from .schema import job_schema
@@ -33,18 +36,16 @@ def problems(document: Any) -> list[Problem]:
     return sorted(set(found), key=lambda problem: (dotted(problem.path), problem.message))
 
 
-def without_nulls(value: Any) -> Any:
-    """The value without mapping entries that are null."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return value
-
-
 @cache
 def _validator() -> Validator:
-    return Draft202012Validator(job_schema())
+    strict: type[Validator] = validators.extend(Draft202012Validator, {"pattern": _matches})  # type: ignore[no-untyped-call]
+    return strict(job_schema())
+
+
+def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
+    """`$` is the end, as everywhere but in Python, where a line may end after it."""
+    if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
 def _schema_problems(document: Any) -> Iterator[Problem]:
@@ -106,8 +107,13 @@ def _meaning(schema: Any) -> str:
 
 
 def _wrong_type(value: Any, expected: str) -> str:
-    quoted = f'; write "{value}"' if expected == "string" and isinstance(value, bool | int | float) else ""
-    return f"{value!r} must be {TYPE_NAMES.get(expected, f'a {expected}')}{quoted}"
+    advice = "; put it in quotes" if expected == "string" and not isinstance(value, dict | list) else ""
+    return f"{_plain(value)} must be {TYPE_NAMES.get(expected, f'a {expected}')}{advice}"
+
+
+def _plain(value: Any) -> str:
+    """A value as YAML has it: a date without quotes is one, and not what Python calls it."""
+    return str(value) if isinstance(value, date) else repr(value)
 
 
 def _alternatives(schemas: list[dict[str, Any]]) -> str:

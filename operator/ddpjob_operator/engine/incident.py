@@ -36,7 +36,12 @@ PEER_LOST_PHRASES = (
     "DistNetworkError",
     "DistStoreError",
     "DistBackendError",
+    "Connection refused",
+    "Socket closed",
+    "Application timeout caused pair closure",
+    "remote process exited",
     "ncclRemoteError",
+    "NCCL communicator was aborted",
     "Watchdog caught collective operation timeout",
     "recvValue failed",
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ddpjob_operator.api import Budget, ConditionType, DDPJobStatus, Failure, Incarnations, State
+from ddpjob_operator.api.words import counted
 
 from .budget import backoff, charged, present
 from .build import build_pod, build_service
@@ -64,9 +65,9 @@ def suspended(view: View) -> Verdict | None:
         Say(ConditionType.RESTARTING, value=False, reason="Suspended", message="Suspended"),
     )
     if view.active:
-        message = f"Suspending: {len(view.active)} pods save and stop"
+        message = f"{counted(len(view.active), 'pod')} to save and stop"
         return Verdict(updated(view, *stopped, budget=_budget(view)), message, _delete(view.active, grace=None))
-    message = "Suspended: set spec.suspend to false to go on"
+    message = "Nothing runs until the job is resumed"
     said = Say(ConditionType.SUSPENDED, value=True, reason="JobSuspended", message=message)
     status = updated(view, *stopped, said, budget=_budget(view), start_time=None, backoff_until=None)
     return Verdict(status, message)
@@ -97,7 +98,7 @@ def resized(view: View) -> Verdict | None:
     """Another number of nodes is another world: the gang saves, stops, and starts again with it, at no cost."""
     if view.spec.nodes == view.nodes:
         return None
-    said = _restarting(view, "Resized", f"From {view.nodes} to {view.spec.nodes} nodes")
+    said = _restarting(view, "Resized", f"From {view.nodes} to {counted(view.spec.nodes, 'node')}")
     fixed = {**_next_attempt(view), **_stamped(view)}
     status = updated(view, *said, **fixed, budget=_budget(view), backoff_until=None)
     return Verdict(status, said[0].message, _delete(view.active, grace=None))
@@ -111,20 +112,20 @@ def pods_failed(view: View) -> Verdict | None:
     incident = first_of(failures)
     if incident.cause in FINAL:
         return _fail(view, incident.cause, told(incident), last_failure=incident)
-    counted = incident.cause not in FREE
-    budget = charged(_budget(view), counted=counted)
-    if counted and budget.used > view.spec.restart.max_restarts:
-        message = f"{told(incident)}; all {view.spec.restart.max_restarts} restarts (maxRestarts) are used"
+    costs = incident.cause not in FREE
+    budget = charged(_budget(view, incident.time), counted=costs)
+    if costs and budget.used > view.spec.restart.max_restarts:
+        message = f"{told(incident)}; no restart is left of {view.spec.restart.max_restarts} (maxRestarts)"
         return _fail(view, "MaxRestartsExceeded", message, last_failure=incident)
     wait = backoff(view.spec.restart, budget.streak, view.snapshot.job.metadata.uid)
-    cost = f"restart {budget.used} of {view.spec.restart.max_restarts}" if counted else "restart not counted"
+    cost = f"restart {budget.used} of {view.spec.restart.max_restarts}" if costs else "restart not counted"
     message = f"{told(incident)}; {cost} in {wait.total_seconds():.1f} s"
     status = updated(
         view,
         *_restarting(view, incident.cause, message),
         **_next_attempt(view),
-        restarts=view.status.restarts + counted,
-        disruptions=view.status.disruptions + (not counted),
+        restarts=view.status.restarts + costs,
+        disruptions=view.status.disruptions + (not costs),
         budget=budget,
         backoff_until=view.now + wait,
         last_failure=incident,
@@ -133,10 +134,10 @@ def pods_failed(view: View) -> Verdict | None:
 
 
 def all_succeeded(view: View) -> Verdict | None:
-    """The job succeeds when every rank has exited with 0."""
-    if view.succeeded < view.nodes:
+    """The job succeeds when every rank has exited with 0, even if a deadline has passed before anybody looked."""
+    if not view.started or view.succeeded < view.nodes:
         return None
-    message = f"All {view.nodes} nodes have finished"
+    message = f"{counted(view.nodes, 'node')} finished"
     return _end(view, succeeded=True, reason="AllRanksSucceeded", message=message)
 
 
@@ -177,26 +178,28 @@ def children_missing(view: View) -> Verdict | None:
     actions = _creation(view, view.status, view.missing)
     if not actions:
         return None
-    message = f"Creating {len(view.missing)} of {view.nodes} pods" if view.missing else "Creating the Service"
+    message = (
+        f"Creating {len(view.missing)} of {counted(view.nodes, 'pod')}" if view.missing else "Creating the Service"
+    )
     return Verdict(view.status, message, actions)
 
 
 def under_way(view: View) -> Verdict | None:
     """Everything is there: the pods come up, then run."""
     created = Say(
-        ConditionType.CREATED, value=True, reason="PodsCreated", message=f"{view.nodes} pods and the Service exist"
+        ConditionType.CREATED,
+        value=True,
+        reason="PodsCreated",
+        message=f"{counted(view.nodes, 'pod')} and the Service exist",
     )
     up = view.running + view.succeeded
     if up < view.nodes:
-        message = f"{up} of {view.nodes} pods run{_waiting_for(view)}"
+        message = f"{up} of {counted(view.nodes, 'pod')} running{_waiting_for(view)}"
         said = Say(ConditionType.RUNNING, value=False, reason="PodsStarting", message=message)
         return Verdict(updated(view, created, said), message)
-    message = (
-        f"All {view.nodes} nodes run"
-        if not view.succeeded
-        else f"{view.succeeded} of {view.nodes} nodes have finished"
-    )
-    running = Say(ConditionType.RUNNING, value=True, reason="AllPodsRunning", message=f"All {view.nodes} nodes run")
+    all_run = f"{counted(view.nodes, 'node')} running"
+    message = f"{view.succeeded} of {counted(view.nodes, 'node')} finished" if view.succeeded else all_run
+    running = Say(ConditionType.RUNNING, value=True, reason="AllPodsRunning", message=all_run)
     recovered = Say(
         ConditionType.RESTARTING, value=False, reason="Restarted", message=f"Attempt {view.status.attempt} runs"
     )
@@ -207,13 +210,13 @@ POLICIES: tuple[Policy, ...] = (
     finished,
     ending,
     suspended,
+    all_succeeded,
     past_deadline,
     service_taken,
     resumed,
     first_start,
     resized,
     pods_failed,
-    all_succeeded,
     between_attempts,
     children_missing,
     under_way,
@@ -222,10 +225,9 @@ POLICIES: tuple[Policy, ...] = (
 
 def told(failure: Failure) -> str:
     """An incident in one sentence: which rank, why, and how many went with it."""
-    others = f" ({failure.consequences} more ranks failed with it)" if failure.consequences else ""
-    how = f" with exit code {failure.exit_code}" if failure.exit_code is not None else ""
+    others = f" ({counted(failure.consequences, 'more rank')} failed with it)" if failure.consequences else ""
     tie = ", one of several at the same moment" if failure.tied else ""
-    return f"Rank {failure.rank} failed{how}{tie}: {failure.cause}: {failure.message}{others}"
+    return f"Rank {failure.rank} failed{tie}: {failure.cause}: {failure.message}{others}"
 
 
 def _start(view: View, *says: Say) -> Verdict:
@@ -235,12 +237,14 @@ def _start(view: View, *says: Say) -> Verdict:
     if view.active:
         return Verdict(status, _waiting_to_end(len(view.active)), removal)
     creation = _creation(view, status, range(view.spec.nodes))
-    return Verdict(status, f"Creating {view.spec.nodes} pods", (*removal, *creation))
+    return Verdict(status, f"Creating {counted(view.spec.nodes, 'pod')}", (*removal, *creation))
 
 
 def _waiting_to_end(count: int) -> str:
     return (
-        f"Waiting for {count} pods of the last attempt to end" if count else "Removing the pods of the last attempt"
+        f"Waiting for {counted(count, 'pod')} of the last attempt to end"
+        if count
+        else "Removing the pods of the last attempt"
     )
 
 
@@ -256,7 +260,7 @@ def _end(view: View, *, succeeded: bool, reason: str, message: str, last_failure
     decided = Say(target, value=True, reason=reason, message=message)
     if view.active:
         grace = None if reason == DEADLINE_EXCEEDED else _grace(view)
-        stopping = f"Stopping {len(view.active)} pods: {message}"
+        stopping = f"Stopping {counted(len(view.active), 'pod')}: {message}"
         return Verdict(updated(view, decided, **blame), stopping, _delete(view.active, grace=grace))
     ended = (
         decided,
@@ -303,8 +307,9 @@ def _delete(pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
     return tuple(DeletePod(pod.name, pod.uid, grace) for pod in pods if not pod.deleting)
 
 
-def _budget(view: View) -> Budget:
-    return present(view.spec, view.status, view.now)
+def _budget(view: View, failed_at: datetime | None = None) -> Budget:
+    """The budget as it was at a failure, which may have been seen only later, or as it is now."""
+    return present(view.spec, view.status, view.now if failed_at is None else min(failed_at, view.now))
 
 
 def _grace(view: View) -> int:

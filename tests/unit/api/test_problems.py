@@ -68,7 +68,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "a number for a string": (
         a_file(container="env:\n  - {name: EPOCHS, value: 3}"),
-        [f'line 12: {TRAINER}.env[0].value: 3 must be a string; write "3"'],
+        [f"line 12: {TRAINER}.env[0].value: 3 must be a string; put it in quotes"],
     ),
     "no trainer": (
         a_file().replace("name: trainer", "name: main"),
@@ -219,6 +219,10 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         a_file().replace("name: digits", "name: " + "a" * 53),
         ["line 4: metadata.name: is too long (53 characters); at most 52 are allowed"],
     ),
+    "a date without quotes": (
+        a_file(container="env: [{name: SINCE, value: 2026-01-31}]"),
+        ["line 11: spec.template.spec.containers[0].env[0].value: 2026-01-31 must be a string; put it in quotes"],
+    ),
     "a spec that is none": (
         HEAD.replace("spec:", "spec: 3"),
         [
@@ -237,7 +241,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
                 "Directory of the checkpoints inside the trainer container: an absolute path without a colon."
             ),
             f"line 14: {TRAINER}.env[0].name: RANK is set by DDPJob itself; remove it",
-            f'line 14: {TRAINER}.env[0].value: 0 must be a string; write "0"',
+            f"line 14: {TRAINER}.env[0].value: 0 must be a string; put it in quotes",
         ],
     ),
 }
@@ -246,6 +250,11 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize(("text", "expected"), PROBLEMS.values(), ids=PROBLEMS)
 def test_the_mistakes_of(text: str, expected: list[str]) -> None:
     assert complaints(text) == expected
+
+
+def test_a_name_cannot_end_in_a_line_break() -> None:
+    text = a_file().replace("name: digits", 'name: "digits\\n"')
+    assert complaints(text) == [f"line 4: metadata.name: 'digits\\n' does not have the right form: {NAME}"]
 
 
 COUNT = "job.yaml must hold exactly one object of kind DDPJob, and holds"

@@ -148,7 +148,7 @@ def test_equal_moments_of_one_kind_are_called_a_tie() -> None:
     scene = four.fails(1, 2, at=-1).decided()
     assert incident(scene).tied
     assert incident(scene).rank == 1
-    assert scene.status.message.startswith("Rank 1 failed with exit code 1, one of several at the same moment: ")
+    assert scene.status.message.startswith("Rank 1 failed, one of several at the same moment: ")
 
 
 def test_equal_moments_of_two_kinds_are_no_tie() -> None:

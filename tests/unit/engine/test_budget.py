@@ -48,6 +48,10 @@ COSTS: dict[str, tuple[Scene, int, int, Budget]] = {
         *(2, 0, Budget(used=1, streak=1)),
     ),
     "a second less does not": (once.after(HOUR - 1).fails(0).decided(), 2, 0, Budget(used=2, streak=2)),
+    "health is told by when a rank failed, not by when it was seen": (
+        once.after(10).fails(0).after(HOUR).decided(),
+        *(2, 0, Budget(used=2, streak=2)),
+    ),
     "time that the gang spends coming up is not health": (
         gang().fails(0).decided().gone().after(1).decided(2).after(HOUR).runs(0).fails(1).decided(),
         *(2, 0, Budget(used=2, streak=2)),
@@ -72,7 +76,7 @@ def test_after_max_restarts_the_next_counted_incident_is_the_end() -> None:
         scene = scene.fails(0).decided().restarted()
     scene = scene.fails(1, message="ValueError: no").settled().gone().settled()
     assert scene.status.state == "Failed"
-    assert scene.status.message.endswith("ValueError: no; all 2 restarts (maxRestarts) are used")
+    assert scene.status.message.endswith("ValueError: no; no restart is left of 2 (maxRestarts)")
     assert account(scene) == (2, 0, Budget(used=2, streak=2)), "the incident that was not answered is not a restart"
     assert scene.status.last_failure is not None
     assert scene.status.last_failure.rank == 1
@@ -93,7 +97,7 @@ def test_a_cause_that_a_restart_cannot_mend_ends_the_job_at_once(cause: str) -> 
     scene = gang().reports(1, cause=cause, message="see here").settled().gone().settled()
     assert scene.status.state == "Failed"
     assert scene.status.conditions[-1].reason == cause
-    assert scene.status.message == f"Rank 1 failed with exit code 1: {cause}: see here"
+    assert scene.status.message == f"Rank 1 failed: {cause}: see here"
     assert account(scene) == (0, 0, Budget())
 
 

@@ -16,7 +16,7 @@ failed = a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0).settled()
 limited = a_job(nodes=2, activeDeadlineSeconds=60)
 no_wait = {"backoffSeconds": 0}
 
-INCIDENT = "Rank 1 failed with exit code 1: Application: ValueError: no; restart 1 of 6 in 0.9 s"
+INCIDENT = "Rank 1 failed: Application: ValueError: no; restart 1 of 6 in 0.9 s"
 TABLE: dict[str, tuple[Scene, str, str, str]] = {
     # how a job comes up
     "a new job gets its Service and all its pods in one round": (
@@ -41,19 +41,19 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         two.decided(),
         "",
         "Starting",
-        "0 of 2 pods run",
+        "0 of 2 pods running",
     ),
     "a pod that cannot start says why": (
         two.created().runs(0).waits(1, "ImagePullBackOff: no such image"),
         "",
         "Starting",
-        "1 of 2 pods run; rank 1: ImagePullBackOff: no such image",
+        "1 of 2 pods running; rank 1: ImagePullBackOff: no such image",
     ),
     "a job runs when every trainer runs": (
         two.created().runs(0, 1),
         "",
         "Running",
-        "All 2 nodes run",
+        "2 nodes running",
     ),
     "a Service that somebody deleted is made again, and the pods go on": (
         two.running().service(Service.MISSING),
@@ -66,43 +66,43 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         two.running().succeeds(0),
         "",
         "Running",
-        "1 of 2 nodes have finished",
+        "1 of 2 nodes finished",
     ),
     "a rank that was done before it was seen to run counts": (
         two.created().succeeds(0).runs(1),
         "",
         "Running",
-        "1 of 2 nodes have finished",
+        "1 of 2 nodes finished",
     ),
     "all ranks with exit code 0 are success": (
         two.running().succeeds(0, 1),
         "",
         "Succeeded",
-        "All 2 nodes have finished",
+        "2 nodes finished",
     ),
     "a finished job stays as it is": (
         finished,
         "",
         "Succeeded",
-        "All 2 nodes have finished",
+        "2 nodes finished",
     ),
     "a finished job does not miss its pods": (
         finished.vanishes(0, 1),
         "",
         "Succeeded",
-        "All 2 nodes have finished",
+        "2 nodes finished",
     ),
     "a finished job is not resized": (
         finished.asks(nodes=3),
         "",
         "Succeeded",
-        "All 2 nodes have finished",
+        "2 nodes finished",
     ),
     "a failed job is not resumed": (
         failed.asks(suspend=True).settled().asks(suspend=False),
         "",
         "Failed",
-        "Rank 0 failed with exit code 1: Application: exit code 1; all 0 restarts (maxRestarts) are used",
+        "Rank 0 failed: Application: exit code 1; no restart is left of 0 (maxRestarts)",
     ),
     # how it fails and starts again
     "one failed rank ends the gang, gently but soon": (
@@ -121,7 +121,7 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         broken.after(1),
         "",
         "Restarting",
-        "Waiting for 1 pods of the last attempt to end",
+        "Waiting for 1 pod of the last attempt to end",
     ),
     "no attempt begins before its backoff is over": (
         broken.gone(),
@@ -151,13 +151,13 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         ready_again.decided(),
         "",
         "Restarting",
-        "0 of 2 pods run",
+        "0 of 2 pods running",
     ),
     "a gang that runs again has restarted": (
         ready_again.settled().runs(0, 1),
         "",
         "Running",
-        "All 2 nodes run",
+        "2 nodes running",
     ),
     "a pod that vanished from a created gang is an incident": (
         two.running().vanishes(1),
@@ -169,26 +169,26 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         two.decided().fails(0),
         "-1.0/5 -1.1/5",
         "Restarting",
-        "Rank 0 failed with exit code 1: Application: exit code 1; restart 1 of 6 in 0.9 s",
+        "Rank 0 failed: Application: exit code 1; restart 1 of 6 in 0.9 s",
     ),
     "with no restart left the survivors are stopped first": (
         a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0, message="boom"),
         "-1.1/5",
         "Running",
-        "Stopping 1 pods: Rank 0 failed with exit code 1: Application: boom; all 0 restarts (maxRestarts) are used",
+        "Stopping 1 pod: Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)",
     ),
     "and the job has failed once nothing of it runs": (
         a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0, message="boom").decided().gone(),
         "",
         "Failed",
-        "Rank 0 failed with exit code 1: Application: boom; all 0 restarts (maxRestarts) are used",
+        "Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)",
     ),
     # deadline
     "before its deadline a job goes on": (
         limited.running().after(59.9),
         "",
         "Running",
-        "All 2 nodes run",
+        "2 nodes running",
     ),
     "at its deadline a job is stopped, with the time to save": (
         limited.running().after(60),
@@ -202,6 +202,12 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         "Failed",
         "The job was active for 60 s (activeDeadlineSeconds)",
     ),
+    "a job that was done before its deadline has succeeded, whenever that is seen": (
+        limited.running().succeeds(0, 1).after(61),
+        "",
+        "Succeeded",
+        "2 nodes finished",
+    ),
     "the deadline ends a job in its backoff": (
         limited.running().fails(0).decided().gone().after(60),
         "",
@@ -213,31 +219,31 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         a_job(nodes=2, suspend=True),
         "",
         "Suspended",
-        "Suspended: set spec.suspend to false to go on",
+        "Nothing runs until the job is resumed",
     ),
     "suspension gives every pod its own grace": (
         two.running().asks(suspend=True),
         "-1.0/full -1.1/full",
         "Suspending",
-        "Suspending: 2 pods save and stop",
+        "2 pods to save and stop",
     ),
     "suspension waits for the pods": (
         suspending,
         "",
         "Suspending",
-        "Suspending: 2 pods save and stop",
+        "2 pods to save and stop",
     ),
     "a suspended job has no pod that runs": (
         suspending.gone(),
         "",
         "Suspended",
-        "Suspended: set spec.suspend to false to go on",
+        "Nothing runs until the job is resumed",
     ),
     "pods that failed when they were told to stop are no incident": (
         suspending.fails(0, code=137).fails(1, code=1),
         "",
         "Suspended",
-        "Suspended: set spec.suspend to false to go on",
+        "Nothing runs until the job is resumed",
     ),
     "a job resumes with a new attempt": (
         suspended.asks(suspend=False),
@@ -298,19 +304,19 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         two.running().asks(nodes=1).decided().gone(),
         "+2.0",
         "Restarting",
-        "Creating 1 of 1 pods",
+        "Creating 1 of 1 pod",
     ),
     "a resize does not wait for a backoff": (
         broken.gone().asks(nodes=1).decided(),
         "+3.0",
         "Restarting",
-        "Creating 1 of 1 pods",
+        "Creating 1 of 1 pod",
     ),
     "a suspended job resumes with the size that it has then": (
         suspended.asks(nodes=1).decided().asks(suspend=False),
         "+2.0",
         "Pending",
-        "Creating 1 pods",
+        "Creating 1 pod",
     ),
     # the Service
     "another's Service under the job's name is not touched": (

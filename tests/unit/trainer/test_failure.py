@@ -66,6 +66,10 @@ def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: P
     }
 
 
+def test_the_place_in_gloos_source_is_left_out() -> None:
+    assert report_of(RuntimeError(GLOO), 0, None).message == "Connection closed by peer [10.0.0.7]:4711"
+
+
 def test_a_report_fits_into_a_termination_message_whatever_the_error_says(tmp_path: Path) -> None:
     error = type("E" * 5000, (Exception,), {})('"\\€' * 5000)
     leave(report_of(error, rank=2, step=None), tmp_path / "log")
