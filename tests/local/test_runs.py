@@ -37,6 +37,15 @@ def test_each_rank_finds_its_place_in_the_world_in_its_environment(here: Here) -
     assert first["DDPJOB_BACKEND"] == "gloo"
 
 
+def test_a_node_of_several_processes_is_told_so_and_leaves_the_ranks_to_what_it_starts(here: Here) -> None:
+    body = "print(*(os.environ.get(name) for name in ('NODE_RANK', 'NPROC_PER_NODE', 'WORLD_SIZE', 'RANK')))"
+    code, output = here.ddpjob("run", here.job("several", *script(body), nodes=2, procsPerNode=3))
+    assert code == 0, output
+    assert "several: 2 nodes x 3 processes" in output
+    assert "[node 0] 0 3 6 None" in output
+    assert here.ddpjob("logs")[1] == "[node 0] 0 3 6 None\n[node 1] 1 3 6 None\n"
+
+
 def test_arguments_are_expanded_as_a_kubelet_does_it_and_mount_paths_are_directories_of_the_run(here: Here) -> None:
     container = {
         "args": ["--data=/data/set", "$(NODE_RANK)/$(WORLD_SIZE)", "$(NOBODY)", "$$(NODE_RANK)", "/database"],

@@ -16,9 +16,11 @@ class Line:
     """The node's rank."""
     attempt: int
     text: str
+    writer: str = "rank"
+    """What wrote it: a rank, or a node where several ranks write into one log."""
 
     def __str__(self) -> str:
-        return f"[rank {self.rank}] {self.text}"
+        return f"[{self.writer} {self.rank}] {self.text}"
 
 
 @dataclass
@@ -31,6 +33,7 @@ class Follower:
     """Only these; None for all."""
     to_attempt: int | None = None
     """The last one to read; None for all that come."""
+    writer: str = "rank"
     _read: dict[Path, int] = field(default_factory=dict)
 
     def skip(self) -> None:
@@ -41,7 +44,7 @@ class Follower:
         """What has been written since the last call; the last call also gives a line that has no end yet."""
         for file, rank, attempt in self._files():
             for text in self._new(file, last=last):
-                yield Line(rank, attempt, text)
+                yield Line(rank, attempt, text, self.writer)
 
     def _files(self) -> list[tuple[Path, int, int]]:
         found = []

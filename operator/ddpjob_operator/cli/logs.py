@@ -7,12 +7,13 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RunDirectory, find_run
 
 from .follow import Follower
+from .words import writer
 
 POLL_SECONDS = 0.2
 
 
 def logs(runs: Path, name: str | None, rank: int | None, *, follow: bool, previous: bool) -> int:
-    """Prints the logs of the present attempt, or of the one before it.
+    """Prints the logs of the last attempt that has some, or of the one before it.
 
     Raises:
         BadInputError: there is no such run, rank or attempt.
@@ -24,7 +25,9 @@ def logs(runs: Path, name: str | None, rank: int | None, *, follow: bool, previo
     if rank is not None and not run.log(rank, attempt).exists():
         have = ", ".join(str(found) for found in sorted(int(file.stem[5:]) for file in directory.glob("rank-*.log")))
         raise BadInputError(f"no log of rank {rank} in attempt {attempt}; there is {have or 'none yet'}")
-    follower = Follower(run.logs, attempt, ranks, None if follow and not previous else attempt)
+    job = run.load()
+    last = None if follow and not previous else attempt
+    follower = Follower(run.logs, attempt, ranks, last, writer(job.status.procs_per_node if job else None))
     while True:
         over = previous or not follow or _over(run)
         for line in follower.lines(last=over):
@@ -35,11 +38,13 @@ def logs(runs: Path, name: str | None, rank: int | None, *, follow: bool, previo
 
 
 def _attempt(run: RunDirectory, *, previous: bool) -> int:
-    job = run.load()
-    present = job.status.incarnations.default if job else 0
-    if previous and present < 2:  # noqa: PLR2004  The first attempt has none before it.
-        raise BadInputError("there is no previous attempt; leave out --previous")
-    return present - previous
+    attempts = sorted(int(directory.name.removeprefix("attempt-")) for directory in run.logs.glob("attempt-*"))
+    if previous:
+        attempts = attempts[:-1]
+    if not attempts:
+        lacking = "there is no previous attempt; leave out --previous" if previous else "nothing has been started yet"
+        raise BadInputError(lacking)
+    return attempts[-1]
 
 
 def _over(run: RunDirectory) -> bool:

@@ -13,7 +13,7 @@ from ddpjob_operator.local import RunDirectory, Runner, check_runs_here, choose_
 from .display import Display
 from .follow import Follower
 from .progress import Progress
-from .words import INTERRUPTED, exit_code, file_path, restarts, world
+from .words import INTERRUPTED, exit_code, file_path, restarts, world, writer
 
 ENOUGH = 2  # Ctrl-C once: stop cleanly; twice: at once.
 
@@ -38,7 +38,7 @@ def run(file: Path, runs: Path, *, fresh: bool) -> int:
             f"{name} is running already (process {lock.holder()}); look at it with: ddpjob status {name}"
         )
     console = Console(highlight=False)
-    follower = Follower(directory.logs)
+    follower = Follower(directory.logs, writer=writer(wanted.spec.resolved_procs_per_node()))
     follower.skip()
     display = Display(console, follower)
     for kind in manifest.others:

@@ -33,6 +33,11 @@ def world(nodes: int, procs_per_node: int) -> str:
     return f"{counted(nodes, 'node')} x {counted(procs_per_node, 'process')}"
 
 
+def writer(procs_per_node: int | None) -> str:
+    """What a log is of: where a node has several ranks, they write into one."""
+    return "node" if procs_per_node and procs_per_node > 1 else "rank"
+
+
 def restarts(status: DDPJobStatus) -> str:
     """How often the gang started again, and what came first the last time."""
     free = f" and {status.disruptions} not counted" if status.disruptions else ""
