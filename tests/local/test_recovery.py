@@ -223,3 +223,12 @@ def test_logs_follow_a_job_through_its_restarts_to_its_end(here: Here) -> None:
     assert run.wait(timeout=60) == 0
     output, _ = follower.communicate(timeout=60)
     assert [line for line in output.splitlines() if "attempt" in line] == ["[rank 1] attempt 2"]
+
+
+def test_pods_that_are_told_to_end_while_they_start_end(here: Here) -> None:
+    body = "sys.exit(1) if os.environ['NODE_RANK'] == '0' else time.sleep(1000)"
+    restart = {"maxRestarts": 8, "backoffSeconds": 0, "gracePeriodSeconds": 0}
+    code, output = here.ddpjob("run", here.job("early", *script(body), nodes=8, restart=restart))
+    assert code == 1, output
+    assert here.status("early")["attempt"] == 9
+    assert here.processes("early") == []

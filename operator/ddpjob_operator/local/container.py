@@ -51,20 +51,18 @@ class _StopRequest:
     def __init__(self, pod: Path) -> None:
         self._pod = pod
         self._main: int | None = None
-        self._received = False
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGALRM, self._kill)
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
 
     def watch(self, main: int) -> None:
-        """From now on a request stops this process, also one that came before."""
+        """From now on a request stops this process, also one that came before, or could not be told yet."""
         self._main = main
-        if self._received:
+        if (self._pod / "delete.json").exists():
             self._stop()
 
     def _receive(self, *_: object) -> None:
-        self._received = True
         if self._main is not None:
             self._stop()
 
