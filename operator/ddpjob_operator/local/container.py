@@ -62,6 +62,11 @@ class _StopRequest:
         if (self._pod / "delete.json").exists():
             self._stop()
 
+    def over(self) -> None:
+        """The process has ended; its number may soon be another's."""
+        self._main = None
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
     def _receive(self, *_: object) -> None:
         if self._main is not None:
             self._stop()
@@ -102,6 +107,7 @@ def _run(process: dict[str, Any], stop: _StopRequest) -> dict[str, Any]:
             return _ended(START_ERROR_EXIT_CODE, "StartError", message)
     stop.watch(main.pid)
     code = main.wait()
+    stop.over()
     _end_descendants()
     return _ended(code if code >= 0 else SIGNAL_BASE - code, "Completed" if code == 0 else "Error", "")
 
