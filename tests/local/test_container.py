@@ -2,21 +2,28 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from ddpjob_operator.local import container
 
 
-def run(directory: Path, *argv: str, **files: object) -> dict[str, object]:
-    """How a pod's process ended, by its own record."""
+def start(directory: Path, *argv: str, **files: object) -> subprocess.Popen[bytes]:
+    """A container that runs a command."""
     process = {"argv": argv, "env": dict(os.environ), "cwd": str(directory), "log": str(directory / "log")}
     for name, content in {"process": process, **files}.items():
         (directory / f"{name}.json").write_text(json.dumps(content))
-    command = [sys.executable, "-I", "-S", container.__file__, str(directory)]
-    subprocess.run(command, check=True, timeout=60)
+    return subprocess.Popen([sys.executable, "-I", "-S", container.__file__, str(directory)], stdout=subprocess.PIPE)
+
+
+def end(directory: Path, started: subprocess.Popen[bytes]) -> dict[str, object]:
+    """How the command ended, by the container's record."""
+    started.communicate(timeout=60)
+    assert started.returncode == 0
     ended: dict[str, object] = json.loads((directory / "exit.json").read_text())
     return ended
 
@@ -33,15 +40,21 @@ def run(directory: Path, *argv: str, **files: object) -> dict[str, object]:
 def test_an_end_is_recorded_as_a_kubelet_would_report_it(
     tmp_path: Path, argv: list[str], code: int, reason: str
 ) -> None:
-    ended = run(tmp_path, *argv)
+    ended = end(tmp_path, start(tmp_path, *argv))
     assert (ended["code"], ended["reason"]) == (code, reason)
 
 
 def test_a_pod_that_was_deleted_before_its_process_could_be_told_ends_all_the_same(tmp_path: Path) -> None:
-    ended = run(tmp_path, "sleep", "1000", delete={"gracePeriodSeconds": 0})
+    ended = end(tmp_path, start(tmp_path, "sleep", "1000", delete={"gracePeriodSeconds": 0}))
     assert ended["code"] in {143, 137}
 
 
 def test_a_process_that_is_deaf_to_sigterm_is_killed_when_its_grace_is_over(tmp_path: Path) -> None:
-    ended = run(tmp_path, "sh", "-c", "trap '' TERM; sleep 1000", delete={"gracePeriodSeconds": 1})
-    assert ended["code"] == 137
+    started = start(tmp_path, "sh", "-c", "trap '' TERM; echo deaf; sleep 1000")
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "log").exists() or "deaf" not in (tmp_path / "log").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (tmp_path / "delete.json").write_text(json.dumps({"gracePeriodSeconds": 1}))
+    started.send_signal(signal.SIGTERM)
+    assert end(tmp_path, started)["code"] == 137
