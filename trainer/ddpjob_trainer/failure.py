@@ -6,6 +6,7 @@ In a pod the report is the container's termination message
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,9 +87,9 @@ def is_peer_lost(error: BaseException) -> bool:
 
 
 def last_line(error: BaseException) -> str:
-    """The last line of an error's message that says something; C++ errors put their place first."""
+    """The last line of an error's message that says something, without the C++ source line that gloo puts first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", lines[-1]) if lines else ""
 
 
 def report_path(env: Mapping[str, str]) -> Path | None:
@@ -112,7 +113,7 @@ def leave(report: Report, path: Path | None) -> None:
     """
     if path is None or _tells_of_a_first_failure(path):
         return
-    _write(path, report.to_json().encode())
+    _write(path, report.to_json().encode(errors="replace"))
 
 
 def _tells_of_a_first_failure(path: Path) -> bool:
@@ -137,4 +138,4 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _cut(text: str, size: int) -> str:
-    return text.encode()[:size].decode(errors="ignore")
+    return text.encode(errors="replace")[:size].decode(errors="ignore")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .console import complain, say
 from .exit_codes import SIGNAL_BASE, ExitCode
-from .failure import Report, clear, leave
+from .failure import Report, leave
 from .world import Node
 
 GRACE_SECONDS = 5.0
@@ -31,7 +31,6 @@ def run_node(node: Node, command: Sequence[str], env: Mapping[str, str], report_
     Returns:
         The exit code of the first that failed; else "saved and stopped" if any says so; else 0.
     """
-    clear(report_file)
     signal.pthread_sigmask(signal.SIG_BLOCK, {*REQUESTS, signal.SIGCHLD})
     children = {_start(command, {**env, **node.process_env(local)}): local for local in range(node.processes)}
     say(f"node {node.node_rank}: started {node.processes} processes")
@@ -40,7 +39,7 @@ def run_node(node: Node, command: Sequence[str], env: Mapping[str, str], report_
 
 
 def _start(command: Sequence[str], env: Mapping[str, str]) -> int:
-    return os.posix_spawn(command[0], command, env, setsigmask=())
+    return os.posix_spawn(command[0], list(command), env, setsigmask=())
 
 
 def _attend(children: dict[int, int]) -> Ended:

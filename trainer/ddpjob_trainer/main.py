@@ -6,6 +6,7 @@ import traceback
 
 from .config import TrainConfig, read_config
 from .console import complain, say
+from .environment import Env
 from .errors import PeerLostError, TrainerError
 from .exit_codes import ExitCode
 from .failure import clear, is_peer_lost, last_line, leave, report_of, report_path
@@ -18,6 +19,8 @@ from .world import Node, World, read_world
 def main() -> None:
     """Trains as the command line and the environment say, and exits with the contract's code."""
     argv, position, world = sys.argv[1:], Position(), World()
+    if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":  # Otherwise others write to the same file.
+        clear(report_path(os.environ))
     try:
         config = read_config(argv, os.environ)
         place = read_world(os.environ)
@@ -36,8 +39,6 @@ def main() -> None:
 def _train(config: TrainConfig, world: World, position: Position) -> None:
     stop = StopRequest()
     stop.listen()
-    if world.local_world_size == 1:
-        clear(report_path(os.environ))
     # Here, since it imports torch, which takes seconds: help and mistakes are answered before.
     from .training.run import run  # noqa: PLC0415
 
@@ -52,6 +53,6 @@ def _explain(error: Exception, world: World, position: Position) -> ExitCode:
         complain(str(error))
     else:
         traceback.print_exception(error)
-    report = report_of(error, world.rank, position.step)
+    report = report_of(error, world.rank, position.step or None)
     leave(report, report_path(os.environ))
     return ExitCode(report.exit_code)

@@ -1,6 +1,8 @@
 """The process group: how the processes of a world find each other, and how they part."""
 
 import os
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,6 +19,8 @@ from .stopping import StoppedOnRequest
 from .world import World
 
 MISSING_NAMED = 8
+CONNECT_SECONDS = 5.0
+RETRY_SECONDS = 0.2
 ARRIVED, COMPLETE = "arrived", "complete"
 
 
@@ -65,7 +69,7 @@ def _fitting_backend(world: World) -> str:
     gpus = torch.cuda.device_count()
     backend = "nccl" if gpus >= world.local_world_size else "gloo"
     if world.leads and not world.alone:
-        say(f"backend {backend}: this node has {gpus} GPUs for {world.local_world_size} processes")
+        say(f"backend {backend}: GPUs on this node: {gpus}, processes: {world.local_world_size}")
     return backend
 
 
@@ -89,17 +93,18 @@ def _store(world: World, incarnation: int, timeout: timedelta) -> Store:
     Its keys carry the attempt, since torch has no such guard: a process of an earlier attempt that still waits would
     join this one and train.
     """
-    served_by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    serves = world.leads and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    if not serves:
+        _await_rank_0(world, timeout)
     try:
         tcp = dist.TCPStore(  # type: ignore[attr-defined]
-            world.master_addr,
-            world.master_port,
-            is_master=world.leads and not served_by_torchrun,
-            timeout=timeout,
-            wait_for_workers=False,
+            world.master_addr, world.master_port, is_master=serves, timeout=timeout, wait_for_workers=False
         )
     except dist.DistNetworkError as error:
-        raise _unreachable(world, timeout, error) from error
+        raise TrainerError(
+            f"rank {world.rank} cannot use {_master(world)}: {_reason(error)};"
+            f" if another program has the port, set another {Env.MASTER_PORT}"
+        ) from error
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = PrefixStore(f"{incarnation}/{restarts}", tcp)
     _await_all(store, world, timeout)
@@ -117,17 +122,29 @@ def _await_all(store: Store, world: World, timeout: timedelta) -> None:
         named = ", ".join(map(str, missing[:MISSING_NAMED])) + (", …" if len(missing) > MISSING_NAMED else "")
         raise PeerLostError(
             f"waited {timeout.total_seconds():.0f} s for rank {named}: {world.world_size - len(missing)} of"
-            f" {world.world_size} processes came to {world.master_addr}:{world.master_port}"
+            f" {world.world_size} processes came to {_master(world)}"
         ) from error
 
 
-def _unreachable(world: World, timeout: timedelta, error: dist.DistNetworkError) -> TrainerError:
-    where = f"{world.master_addr}:{world.master_port}"
-    if world.leads:
-        return TrainerError(
-            f"rank 0 cannot serve {where}: {_reason(error)}; the port may be in use: set another {Env.MASTER_PORT}"
-        )
-    return PeerLostError(f"waited {timeout.total_seconds():.0f} s for rank 0 to answer at {where}")
+def _await_rank_0(world: World, timeout: timedelta) -> None:
+    """Waits until rank 0 answers. The store would wait by itself, but tells of its end in pages of C++ frames."""
+    deadline = time.monotonic() + timeout.total_seconds()
+    while True:
+        try:
+            socket.create_connection((world.master_addr, world.master_port), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                seconds = f"{timeout.total_seconds():.0f}"
+                raise PeerLostError(
+                    f"waited {seconds} s for rank 0 to answer at {_master(world)}: {error.strerror or error}"
+                ) from error
+            time.sleep(RETRY_SECONDS)
+        else:
+            return
+
+
+def _master(world: World) -> str:
+    return f"{world.master_addr}:{world.master_port}"
 
 
 def _reason(error: Exception) -> str:

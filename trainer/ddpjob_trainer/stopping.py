@@ -59,6 +59,7 @@ class StopRequest:
         if not self._loop_runs:
             say("stopped before the first step")
             leave_at_once(ExitCode.SAVED_AND_STOPPED)
+        say(f"asked to stop ({signal.Signals(number).name}): finishing the step; a second signal ends it at once")
         self.made = True
 
 

@@ -97,6 +97,16 @@ def test_the_first_that_fails_decides_and_ends_the_others(launch: Launcher, prog
     assert launch(program).end()[0] == code
 
 
+def test_when_one_fails_the_others_may_end_by_themselves(launch: Launcher, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    ending = (
+        f"signal.signal(signal.SIGTERM, lambda *_: (say('told'), sys.exit(0))); open({str(ready)!r}, 'w'); {WAIT}"
+    )
+    failing = f"while not os.path.exists({str(ready)!r}): time.sleep(0.01)\n    sys.exit(3)"
+    code, output = launch(f"if rank == '3':\n    {failing}\n{ending}").end()
+    assert (code, "told" in output.split()) == (3, True)
+
+
 def test_one_that_does_not_end_by_itself_is_killed(launch: Launcher, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     stubborn = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); open({str(ready)!r}, 'w'); {WAIT}"

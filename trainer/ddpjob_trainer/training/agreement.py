@@ -1,15 +1,25 @@
-"""How all ranks come to the same decision at the same step without waiting for each other.
+"""How all ranks come to the same decision at the same step, at next to no cost.
 
-After each step every rank proposes a wish; the proposals are compared beside the next step, and after it all read
-the greatest of them. So all see the same wish at the same step, one step late, and nobody waits for its message.
+Now and then every rank proposes a wish; the proposals are compared beside the next step, and after it all read the
+greatest of them. So all see the same wish at the same step, and nobody waits for its message. A comparison costs
+about a millisecond where processes share cores, so short steps do not all have one: rank 0 measures the pace, and its
+proposal says after how many steps the next ones are due.
 """
 
+import time
+from collections.abc import Callable
 from enum import IntEnum
 
 import torch
 import torch.distributed as dist
 
 from ddpjob_trainer.world import World
+
+PERIOD_SECONDS = 0.2
+"""How long a wish may wait for the next comparison, if steps are shorter than that."""
+
+MOST_STEPS = 200
+"""Between comparisons, should steps become long all of a sudden."""
 
 
 class Wish(IntEnum):
@@ -24,19 +34,38 @@ class Agreement:
     """The ranks' common will; the same calls in the same order on each of them."""
 
     def __init__(self, world: World) -> None:
-        self._alone = world.alone
-        self._word = torch.tensor([Wish.NOTHING], dtype=torch.int32)
+        self._world = world
+        self._proposals = torch.zeros(2, dtype=torch.int32)
         self._comparison: dist.Work | None = None
-
-    def propose(self, wish: Wish) -> None:
-        """Puts in what this rank wants."""
-        self._word = torch.tensor([wish], dtype=torch.int32)
-        if not self._alone:
-            self._comparison = dist.all_reduce(self._word, dist.ReduceOp.MAX, async_op=True)
+        self._proposed = False
+        self._steps_left = 1
+        self._steps, self._since = 0, time.monotonic()
 
     def granted(self) -> Wish:
-        """What all agreed on by the last proposals."""
+        """What all agreed on, once after each comparison; call it after every step."""
+        self._steps += 1
+        self._steps_left -= 1
+        if not self._proposed:
+            return Wish.NOTHING
         if self._comparison is not None:
             self._comparison.wait()
-            self._comparison = None
-        return Wish(int(self._word.item()))
+        self._proposed, self._comparison = False, None
+        wish, steps = self._proposals.tolist()
+        self._steps_left = steps - 1
+        return Wish(wish)
+
+    def propose(self, wish: Callable[[], Wish]) -> None:
+        """Puts in what this rank wants, if proposals are due."""
+        if self._steps_left > 0:
+            return
+        self._proposals = torch.tensor([wish(), self._pace() if self._world.leads else 0], dtype=torch.int32)
+        self._proposed = True
+        if not self._world.alone:
+            self._comparison = dist.all_reduce(self._proposals, dist.ReduceOp.MAX, async_op=True)
+
+    def _pace(self) -> int:
+        """Steps within a period, as fast as they were since the last proposal."""
+        now = time.monotonic()
+        seconds_per_step = (now - self._since) / max(1, self._steps)
+        self._steps, self._since = 0, now
+        return min(MOST_STEPS, max(1, int(PERIOD_SECONDS / seconds_per_step)))

@@ -132,7 +132,10 @@ class Checkpoints:
         """Keeps the newest up to a step; a later one is broken, or it would have been resumed from."""
         paths = [path for path in self._paths() if _step(path) <= step]
         for path in paths[: -self._keep]:
-            self._set_aside(path)
+            try:
+                self._set_aside(path)
+            except OSError as error:
+                warn(f"the old checkpoint {path} could not be removed: {error.strerror}")
 
     def _set_aside(self, path: Path) -> None:
         """Removes a checkpoint so that at no moment half of it stands under its name."""
@@ -144,16 +147,23 @@ class Checkpoints:
         return sorted((path for path in self.directory.iterdir() if NAME.fullmatch(path.name)), key=_step)
 
     def _not_written(self, path: Path, needed: int, error: OSError) -> StorageFullError:
-        usage = shutil.disk_usage(self.directory)
         advice = (
             "free some space, or name another --checkpoint-dir"
             if error.errno in NO_ROOM
             else "make the directory writable, or name another --checkpoint-dir"
         )
+        free = _free(self.directory)
         return StorageFullError(
-            f"checkpoint {path} could not be saved: {error.strerror} (needed {needed} bytes, free {usage.free});"
+            f"checkpoint {path} could not be saved: {error.strerror} (needed {needed} bytes, free {free});"
             f" {advice}. The checkpoints before it are intact"
         )
+
+
+def _free(directory: Path) -> str:
+    try:
+        return str(shutil.disk_usage(directory).free)
+    except OSError:
+        return "unknown"
 
 
 def _write_checkpoint(path: Path, manifest: Manifest, content: bytes) -> None:
@@ -180,10 +190,7 @@ def _sync(directory: Path) -> None:
 
 
 def _read(path: Path, readable: Callable[[bytes], object]) -> Found:
-    fields = json.loads((path / MANIFEST).read_bytes())
-    if fields["format"] != FORMAT:
-        raise ValueError(f"its format is {fields['format']}, this version reads {FORMAT}")
-    manifest = Manifest(**{**fields, "lineage": tuple(fields["lineage"])})
+    manifest = _manifest((path / MANIFEST).read_bytes())
     content = (path / STATE).read_bytes()
     if len(content) != manifest.size:
         raise ValueError(f"{STATE} has {len(content)} bytes, its manifest says {manifest.size}")
@@ -191,6 +198,16 @@ def _read(path: Path, readable: Callable[[bytes], object]) -> Found:
         raise ValueError(f"the checksum of {STATE} is not its manifest's")
     readable(content)
     return Found(path, manifest, content)
+
+
+def _manifest(content: bytes) -> Manifest:
+    try:
+        fields = json.loads(content)
+        if fields["format"] == FORMAT:
+            return Manifest(**{**fields, "lineage": tuple(fields["lineage"])})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{MANIFEST} is damaged ({error})") from error
+    raise ValueError(f"its format is {fields['format']}, this version reads {FORMAT}")
 
 
 def _step(path: Path) -> int:

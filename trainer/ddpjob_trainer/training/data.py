@@ -20,10 +20,12 @@ def sample_count(data: Dataset[Any]) -> int:
     """How many samples a data set has.
 
     Raises:
-        ConfigError: It does not know, so that it cannot be divided among processes.
+        ConfigError: None, or it does not know, so that it cannot be divided among processes.
     """
     if not isinstance(data, Sized):
         raise ConfigError(f"{type(data).__name__} has no length: a task's data must be indexed and have one")
+    if len(data) == 0:
+        raise ConfigError(f"{type(data).__name__} is empty: a task's data must have samples")
     return len(data)
 
 

@@ -53,7 +53,8 @@ class Loop:
         began, first_step, training_seconds = time.monotonic(), self.position.step, 0.0
         result: Evaluation | None = None
         while True:
-            training_seconds += self._train_epoch()
+            if self.position.step < self.progress.total_steps:
+                training_seconds += self._train_epoch()
             result = self._evaluate()
             if self.position.epoch >= self.epochs:
                 break
@@ -65,7 +66,7 @@ class Loop:
                 "finished",
                 step=self.position.step,
                 **(result.metrics if result else {}),
-                samples_per_second=round(samples / training_seconds),
+                samples_per_second=round(samples / training_seconds) if samples else 0,
                 seconds=round(time.monotonic() - began, 1),
             )
 
@@ -102,7 +103,12 @@ class Loop:
             self._save()
         if granted is Wish.STOP:
             raise StoppedOnRequest(self._last_words())
-        self.agreement.propose(Wish.STOP if self.stop.made else self.saver.wish() if self.saver else Wish.NOTHING)
+        self.agreement.propose(self._wish)
+
+    def _wish(self) -> Wish:
+        if self.stop.made:
+            return Wish.STOP
+        return self.saver.wish() if self.saver else Wish.NOTHING
 
     def _save_is_due(self, granted: Wish) -> bool:
         if self.saver is None:

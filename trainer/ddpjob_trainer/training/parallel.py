@@ -17,7 +17,24 @@ def parallel(model: nn.Module, world: World, device: torch.device) -> nn.Module:
     """The model as the loop calls it: its gradients are averaged over all processes."""
     if world.alone:
         return model
-    return DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+    return DistributedDataParallel(
+        model,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        forward_sync_buffers=_buffers_enter_a_step(model),
+    )
+
+
+def _buffers_enter_a_step(model: nn.Module) -> bool:
+    """Whether rank 0's buffers must be sent to all before each step.
+
+    Batch normalisation's need not, which saves up to a fifth of a small network's step: a step that updates its
+    statistics does not read them. Rank 0's are sent before each evaluation, and they are what is saved.
+    """
+    return any(
+        next(module.buffers(recurse=False), None) is not None
+        for module in model.modules()
+        if not isinstance(module, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001  (their common base)
+    )
 
 
 def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]]) -> None:

@@ -11,11 +11,22 @@ from ddpjob_trainer.position import Position
 class Progress:
     """Prints the first step, the last, and every one that `log_every` divides.
 
+    Where several ranks write into one log, `rank` tells them apart; None: there is but one.
+
     The loss is read from the device only where it is printed: reading it makes the CPU wait.
     """
 
-    def __init__(self, position: Position, epochs: int, total_steps: int, batch_size: int, log_every: int) -> None:
+    def __init__(
+        self,
+        position: Position,
+        epochs: int,
+        total_steps: int,
+        batch_size: int,
+        log_every: int,
+        rank: int | None,
+    ) -> None:
         self.total_steps = total_steps
+        self._rank = rank
         self._position = position
         self._epochs = epochs
         self._batch_size = batch_size
@@ -50,6 +61,7 @@ class Progress:
             step=f"{step}/{self.total_steps}",
             loss=f"{self._window.mean_loss():.4f}",
             samples_per_second=round(self._window.steps * self._batch_size / self._window.seconds(now)),
+            rank=self._rank,
             eta_seconds=round((self.total_steps - step) * seconds_per_step),
         )
 

@@ -89,7 +89,14 @@ def _prepare(
         order=order,
         epochs=epochs,
         position=position,
-        progress=Progress(position, epochs, total_steps, order.batch_size, config.log_every),
+        progress=Progress(
+            position,
+            epochs,
+            total_steps,
+            order.batch_size,
+            config.log_every,
+            world.rank if world.local_world_size > 1 else None,
+        ),
         saver=saver,
         stop=stop,
         agreement=Agreement(world),
@@ -109,6 +116,6 @@ def _total_steps(position: Position, order: Order, epochs: int) -> int:
 
 
 def _set_threads(config: TrainConfig, world: World) -> None:
-    """This process's share of the node's cores, unless somebody who knows better has said (OMP_NUM_THREADS)."""
+    """This process's share of the cores that torch would use, unless who knows better has said (OMP_NUM_THREADS)."""
     if config.threads or "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // world.local_world_size))
+        torch.set_num_threads(config.threads or max(1, torch.get_num_threads() // world.local_world_size))

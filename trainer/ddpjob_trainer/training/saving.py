@@ -29,6 +29,7 @@ class Saver:
         self._files = Checkpoints(settings.directory, settings.keep) if world.leads else None
         self._lineage: tuple[int, ...] = ()
         self._saved_at = time.monotonic()
+        self._proved = False
 
     def resume(self, position: Position) -> state.State | None:
         """Moves the position to the newest valid checkpoint's and gives its state; None if there is none."""
@@ -60,11 +61,15 @@ class Saver:
 
         Raises:
             StorageFullError: On rank 0, where there is no room.
+            ConfigError: On rank 0, where the state could not be read back.
         """
         random_states = gather(random_state.capture(), self._world)
         if self._files:
             where = (position.step, position.epoch, position.samples)
             content = state.encode(learner, random_states, where)
+            if not self._proved:
+                state.prove(content)
+                self._proved = True
             path = self._files.write(self._manifest(position), content)
             record("saved", step=position.step, epoch=position.epoch, checkpoint=path)
         self._saved_at = time.monotonic()

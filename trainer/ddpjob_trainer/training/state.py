@@ -1,6 +1,7 @@
 """The state of a run as bytes: all that makes the steps after a resume those of a run that never stopped."""
 
 import io
+import pickle
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,21 @@ def decode(content: bytes) -> State:
     """A state as it was encoded; runs no code from it (weights_only)."""
     state: State = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
+
+
+def prove(content: bytes) -> None:
+    """Makes sure that an encoded state can be decoded: otherwise it would be missed only when it is needed.
+
+    Raises:
+        ConfigError: It holds something else than tensors and plain values.
+    """
+    try:
+        decode(content)
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            "the state of the model, the optimizer or the scheduler cannot be saved: it holds something else than"
+            f" tensors, numbers, strings, and lists and dicts of them ({_first_lines(error)})"
+        ) from error
 
 
 def load(learner: Learner, state: State) -> None:

@@ -42,7 +42,7 @@ class ConvNetTask(Task):
 
     epochs = 10
     batch_size = 32
-    lr = 0.05
+    lr = 0.02
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

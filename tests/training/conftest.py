@@ -1,0 +1,36 @@
+"""Runs of a test end with it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training import ranks
+
+
+class Runs:
+    """Starts runs, each in a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.started: list[ranks.Run] = []
+
+    def start(self, size: int, *arguments: object, **more: Any) -> ranks.Run:
+        run = ranks.start(self.directory / f"run-{len(self.started)}", size, *arguments, **more)
+        self.started.append(run)
+        return run
+
+    def train(self, size: int, *arguments: object, **more: Any) -> ranks.Run:
+        """A run that is expected to succeed, to its end."""
+        run = self.start(size, *arguments, **more)
+        assert run.end() == [0] * size, run.story()
+        return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    runs = Runs(tmp_path)
+    yield runs
+    for run in runs.started:
+        run.kill()

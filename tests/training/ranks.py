@@ -1,0 +1,134 @@
+"""Runs of the trainer with real processes, forked from one that has imported torch already: that takes seconds."""
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["torch._dynamo", "ddpjob_trainer.training.run", "ddpjob_trainer.workloads.convnet"])
+DEADLINE_SECONDS = 60
+
+
+@dataclass
+class Run:
+    """The processes of one world."""
+
+    directory: Path
+    processes: list[Any] = field(default_factory=list)
+
+    def output(self, rank: int = 0) -> str:
+        return (self.directory / f"{rank}.out").read_text()
+
+    def errors(self, rank: int = 0) -> str:
+        return (self.directory / f"{rank}.err").read_text()
+
+    def report(self, rank: int = 0) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads((self.directory / f"{rank}.report").read_text())
+        return report
+
+    def steps(self, rank: int = 0) -> list[int]:
+        lines = [line.split() for line in self.output(rank).splitlines() if line.startswith("progress")]
+        return [int(line[2].removeprefix("step=").partition("/")[0]) for line in lines]
+
+    def value(self, word: str, key: str, rank: int = 0) -> str:
+        """A field of the last line that begins with a word."""
+        line = [line for line in self.output(rank).splitlines() if line.startswith(f"{word} ")][-1]
+        return dict(token.partition("=")[::2] for token in line.split()[1:])[key]
+
+    def wait(self, what: str, happens: Callable[[], bool]) -> None:
+        """Until something is there to be seen."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not happens():
+            assert time.monotonic() < deadline, f"{what} did not happen:\n{self.story()}"
+            time.sleep(0.01)
+
+    def send(self, number: signal.Signals, rank: int = 0) -> None:
+        os.kill(self.processes[rank].pid, number)
+
+    def end(self) -> list[int]:
+        """The exit codes, once all processes have ended."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        for process in self.processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        assert all(process.exitcode is not None for process in self.processes), f"no end:\n{self.story()}"
+        return [process.exitcode for process in self.processes]
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+
+    def story(self) -> str:
+        """All that was said, for the message of a failed test."""
+        return "\n".join(path.name + ":\n" + path.read_text() for path in sorted(self.directory.glob("*.*")))
+
+
+def start(
+    directory: Path,
+    size: int,
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    ranks: Iterable[int] | None = None,
+    file_limit: int | None = None,
+) -> Run:
+    """Starts the processes of a world, or only some of its ranks. No file of theirs gets longer than `file_limit`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    run, port = Run(directory), free_port()
+    for rank in range(size) if ranks is None else ranks:
+        environment = {
+            **os.environ,
+            **world(rank, size, port),
+            "DDPJOB_TERMINATION_LOG": str(directory / f"{rank}.report"),
+            **(env or {}),
+        }
+        argv = ["ddpjob-train", "--threads", "1", "--log-every", "1", *map(str, arguments)]
+        process = FORKS.Process(
+            target=_train, args=(argv, environment, str(directory / str(rank)), file_limit), daemon=True
+        )
+        for name in ("out", "err"):
+            (directory / f"{rank}.{name}").touch()
+        process.start()
+        run.processes.append(process)
+    return run
+
+
+def world(rank: int, size: int, port: int) -> dict[str, str]:
+    """The contract's variables of a pod with one process."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "NNODES": str(size),
+        "NODE_RANK": str(rank),
+        "NPROC_PER_NODE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _train(argv: list[str], environment: dict[str, str], files: str, file_limit: int | None) -> None:
+    if file_limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+    for descriptor, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{files}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = argv
+    from ddpjob_trainer.main import main  # noqa: PLC0415  (in the child)
+
+    main()

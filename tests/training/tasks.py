@@ -1,0 +1,184 @@
+"""Tasks of the tests, each as small as a user's."""
+
+import os
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.task import Task
+from ddpjob_trainer.workloads.convnet import ConvNetTask
+from ddpjob_trainer.workloads.mlp import MlpTask
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+from torch.utils.data import Dataset, TensorDataset
+
+
+class Noise(Dataset[tuple[Tensor, Tensor]]):
+    """Images that are a little different each time."""
+
+    def __init__(self, images: TensorDataset) -> None:
+        self._images = images
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        image, label = self._images[index]
+        return image + 0.1 * random.random() + 0.1 * np.random.rand(), label  # noqa: NPY002  (the global one is meant)
+
+
+class Noisy(ConvNetTask):
+    """Draws from every random generator, in training and in evaluation, and keeps statistics in buffers."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        linger()
+        return super().loss(output, target)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Dropout(0.1), super().model())
+
+    def train_data(self) -> Any:
+        return Noise(self.images.train)
+
+    def test_data(self) -> Any:
+        return Noise(self.images.test)
+
+
+class Perceptron(MlpTask):
+    """The workload, at a pace that leaves time to stop it."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        linger()
+        return super().loss(output, target)
+
+
+def linger() -> None:
+    """Makes a step as long as the test wants."""
+    time.sleep(float(os.environ.get("TEST_STEP_SECONDS", "0")))
+
+
+class Line(Task):
+    """A regression, with nested samples, metrics of its own, and another optimizer."""
+
+    epochs = 2
+    batch_size = 10
+
+    def model(self) -> nn.Module:
+        return Slope()
+
+    def train_data(self) -> Any:
+        return [({"x": torch.tensor([float(x)])}, torch.tensor([2.0 * x])) for x in range(100)]
+
+    def test_data(self) -> Any:
+        return self.train_data()
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.mse_loss(output, target)
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        return Adam(model.parameters(), lr=0.1)
+
+    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+        return {"distance": (output - target).abs().sum()}
+
+
+class Slope(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.zeros(1))
+
+    def forward(self, sample: dict[str, Tensor]) -> Tensor:
+        return self.slope * sample["x"]
+
+
+class Constant(Task):
+    """Says class 0 of everything, and tells which samples it was evaluated on."""
+
+    epochs = 1
+    batch_size = 2
+
+    def model(self) -> nn.Module:
+        return Zero()
+
+    def train_data(self) -> Any:
+        return TensorDataset(torch.zeros(6, 1), torch.zeros(6, dtype=torch.long))
+
+    def test_data(self) -> Any:
+        return Told(int(os.environ["TEST_SAMPLES"]))
+
+
+class Zero(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0]))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        return torch.cat([self.weight.expand(len(numbers), 1), torch.zeros(len(numbers), 1)], dim=1)
+
+
+class Told(Dataset[tuple[Tensor, int]]):
+    """Every fourth sample is of class 0."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        print(f"saw {index}")
+        return torch.zeros(1), int(index % 4 != 0)
+
+
+class Statistics(Constant):
+    """Its metric is the running mean of what the ranks saw in training, which is their number."""
+
+    def model(self) -> nn.Module:
+        return RunningMean()
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:  # noqa: ARG002  (the interface has it)
+        return output.square().mean()
+
+    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:  # noqa: ARG002  (as above)
+        return {"running_mean": output.sum()}
+
+
+class RunningMean(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.normalisation = nn.BatchNorm1d(1)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        if self.training:
+            return self.normalisation(numbers + int(os.environ["RANK"]))
+        return self.normalisation.running_mean.expand(len(numbers), 1)
+
+
+class FailsAtStepFive(ConvNetTask):
+    """On one rank."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.calls = 0
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        self.calls += 1
+        if os.environ["RANK"] == "1" and self.calls == 1 + 5:  # The warm-up is the first call.
+            raise ValueError("a mistake of the training code")
+        return super().loss(output, target)
+
+
+class NoSamples(Line):
+    def train_data(self) -> Any:
+        return (sample for sample in ())
+
+
+def no_task(config: TrainConfig) -> dict[str, str]:
+    return {"workload": config.workload}
+
+
+NUMBER = 3

@@ -1,0 +1,66 @@
+"""Ways to start a run that are not a pod's process: by hand, several per node, torchrun."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.ranks import free_port, world
+
+TRAIN = ["--epochs", "1", "--threads", "1", "--checkpoint-dir"]
+
+
+def started(command: list[object], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in world(0, 1, 1)}
+    return subprocess.run(
+        [str(part) for part in command],
+        env={**clean, **env},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+def test_without_any_variable_one_process_trains_alone(tmp_path: Path) -> None:
+    done = started([sys.executable, "-m", "ddpjob_trainer", *TRAIN, tmp_path], {})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("a world of one process on ")
+    assert done.stderr == ""
+
+
+def node(port: int) -> dict[str, str]:
+    return {
+        "NNODES": "1",
+        "NODE_RANK": "0",
+        "NPROC_PER_NODE": "2",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+@pytest.mark.parametrize("launcher", ["ddpjob-train", "torchrun"])
+def test_two_processes_of_one_node_are_started(tmp_path: Path, launcher: str) -> None:
+    if launcher == "torchrun":
+        torchrun = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--master-port",
+            free_port(),
+        ]
+        done = started([*torchrun, "-m", "ddpjob_trainer", *TRAIN, tmp_path], {})
+    else:
+        done = started([Path(sys.executable).with_name("ddpjob-train"), *TRAIN, tmp_path], node(free_port()))
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 of 2" in done.stdout
+    assert "rank 1 of 2" in done.stdout
+    assert done.stdout.count("finished ") == 1
+    told = {word for line in done.stdout.splitlines() if line.startswith("progress ") for word in line.split()}
+    assert {word for word in told if word.startswith("rank=")} == {"rank=0", "rank=1"}
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000022"]

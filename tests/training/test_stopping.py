@@ -1,0 +1,33 @@
+"""Requests to stop, at each stage of a run."""
+
+import signal
+
+from tests.training.conftest import Runs
+
+
+def test_before_the_first_step_a_run_ends_at_once(runs: Runs) -> None:
+    run = runs.start(2, ranks=[1])
+    run.wait("start", lambda: "rank 1 of 2" in run.output(1))
+    run.send(signal.SIGTERM)
+    assert run.end() == [205]
+    assert run.output(1).endswith("stopped before the first step\n")
+
+
+def test_without_a_checkpoint_directory_a_stopped_run_says_that_nothing_is_saved(runs: Runs) -> None:
+    run = runs.start(1, "--epochs", 1000)
+    run.wait("a step", lambda: bool(run.steps()))
+    run.send(signal.SIGINT)
+    assert run.end() == [205]
+    assert run.output().endswith("; without --checkpoint-dir nothing is saved\n")
+
+
+def test_a_second_signal_ends_a_process_at_once_even_inside_a_collective(runs: Runs) -> None:
+    run = runs.start(2, "--epochs", 1000)
+    run.wait("a step", lambda: bool(run.steps()))
+    run.send(signal.SIGSTOP, rank=1)
+    run.send(signal.SIGTERM, rank=0)
+    run.wait("the first signal", lambda: "asked to stop (SIGTERM)" in run.output())
+    run.send(signal.SIGTERM, rank=0)
+    run.processes[0].join(30)
+    assert run.processes[0].exitcode == 128 + signal.SIGTERM, run.story()
+    assert run.output().endswith("stopped at once by a second signal (SIGTERM)\n")
