@@ -56,7 +56,7 @@ vendor-kubernetes: $(READY) ## Take the pod template's schema from the Kubernete
 	  "$$module/api/openapi-spec/v3/api__v1_openapi.json"
 
 lock: $(READY) ## Resolve the dependencies anew into requirements/
-	@$(BIN)/python -m uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --output-file requirements/dev.txt
+	@PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --output-file requirements/dev.txt
 
 bench-train: $(READY) ## Our trainer beside the smallest hand-written DDP script
 	@$(BIN)/python -m tests.bench.train

@@ -77,3 +77,20 @@ def test_logs_of_a_rank_that_is_not_there_say_which_are(here: Here) -> None:
         "error: there is no previous attempt; leave out --previous\n",
     )
     assert here.ddpjob("logs", "--rank", "1") == (0, "[rank 1] x\n")
+
+
+def test_an_empty_command_and_a_date_that_does_not_exist_are_told_before_anything_starts(here: Here) -> None:
+    code, output = here.ddpjob("run", here.job("empty"))
+    assert (code, "command: is missing" in output) == (2, True), output
+    file = here.job("date", *script("pass"))
+    file.write_text(file.read_text().replace("image: any", "image: 2024-99-99"))
+    code, output = here.ddpjob("run", file)
+    assert (code, "Traceback" in output) == (2, False), output
+
+
+def test_a_mount_of_a_volume_that_is_not_there_is_named(here: Here) -> None:
+    container = {"volumeMounts": [{"name": "date", "mountPath": "/data"}]}
+    pod = {"volumes": [{"name": "data", "emptyDir": {}}]}
+    code, output = here.ddpjob("run", here.job("mount", *script("pass"), container=container, pod=pod))
+    assert code == 2
+    assert "volumeMounts[0].name: date is no volume of the template; there is data" in output

@@ -1,5 +1,6 @@
 """What local mode survives: dead ranks, dead containers, its own death, and people in a hurry."""
 
+import json
 import signal
 import sys
 
@@ -232,3 +233,30 @@ def test_pods_that_are_told_to_end_while_they_start_end(here: Here) -> None:
     assert code == 1, output
     assert here.status("early")["attempt"] == 9
     assert here.processes("early") == []
+
+
+def test_when_nobody_reads_the_output_any_more_the_job_is_suspended(here: Here) -> None:
+    body = (
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(205))\n"
+        "while True:\n    print('on', flush=True)\n    time.sleep(0.1)"
+    )
+    file = here.job("unread", *script(body), nodes=2)
+    run = here.start("run", file)
+    assert run.stdout is not None
+    assert any("[rank 0] on" in line for line in run.stdout)
+    run.stdout.close()
+    here.wait("the end", lambda: run.poll() is not None)
+    assert here.status("unread")["state"] == "Suspended"
+    assert here.processes("unread") == []
+
+
+def test_a_failed_job_that_was_half_set_aside_runs_anew(here: Here) -> None:
+    file = here.job("half", *script("sys.exit('bad')"), restart={"maxRestarts": 0})
+    assert here.ddpjob("run", file)[0] == 1
+    uid = json.loads((here.run("half") / "job.json").read_text())["metadata"]["uid"]
+    aside = here.run("half") / f"former-{uid[:8]}"
+    aside.mkdir()
+    (here.run("half") / "logs").rename(aside / "logs")
+    code, output = here.ddpjob("run", here.job("half", *script("print('good')")))
+    assert code == 0, output
+    assert (aside / "job.json").exists()

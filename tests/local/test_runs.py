@@ -48,18 +48,22 @@ def test_a_node_of_several_processes_is_told_so_and_leaves_the_ranks_to_what_it_
 
 def test_arguments_are_expanded_as_a_kubelet_does_it_and_mount_paths_are_directories_of_the_run(here: Here) -> None:
     container = {
-        "args": ["--data=/data/set", "$(NODE_RANK)/$(WORLD_SIZE)", "$(NOBODY)", "$$(NODE_RANK)", "/database"],
-        "env": [{"name": "GREETING", "value": "I am $(NODE_RANK)"}],
+        "args": ["--data=/data/set", "$(NODE_RANK)/$(WORLD_SIZE)", "$(HOME)", "$$(NODE_RANK)", "/database"],
+        "env": [
+            {"name": "GREETING", "value": "I am $(NODE_RANK)"},
+            {"name": "INIT", "value": "tcp://$(MASTER_ADDR):$(MASTER_PORT)"},
+        ],
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
     pod = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "images"}}]}
-    body = "print(json.dumps([sys.argv[1:], os.environ['GREETING'], os.getcwd()]))"
+    body = "print(json.dumps([sys.argv[1:], os.environ['GREETING'], os.environ['INIT'], os.getcwd()]))"
     code, output = here.ddpjob("run", here.job("words", *script(body), container=container, pod=pod))
     assert code == 0, output
-    arguments, greeting, cwd = json.loads(here.log("words", 0))
+    arguments, greeting, init, cwd = json.loads(here.log("words", 0))
     data = here.run("words") / "volumes" / "images"
-    assert arguments == [f"--data={data}/set", "0/1", "$(NOBODY)", "$(NODE_RANK)", "/database"]
+    assert arguments == [f"--data={data}/set", "0/1", "$(HOME)", "$(NODE_RANK)", "/database"]
     assert greeting == "I am 0"
+    assert init.startswith("tcp://127.0.0.1:")
     assert here.run("words") in Path(cwd).parents
     assert data.is_dir()
     assert f"/data is {data} here" in output

@@ -49,7 +49,7 @@ def parse(text: str, source: str) -> Manifest:
         raise BadInputError(f"{source} is not YAML:{line} {error.problem}") from None
     except RecursionError:
         raise BadInputError(f"{source} is nested too deeply, or a part of it holds itself through an alias") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist.
         raise BadInputError(f"{source} is not YAML: {error}") from None
     jobs = [document for document in documents if document.kind == KIND]
     if len(jobs) != 1:

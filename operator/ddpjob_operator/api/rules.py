@@ -89,6 +89,17 @@ def one_interval(job: Any) -> Iterator[Problem]:
         yield Problem(("spec", "checkpoint", "everySeconds"), "cannot be set together with everySteps; keep one")
 
 
+def known_volumes(job: Any) -> Iterator[Problem]:
+    """What is mounted is there."""
+    volumes = [str(volume.get("name")) for _, volume in mappings(job, (*POD, "volumes"))]
+    for path, container in all_containers(job):
+        for mount_path, mount in mappings(container, ("volumeMounts",), path):
+            name = mount.get("name")
+            if isinstance(name, str) and name not in volumes:
+                have = f"; there is {', '.join(volumes)}" if volumes else ""
+                yield Problem((*mount_path, "name"), f"{name} is no volume of the template{have}")
+
+
 def checkpoint_mount(job: Any) -> Iterator[Problem]:
     """Two volumes cannot be mounted at one place."""
     checkpoint = mapping(job, ("spec", "checkpoint"))
@@ -139,6 +150,7 @@ RULES: tuple[Rule, ...] = (
     operators_fields,
     bounded_template,
     one_interval,
+    known_volumes,
     checkpoint_mount,
     ordered_backoff,
     counted_devices,

@@ -1,7 +1,7 @@
 """What a person sees of a run: a live picture on a terminal, plain lines elsewhere."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, Group
@@ -20,6 +20,14 @@ COLUMNS = ("epoch", "step", "loss", "samples_per_second", "eta_seconds")
 HEADINGS = ("rank", "epoch", "step", "loss", "samples/s", "ETA")
 
 
+class Output(Console):
+    """The terminal or pipe that a run is shown on."""
+
+    def on_broken_pipe(self) -> None:
+        """Lets the caller decide; rich would end the process, and a run must not end because nobody reads of it."""
+        raise BrokenPipeError
+
+
 class Display:
     """Shows logs, events and progress until it is closed, each in the order in which it happened."""
 
@@ -29,6 +37,7 @@ class Display:
         self._follower = follower
         self._closed = threading.Event()
         self._showing = threading.Lock()
+        self._lost: Callable[[], None] | None = None
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
     def tell(self, event: Event) -> None:
@@ -36,11 +45,25 @@ class Display:
         style = "yellow" if event.warning else "cyan"
         reason = f"{event.reason}: " if event.reason != "Notice" else ""
         self._show(last=False)  # What was written before it happened comes before it.
-        self._console.print(Text.assemble((f"ddpjob: {reason}", style), event.message), soft_wrap=True)
+        self._print(Text.assemble((f"ddpjob: {reason}", style), event.message))
+
+    def catch_up(self) -> None:
+        """Takes note of what was written while nobody looked, without showing it again."""
+        for line in self._follower.lines():
+            self._take(line)
+
+    def forget(self) -> None:
+        """What was noted belongs to a former job."""
+        self.progress = Progress()
+        self._follower.skip()
 
     @contextmanager
-    def following(self) -> Iterator[None]:
-        """Shows what the ranks write as long as this lasts, to the last line."""
+    def following(self, lost: Callable[[], None]) -> Iterator[None]:
+        """Shows what the ranks write as long as this lasts, to the last line.
+
+        Calls `lost` when nobody reads any more, as after `| head` or when the terminal is gone.
+        """
+        self._lost = lost
         thread = threading.Thread(target=self._follow, name="display")
         if self._live:
             self._live.start()
@@ -66,11 +89,24 @@ class Display:
                 self._live.update(_picture(self.progress), refresh=True)
 
     def _show_line(self, line: Line) -> None:
+        report = self._take(line)
+        if self._live is None or report is None or report.event != "progress":
+            self._print(Text(str(line)))
+
+    def _take(self, line: Line) -> Report | None:
         report = parse(line.text)
         if report is not None:
             self.progress.take(line.rank, report)
-        if self._live is None or report is None or report.event != "progress":
-            self._console.print(Text(str(line)), soft_wrap=True)
+        return report
+
+    def _print(self, text: Text) -> None:
+        """Prints; that nobody reads it must not end what it tells of."""
+        try:
+            self._console.print(text, soft_wrap=True)
+        except OSError:
+            if self._lost:
+                lost, self._lost = self._lost, None
+                lost()
 
 
 def _picture(progress: Progress) -> Group:

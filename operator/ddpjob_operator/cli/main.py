@@ -12,6 +12,7 @@ from ddpjob_operator.local import RUNS
 from .logs import logs
 from .run import run
 from .status import status
+from .words import INTERRUPTED
 
 
 def main() -> None:
@@ -22,6 +23,8 @@ def main() -> None:
     except BadInputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has enough of it, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -38,7 +41,11 @@ def parser() -> argparse.ArgumentParser:
 
     one = commands.add_parser("run", help="run a DDPJob on this machine, or go on with it")
     one.add_argument("file", type=Path, metavar="FILE", help="YAML file with one DDPJob")
-    one.add_argument("--fresh", action="store_true", help="forget an earlier run of this job, and its checkpoints")
+    one.add_argument(
+        "--fresh",
+        action="store_true",
+        help="forget an earlier run of this job, and the checkpoints in its run directory",
+    )
 
     one = commands.add_parser("status", help="say what a job is doing and why")
     one.add_argument("name", nargs="?", metavar="NAME", help="the job; not needed where there is only one")

@@ -10,12 +10,10 @@ from ddpjob_operator.api.manifest import read
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import RunDirectory, Runner, check_runs_here, choose_backend, open_job, visible_gpus
 
-from .display import Display
+from .display import Display, Output
 from .follow import Follower
 from .progress import Progress
 from .words import INTERRUPTED, exit_code, file_path, restarts, world, writer
-
-ENOUGH = 2  # Ctrl-C once: stop cleanly; twice: at once.
 
 
 def run(file: Path, runs: Path, *, fresh: bool) -> int:
@@ -37,14 +35,15 @@ def run(file: Path, runs: Path, *, fresh: bool) -> int:
         raise BadInputError(
             f"{name} is running already (process {lock.holder()}); look at it with: ddpjob status {name}"
         )
-    console = Console(highlight=False)
+    console = Output(highlight=False)
     follower = Follower(directory.logs, writer=writer(wanted.spec.resolved_procs_per_node()))
-    follower.skip()
     display = Display(console, follower)
+    display.catch_up()
     for kind in manifest.others:
         display.tell(Event(warning=False, reason="Notice", message=f"{kind} in {file} is not needed on this machine"))
     job = open_job(directory, wanted, gpus, display.tell, fresh=fresh)
-    follower.skip()
+    if not job.status.attempt:
+        display.forget()
     if job.status.succeeded:
         console.print(f"{job.metadata.name} has succeeded already. Train anew with: ddpjob run --fresh {file}")
         return 0
@@ -57,22 +56,11 @@ def run(file: Path, runs: Path, *, fresh: bool) -> int:
 
 def _carry_on(runner: Runner, display: Display) -> bool:
     """Runs the job to its end, or until it is stopped; True if it was stopped before its end."""
-    interrupts = 0
-
-    def interrupted(*_: object) -> None:
-        nonlocal interrupts
-        interrupts += 1
-        if interrupts < ENOUGH:
-            display.tell(Event(warning=True, reason="Notice", message="stopping; once more to stop at once"))
-            runner.suspend()
-        else:
-            runner.kill()
-
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupted)
-    with display.following():
+        signal.signal(number, lambda *_: runner.interrupt())
+    with display.following(lost=runner.interrupt):
         status = runner.run()
-    return interrupts > 0 and not status.finished
+    return runner.interrupted and not status.finished
 
 
 def _say_what_starts(console: Console, job: DDPJob, backend: str, directory: RunDirectory) -> None:

@@ -53,8 +53,8 @@ class _StopRequest:
         self._main: int | None = None
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGALRM, self._kill)
-        for ignored in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(ignored, signal.SIG_IGN)
+        for unheeded in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(unheeded, lambda *_: None)  # SIG_IGN would be the trainer's too.
 
     def watch(self, main: int) -> None:
         """From now on a request stops this process, also one that came before, or could not be told yet."""
@@ -102,8 +102,9 @@ def _run(process: dict[str, Any], stop: _StopRequest) -> dict[str, Any]:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  This process has one thread.
             )
-        except OSError as error:
-            message = f"cannot run {process['argv'][0]!r} on this machine: {error.strerror}"
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            message = f"cannot run {process['argv'][0]!r} on this machine: {reason}"
             return _ended(START_ERROR_EXIT_CODE, "StartError", message)
     stop.watch(main.pid)
     code = main.wait()

@@ -4,13 +4,15 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 from typing import IO, Any
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replaces a file by a JSON document, atomically."""
+    """Replaces a file by a JSON document, atomically. It may hold an environment, so it is the owner's alone."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.touch(mode=0o600)
     temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)
 
@@ -23,6 +25,9 @@ def read_json(path: Path) -> Any:
         return None
 
 
+PROBES, PROBE_SECONDS = 5, 0.02
+
+
 class Lock:
     """A lock on a file that its holder's death releases, however it dies; the file tells who holds it."""
 
@@ -33,9 +38,12 @@ class Lock:
     def acquire(self) -> bool:
         """Takes the lock and notes this process in the file; False if another process holds it."""
         file = self._path.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        for _ in range(PROBES):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(PROBE_SECONDS)  # It may only be somebody who asks for the holder.
+        else:
             file.close()
             return False
         file.truncate(0)

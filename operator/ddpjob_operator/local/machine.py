@@ -87,7 +87,7 @@ def processes_of(variables: dict[str, str]) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            environment = process.environ()
+            environment = {} if process.status() == psutil.STATUS_ZOMBIE else process.environ()
             if all(environment.get(name) == value for name, value in variables.items()):
                 found.append(process)
     return found

@@ -73,11 +73,15 @@ def _forget(run: RunDirectory) -> None:
 
 
 def _set_aside(run: RunDirectory, known: DDPJob) -> None:
-    """Makes room for a new job of the same name; the old one's logs and status stay as evidence."""
+    """Makes room for a new job of the same name; the old one's logs and status stay as evidence.
+
+    The object goes last: whoever dies before that does the rest the next time.
+    """
     aside = run.root / f"former-{known.metadata.uid[:8]}"
     aside.mkdir(exist_ok=True)
-    run.logs.rename(aside / "logs")
-    run.job_file.rename(aside / "job.json")
+    if not (aside / "logs").exists():
+        run.logs.rename(aside / "logs")
     shutil.rmtree(run.pods)
     run.service_file.unlink(missing_ok=True)
+    run.job_file.rename(aside / "job.json")
     run.create()

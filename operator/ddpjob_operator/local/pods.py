@@ -1,5 +1,6 @@
 """The pods of one job as processes of this machine: made, watched, observed and ended, with all state in files."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+import psutil
 
 from ddpjob_operator.api.contract import Env, Label
 from ddpjob_operator.engine import DeletePod, Exit, Manifest, Pod
@@ -122,6 +125,8 @@ class Pods:
     def create(self, manifest: Manifest, machine: Machine) -> list[str]:
         """Makes a pod, unless it exists, and starts its process; returns what a person should know about it."""
         directory = self._run.pods / manifest["metadata"]["name"]
+        if (directory / "pod.json").exists():
+            return []
         process = translate(manifest, self._run, directory, machine)
         for needed in (directory, *process.directories):
             needed.mkdir(parents=True, exist_ok=True)
@@ -165,7 +170,8 @@ class Pods:
         write_json(pod.directory / "delete.json", {"gracePeriodSeconds": seconds})
         holder = pod.lock.holder()
         if holder:
-            os.kill(holder, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(holder, signal.SIGTERM)
         self._changed()
 
     def kill(self) -> None:
@@ -194,8 +200,11 @@ class Pods:
             Env.INCARNATION: labels[Label.INCARNATION],
         }
         if not pod.ended:
-            for process in processes_of(left):
-                process.kill()
+            while processes := processes_of(left):
+                for process in processes:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+                psutil.wait_procs(processes, timeout=1)
         shutil.rmtree(pod.directory)
 
     def _start(self, pod: LocalPod, env: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ class RunDirectory:
 
     job.json            the object, with its status
     service.json        the master's Service
-    pods/<pod>/         one directory per living pod
+    pods/<pod>/         one directory per pod that was not deleted
     logs/attempt-<n>/   rank-<r>.log of each pod, also of those that are gone
     volumes/            what pods share and what outlives them
     lock                held by the `ddpjob run` that carries the job on

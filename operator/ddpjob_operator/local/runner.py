@@ -51,7 +51,7 @@ class Runner:
         self._pods = Pods(run, self._mark)
         self._port: Port | None = None
         self._told: set[str] = set()
-        self._suspending = False
+        self._interrupts = 0
 
     @property
     def job(self) -> DDPJob:
@@ -68,14 +68,15 @@ class Runner:
                 return self._job.status
             self._wait(wake_at)
 
-    def suspend(self) -> None:
-        """Asks for suspension; safe to call from a signal handler."""
-        self._suspending = True
+    def interrupt(self) -> None:
+        """Asks for suspension; asked twice, ends everything at once. A signal handler may call it."""
+        self._interrupts += 1
         self._mark()
 
-    def kill(self) -> None:
-        """Ends everything at once, without a grace period."""
-        self._pods.kill()
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._interrupts > 0
 
     def _mark(self) -> None:
         self._dirty.put(None)
@@ -91,13 +92,19 @@ class Runner:
             return
 
     def _round(self) -> datetime | None:
-        if self._suspending and not self._job.spec.suspend:
-            self._replace(spec=self._job.spec.model_copy(update={"suspend": True}))
+        self._heed_interrupts()
         pods = self._pods.observe()
         decision = decide(Snapshot(datetime.now(UTC), self._job, pods, self._service()))
         self._carry_out(decision)
         self._pods.remove_gone(pods)
         return decision.wake_at
+
+    def _heed_interrupts(self) -> None:
+        if self._interrupts and not self._job.spec.suspend:
+            self._notice("stopping; once more to stop at once")
+            self._replace(spec=self._job.spec.model_copy(update={"suspend": True}))
+        if self._interrupts > 1:
+            self._pods.kill()
 
     def _carry_out(self, decision: Decision) -> None:
         if decision.status is not None:

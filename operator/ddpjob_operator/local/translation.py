@@ -21,6 +21,7 @@ LOOPBACK = "127.0.0.1"
 FILE_NAME = re.compile(r"[\w./+-]{1,255}")
 REFERENCE = re.compile(r"\$\$|\$\(([^()]+)\)")
 TERMINATION_LOG = "termination.log"
+NOT_USED = ("workingDir", "envFrom")
 NOT_HERE = ("configMap", "secret", "projected", "downwardAPI")
 
 
@@ -55,13 +56,14 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
     container = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
     paths = _Paths.of(pod["spec"], container, run, pod_directory)
     env = _environment(pod, container, machine, paths)
-    if "command" not in container:
+    if not container.get("command"):
         raise BadInputError(
             "spec.template.spec.containers[trainer].command: is missing; on this machine there is no image "
             "whose entrypoint could be used"
         )
     words = [*container["command"], *container.get("args", [])]
-    argv = [paths.rewritten(_expanded(word, env.get), "argument") for word in words]
+    declared = {variable["name"]: env[variable["name"]] for variable in container["env"]}
+    argv = [paths.rewritten(_expanded(word, declared.get), "argument") for word in words]
     return Translated(_found(argv), env, paths.directories, [*_unused(pod["spec"]), *paths.notices])
 
 
@@ -74,17 +76,19 @@ def _environment(pod: Manifest, container: Manifest, machine: Machine, paths: "_
     env.setdefault("OMP_NUM_THREADS", str(machine.threads))
     if machine.visible_devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = machine.visible_devices
-    for variable in container.get("env", []):
-        value = _value(variable, pod, machine)
-        env[variable["name"]] = paths.rewritten(_expanded(value, env.get), variable["name"])
     port = str(machine.master_port)
-    return env | {
+    here = {
         Env.MASTER_ADDR: LOOPBACK,
         Env.PET_MASTER_ADDR: LOOPBACK,
         Env.MASTER_PORT: port,
         Env.PET_MASTER_PORT: port,
-        "PWD": str(paths.work),
     }
+    declared: dict[str, str] = {}
+    for variable in container["env"]:
+        name = variable["name"]
+        value = here.get(name) or _expanded(_value(variable, pod, machine), declared.get)
+        declared[name] = paths.rewritten(value, name)
+    return env | declared | {"PWD": str(paths.work)}
 
 
 def _value(variable: Manifest, pod: Manifest, machine: Machine) -> str:
@@ -122,6 +126,7 @@ class _Paths:
         volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
         places = {
             mount["mountPath"].rstrip("/"): _place(volumes[mount["name"]], run, pod_directory)
+            / mount.get("subPath", "")
             for mount in container.get("volumeMounts", [])
             if mount["mountPath"] != "/dev/shm"  # noqa: S108  This machine has its own.
         }
@@ -182,6 +187,10 @@ def _unused(spec: Manifest) -> Iterator[str]:
         for container in spec.get(kind, []):
             if container["name"] != TRAINER_CONTAINER:
                 yield f"container {container['name']} is not run on this machine"
+                continue
+            for field_name in NOT_USED:
+                if field_name in container:
+                    yield f"{field_name} of the trainer container is not used on this machine"
     for volume in spec.get("volumes", []):
         for kind in NOT_HERE:
             if kind in volume:

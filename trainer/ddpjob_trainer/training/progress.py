@@ -21,6 +21,7 @@ class Progress:
         position: Position,
         epochs: int,
         total_steps: int,
+        *,
         batch_size: int,
         log_every: int,
         rank: int | None,
