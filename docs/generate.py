@@ -1,7 +1,7 @@
 """Writes what the documents say of the code: `make generate`. With `--check` it writes nothing and names what is old.
 
 Reference pages are written by hand, except between a line `<!-- generated: NAME -->` and the next
-`<!-- end of generated -->`: there stands what SECTIONS has under that name. The JSON Schema is generated whole.
+`<!-- end of generated -->`: there stands what SECTIONS has under that name. JSON Schema and CRD are generated whole.
 """
 
 import argparse
@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import yaml
+from ddpjob_operator.api.crd import crd
 from ddpjob_operator.api.schema import job_schema
 from generator import api, commands, contract
 
@@ -51,6 +53,7 @@ def main() -> int:
 def _generated() -> Iterator[tuple[Path, str]]:
     """Every file with something generated in it, and what it should hold."""
     yield ROOT / "deploy" / "ddpjob.schema.json", json.dumps(job_schema(), indent=1) + "\n"
+    yield ROOT / "deploy" / "crd.yaml", yaml.safe_dump(crd(), sort_keys=False, width=120, allow_unicode=True)
     for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
         yield page, SECTION.sub(_section, page.read_text(encoding="utf-8"))
 

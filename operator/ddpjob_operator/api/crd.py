@@ -1,0 +1,219 @@
+"""The CustomResourceDefinition: the type as the API server knows it.
+
+Made from the same schema that editors and local mode go by, in the form that an API server takes ("structural":
+everything in place, no references), with the rules that compare fields written in CEL.
+"""
+
+from typing import Any
+
+from .contract import (
+    CONTRACT_VARIABLES,
+    GROUP,
+    KIND,
+    MAX_CONTAINERS,
+    MAX_ENV,
+    MAX_NAME_LENGTH,
+    MAX_PROCS_PER_NODE,
+    RESERVED_VOLUME_PREFIX,
+    TRAINER_CONTAINER,
+    VERSION,
+)
+from .schema import NAME_PATTERN, job_schema, status_schema
+
+PLURAL = "ddpjobs"
+MAX_VOLUMES = 64
+MAX_VARIABLE_NAME = 256
+
+COLUMNS = (
+    ("State", ".status.state", "string", 0),
+    ("Ready", ".status.ready", "string", 0),
+    ("Restarts", ".status.restarts", "integer", 0),
+    ("Age", ".metadata.creationTimestamp", "date", 0),
+    ("Message", ".status.message", "string", 1),
+)
+
+Rule = dict[str, str]
+
+
+def crd() -> dict[str, Any]:
+    """The CRD, as it is applied."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["ddp"],
+                "categories": ["all"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(*column) for column in COLUMNS],
+                    "schema": {"openAPIV3Schema": _root()},
+                }
+            ],
+        },
+    }
+
+
+def _column(name: str, path: str, kind: str, priority: int) -> dict[str, Any]:
+    return {"name": name, "jsonPath": path, "type": kind} | ({"priority": priority} if priority else {})
+
+
+def _root() -> dict[str, Any]:
+    document = job_schema()
+    spec = structural(document["properties"]["spec"], document["$defs"])
+    _bound(spec)
+    spec["x-kubernetes-validations"] = SPEC_RULES
+    said = status_schema()
+    return {
+        "type": "object",
+        "description": document["description"],
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": structural(said, said["$defs"]),
+        },
+        "x-kubernetes-validations": [NAME_RULE],
+    }
+
+
+def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its references in place, in the words that an API server knows."""
+    if "$ref" in schema:
+        target = definitions[schema["$ref"].rsplit("/", 1)[-1]]
+        said = {key: value for key, value in schema.items() if key != "$ref"}
+        return structural({**target, **said}, definitions)
+    result = {key: value for key, value in schema.items() if key not in {"anyOf", "$defs", "additionalProperties"}}
+    if "anyOf" in schema:
+        result["x-kubernetes-int-or-string"] = True
+    if "properties" in schema:
+        result["properties"] = {name: structural(one, definitions) for name, one in schema["properties"].items()}
+    elif isinstance(schema.get("additionalProperties"), dict):
+        result["additionalProperties"] = structural(schema["additionalProperties"], definitions)
+    elif schema.get("type") == "object":
+        result["x-kubernetes-preserve-unknown-fields"] = True
+    if "items" in schema:
+        result["items"] = structural(schema["items"], definitions)
+    return result
+
+
+def _bound(spec: dict[str, Any]) -> None:
+    """Limits without which the API server refuses rules over lists as too costly."""
+    procs = spec["properties"]["procsPerNode"]
+    procs["x-kubernetes-validations"] = [PROCS_RULE]
+    template = spec["properties"]["template"]["properties"]
+    for kind in ("labels", "annotations"):
+        template["metadata"]["properties"][kind]["maxProperties"] = 256
+    pod = template["spec"]["properties"]
+    pod["volumes"]["maxItems"] = MAX_VOLUMES
+    pod["volumes"]["items"]["properties"]["name"]["maxLength"] = 63
+    for kind in ("containers", "initContainers"):
+        pod[kind]["maxItems"] = MAX_CONTAINERS
+        container = pod[kind]["items"]["properties"]
+        container["name"]["maxLength"] = 63
+        container["env"]["maxItems"] = MAX_ENV
+        container["env"]["items"]["properties"]["name"]["maxLength"] = MAX_VARIABLE_NAME
+
+
+def _rule(rule: str, message: str, path: str = "") -> Rule:
+    return {"rule": rule, "message": message} | ({"fieldPath": path} if path else {})
+
+
+NAME_RULE = _rule(
+    f"self.metadata.name.size() <= {MAX_NAME_LENGTH} && self.metadata.name.matches('{NAME_PATTERN}')",
+    f"metadata.name must be at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, the first a letter: "
+    "pods and the Service are named after it",
+)
+PROCS_RULE = _rule(
+    f"type(self) == int ? self >= 1 && self <= {MAX_PROCS_PER_NODE} : self == 'Auto'",
+    f"must be Auto or a whole number from 1 to {MAX_PROCS_PER_NODE}",
+)
+
+_POD = "self.template.spec"
+_CONTAINERS = (f"{_POD}.containers", f"{_POD}.initContainers")
+_NAMES = "[" + ", ".join(f"'{name}'" for name in sorted(CONTRACT_VARIABLES)) + "]"
+
+
+def _in_each(containers: str, rule: str) -> str:
+    """The rule for each container of a list that may be missing."""
+    return f"!has({containers}) || {containers}.all(c, {rule})"
+
+
+SPEC_RULES: list[Rule] = [
+    _rule(
+        f"{_POD}.containers.exists_one(c, c.name == '{TRAINER_CONTAINER}')",
+        f"needs one container named {TRAINER_CONTAINER}, which runs the training",
+        ".template.spec.containers",
+    ),
+    *(
+        _rule(
+            _in_each(containers, f"!has(c.env) || c.env.all(e, !(e.name in {_NAMES}))"),
+            "a variable of the contract between DDPJob and its pods (MASTER_ADDR, RANK, DDPJOB_NAME, …) is set "
+            "by DDPJob itself; remove it",
+            f".template.spec.{containers.rsplit('.', 1)[-1]}",
+        )
+        for containers in _CONTAINERS
+    ),
+    _rule(
+        f"!has({_POD}.volumes) || {_POD}.volumes.all(v, !v.name.startsWith('{RESERVED_VOLUME_PREFIX}'))",
+        f"{RESERVED_VOLUME_PREFIX} is reserved for DDPJob; choose another name",
+        ".template.spec.volumes",
+    ),
+    *(
+        _rule(
+            f"!has(self.template.metadata) || !has(self.template.metadata.{kind}) || "
+            f"self.template.metadata.{kind}.all(key, !key.startsWith('{GROUP}/'))",
+            f"{GROUP}/ is reserved for DDPJob; choose another",
+            f".template.metadata.{kind}",
+        )
+        for kind in ("labels", "annotations")
+    ),
+    *(
+        _rule(f"!has({_POD}.{name})", "is set by DDPJob itself; remove it", f".template.spec.{name}")
+        for name in ("hostname", "subdomain")
+    ),
+    _rule(
+        f"!has({_POD}.restartPolicy) || {_POD}.restartPolicy == 'Never'",
+        "must be Never: DDPJob restarts the gang as a whole (spec.restart)",
+        ".template.spec.restartPolicy",
+    ),
+    _rule(
+        "!has(self.checkpoint) || !has(self.checkpoint.everySteps) || !has(self.checkpoint.everySeconds)",
+        "cannot be set together with everySteps; keep one",
+        ".checkpoint.everySeconds",
+    ),
+    _rule(
+        "self.restart.backoffSeconds <= self.restart.maxBackoffSeconds",
+        "must not be more than maxBackoffSeconds",
+        ".restart.backoffSeconds",
+    ),
+    *(
+        _rule(
+            f"oldSelf.suspend || self.suspend || {same}",
+            "may change only while the job is suspended: set spec.suspend first",
+            f".{field}",
+        )
+        for field, same in {
+            "template": "self.template == oldSelf.template",
+            "procsPerNode": "self.procsPerNode == oldSelf.procsPerNode",
+            "backend": "self.backend == oldSelf.backend",
+            "masterPort": "self.masterPort == oldSelf.masterPort",
+            "checkpoint": "has(self.checkpoint) == has(oldSelf.checkpoint) && "
+            "(!has(self.checkpoint) || self.checkpoint == oldSelf.checkpoint)",
+        }.items()
+    ),
+]

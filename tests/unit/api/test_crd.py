@@ -1,0 +1,56 @@
+"""The CRD: small enough to apply, structural, and with every rule that local mode has."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ddpjob_operator.api.contract import CONTRACT_VARIABLES
+from ddpjob_operator.api.crd import crd
+
+LIMIT = 240_000
+"""`kubectl apply` keeps the whole object in an annotation, and all annotations together hold 256 KiB."""
+
+UNKNOWN_TO_SERVERS = {"$ref", "$defs", "anyOf", "const"}
+
+
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def schemas(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A schema and all that it is made of."""
+    yield node
+    for child in node.get("properties", {}).values():
+        yield from schemas(child)
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            yield from schemas(node[key])
+
+
+def test_plain_kubectl_apply_can_hold_it() -> None:
+    assert len(json.dumps(crd())) < LIMIT
+
+
+def test_it_is_structural() -> None:
+    for node in schemas(schema()):
+        assert not UNKNOWN_TO_SERVERS & set(node), node
+        assert "type" in node or node.get("x-kubernetes-int-or-string"), node
+        assert not ("properties" in node and "additionalProperties" in node), node
+
+
+def test_a_pod_template_is_known_to_its_leaves() -> None:
+    pod = schema()["properties"]["spec"]["properties"]["template"]["properties"]["spec"]["properties"]
+    probe = pod["containers"]["items"]["properties"]["readinessProbe"]["properties"]["httpGet"]["properties"]
+    assert probe["port"]["x-kubernetes-int-or-string"]
+
+
+def test_every_variable_of_the_contract_is_refused_by_a_rule() -> None:
+    rules = schema()["properties"]["spec"]["x-kubernetes-validations"]
+    text = next(rule["rule"] for rule in rules if "containers.all" in rule["rule"])
+    assert all(f"'{name}'" in text for name in CONTRACT_VARIABLES)
+
+
+def test_defaults_are_those_of_the_type() -> None:
+    spec = schema()["properties"]["spec"]["properties"]
+    assert (spec["nodes"]["default"], spec["restart"]["default"]["maxRestarts"]) == (1, 6)
