@@ -42,7 +42,7 @@ unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
 	$(BIN)/pytest tests/unit
 
 test: unit ## Everything: the inner loop, the state machine, real processes, the docs
-	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench --numprocesses 2 --dist worksteal
+	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench --numprocesses 3 --dist worksteal
 
 generate: $(READY) ## Write anew what is generated: schemas, reference pages, golden files
 	@$(BIN)/python docs/generate.py

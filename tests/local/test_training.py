@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import yaml
 
@@ -120,7 +119,7 @@ def test_a_killed_rank_of_three_changes_no_bit_of_the_result(here: Here) -> None
 
 def test_a_run_resumed_with_another_number_of_nodes_ends_at_the_same_weights_within_tolerance(here: Here) -> None:
     epochs = 20
-    calm = undisturbed(here, training(here, "calm", 2, "mlp", epochs), "calm")
+    calm = undisturbed(here, training(here, "calm", 1, "mlp", epochs), "calm")
     run = here.start("run", training(here, "resized", 2, "mlp", epochs))
     here.wait("some steps", lambda: (done := steps(here, "resized", 0, 1)) and done[-1] >= 10)
     run.send_signal(signal.SIGINT)
@@ -160,19 +159,11 @@ def test_an_error_in_the_training_code_is_told_with_its_step_and_its_last_line(h
     assert failure["step"] == 4  # One pass warms up.
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--data", "mnist", "--data-dir", "/nowhere"], "/nowhere"),
-        (["--epochs", "many"], "--epochs"),
-    ],
-)
-def test_a_mistake_in_the_arguments_fails_at_once_with_exit_code_2(
-    here: Here, arguments: list[str], message: str
-) -> None:
-    code, output = here.ddpjob("run", here.job("mistake", "ddpjob-train", container={"args": arguments}))
+def test_a_mistake_in_the_arguments_fails_at_once_with_exit_code_2(here: Here) -> None:
+    file = here.job("mistake", "ddpjob-train", nodes=2, container={"args": ["--epochs", "many"]})
+    code, output = here.ddpjob("run", file)
     status = here.status("mistake")
     assert code == 2, output
     assert (status["restarts"], status["lastFailure"]["cause"]) == (0, "ConfigError"), output
-    assert message in output
+    assert "--epochs" in output
     assert "Traceback" not in output
