@@ -25,7 +25,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	  uv=$(BIN)/uv
 	fi
 	echo "Setting up $(VENV): torch is large, the first time takes a minute or more"
-	"$$uv" pip install --quiet --python $(BIN)/python --require-hashes --requirement requirements/dev.txt
+	"$$uv" pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes --requirement requirements/dev.txt
 	"$$uv" pip install --quiet --python $(BIN)/python --no-deps --editable .
 	touch $@
 
