@@ -1,0 +1,7 @@
+"""The plant: what the tests of the Kubernetes part run on, brought up on this machine without Docker."""
+
+from .api import Plant, start_api
+from .errors import PlantError
+from .fake import start_fake
+
+__all__ = ["Plant", "PlantError", "start_api", "start_fake"]

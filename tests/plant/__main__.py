@@ -1,0 +1,41 @@
+"""By hand: `python -m tests.plant build`, or `up api` and `up fake` until Ctrl-C."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+
+from . import Plant, PlantError, build, start_api, start_fake
+
+SIZES: dict[str, Callable[[], AbstractContextManager[Plant]]] = {"api": start_api, "fake": start_fake}
+
+
+def main() -> int:
+    """Builds the plant, or brings one up and waits."""
+    parser = argparse.ArgumentParser(prog="python -m tests.plant", description="The cluster that the tests run on.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="build what is missing")
+    up = commands.add_parser("up", help="bring a plant up until Ctrl-C")
+    up.add_argument("size", choices=SIZES)
+    arguments = parser.parse_args()
+    try:
+        build.build()
+        if arguments.command == "up":
+            _up(arguments.size)
+    except PlantError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _up(size: str) -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), SIZES[size]() as plant:
+        print(f"export KUBECONFIG={plant.kubeconfig}", f"export PATH={build.path('kubectl').parent}:$PATH", sep="\n")
+        print(f"# logs in {plant.directory}/logs; Ctrl-C ends it", flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

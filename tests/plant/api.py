@@ -1,0 +1,243 @@
+"""The size *api*: etcd and kube-apiserver, with certificates, RBAC and an audit log as on a real cluster."""
+
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import build
+from .certificates import Authority, Pair, new_key, pem
+from .directory import plant_directory
+from .errors import PlantError
+from .processes import Programs, reserve_port
+
+SERVICE_RANGE = "10.96.0.0/16"
+SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+FIRST_SERVICE = "10.96.0.1"
+ADMINS = "system:masters"
+UP_SECONDS = 120.0
+POLL_SECONDS = 0.05
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Plant:
+    """A running API server and what belongs to it.
+
+    directory  all that it is made of, with logs/
+    url        where it is reached
+    programs   what runs
+    """
+
+    directory: Path
+    url: str
+    authority: Authority
+    programs: Programs = field(repr=False)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Of a cluster admin."""
+        return self.kubeconfig_for("admin", ADMINS)
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON event per line and answered request."""
+        return self.directory / "logs" / "audit.log"
+
+    def kubeconfig_for(self, user: str, *groups: str) -> Path:
+        """Of a user who shows a certificate; what it may do is RBAC's matter."""
+        file = self.directory / "kubeconfigs" / f"{'+'.join([user, *groups]).replace('/', '_')}.yaml"
+        if not file.exists():
+            self._write(file, _identity(self.authority.client(user, groups)))
+        return file
+
+    def kubeconfig_for_service_account(self, namespace: str, name: str) -> Path:
+        """Of a service account that exists, with a token that the API server gave for it."""
+        token = self.kubectl("create", "token", name, "--namespace", namespace, "--duration", "24h").strip()
+        file = self.directory / "kubeconfigs" / f"service-account-{namespace}-{name}.yaml"
+        self._write(file, {"token": token})
+        return file
+
+    def kubectl(self, *arguments: str | Path, input: str | None = None, kubeconfig: Path | None = None) -> str:  # noqa: A002 - as subprocess.run calls it.
+        """What kubectl prints, called by an admin or by whom the kubeconfig is of.
+
+        Raises:
+            PlantError: it failed; the message is what it said.
+        """
+        done = subprocess.run(
+            [build.path("kubectl"), *arguments],
+            input=input,
+            env=os.environ | self.environment(kubeconfig),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            said = f"{done.stdout}{done.stderr}"
+            raise PlantError(f"kubectl {' '.join(map(str, arguments))} exited with {done.returncode}:\n{said}")
+        return done.stdout
+
+    def environment(self, kubeconfig: Path | None = None) -> dict[str, str]:
+        """What a program needs in its environment to use this plant, by default as an admin."""
+        cache = str(self.directory / "kubectl-cache")
+        return {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "KUBECACHEDIR": cache}
+
+    def get(self, path: str) -> Any:
+        """The JSON at a path of the API, read by an admin; None where there is nothing."""
+        try:
+            return json.loads(self._read(path))
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def wait(self, what: str, condition: Callable[[], Any], seconds: float = UP_SECONDS) -> Any:
+        """The first true value of a condition, asked again and again.
+
+        Raises:
+            PlantError: a program of the plant ended meanwhile, or the time is over.
+        """
+        end = time.monotonic() + seconds
+        while not (value := condition()):
+            self.programs.check()
+            if time.monotonic() > end:
+                words = "\n".join(program.last_words() for program in self.programs.running.values())
+                raise PlantError(f"waited {seconds:.0f} s for {what}\n{words}")
+            time.sleep(POLL_SECONDS)
+        return value
+
+    def ready(self) -> bool:
+        """Whether the API server says so."""
+        try:
+            return self._read("/readyz") == b"ok"
+        except OSError:
+            return False
+
+    def _read(self, path: str) -> bytes:
+        context = ssl.create_default_context(cadata=self.authority.certificate)
+        context.load_cert_chain(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
+        past_proxies = urllib.request.ProxyHandler({})
+        opener = urllib.request.build_opener(past_proxies, urllib.request.HTTPSHandler(context=context))
+        with opener.open(f"{self.url}{path}", timeout=10) as answer:
+            return bytes(answer.read())
+
+    def _write(self, file: Path, identity: dict[str, str]) -> None:
+        cluster = {"server": self.url, "certificate-authority-data": _base64(self.authority.certificate)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "plant", "cluster": cluster}],
+            "users": [{"name": "user", "user": identity}],
+            "contexts": [{"name": "plant", "context": {"cluster": "plant", "user": "user"}}],
+            "current-context": "plant",
+        }
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(config, indent=1))
+        file.chmod(0o600)
+
+
+@contextmanager
+def start_api(*flags: str, address: str = "127.0.0.1", service_accounts: bool = False) -> Iterator[Plant]:
+    """An API server, ready, and gone at exit.
+
+    flags             more flags of kube-apiserver
+    address           where it listens; must be one of this machine's
+    service_accounts  whether a pod needs a service account, as it does where the controller makes one per namespace
+
+    Raises:
+        PlantError: something is missing or did not come up; the message holds the end of the log that matters.
+    """
+    with plant_directory() as directory, reserve_port(address) as held:
+        port = held.getsockname()[1]
+        authority = Authority()
+        plant = Plant(directory, f"https://{address}:{port}", authority, Programs(directory / "logs"))
+        try:
+            _write_pki(directory / "pki", authority, address)
+            _start_etcd(plant)
+            admission = [] if service_accounts else ["--disable-admission-plugins=ServiceAccount"]
+            _start_apiserver(plant, address, port, *admission, *flags)
+            plant.wait("the API server", plant.ready)
+            yield plant
+        finally:
+            plant.programs.kill()
+
+
+def _start_etcd(plant: Plant) -> None:
+    data = plant.directory / "etcd"
+    data.mkdir(mode=0o700)
+    # Clients come through a socket file; of peers there are none, though etcd wants an address for them.
+    nobody = "http://127.0.0.1:1"
+    plant.programs.start(
+        "etcd",
+        build.path("etcd"),
+        "--name=plant",
+        f"--data-dir={data}/data",
+        "--unsafe-no-fsync",
+        f"--listen-client-urls=unix://{data}/clients",
+        f"--advertise-client-urls={nobody}",
+        "--listen-peer-urls=http://127.0.0.1:0",
+        f"--initial-advertise-peer-urls={nobody}",
+        f"--initial-cluster=plant={nobody}",
+    )
+
+
+def _start_apiserver(plant: Plant, address: str, port: int, *flags: str) -> None:
+    pki = plant.directory / "pki"
+    shutil.copy(HERE / "audit.yaml", plant.directory)
+    plant.programs.start(
+        "kube-apiserver",
+        build.path("kube-apiserver"),
+        f"--etcd-servers=unix://{plant.directory}/etcd/clients",
+        f"--bind-address={address}",
+        f"--advertise-address={address}",
+        f"--secure-port={port}",
+        f"--client-ca-file={pki}/ca.crt",
+        f"--tls-cert-file={pki}/apiserver.crt",
+        f"--tls-private-key-file={pki}/apiserver.key",
+        f"--kubelet-client-certificate={pki}/apiserver.crt",
+        f"--kubelet-client-key={pki}/apiserver.key",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        f"--service-account-key-file={pki}/tokens.key",
+        f"--service-account-signing-key-file={pki}/tokens.key",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        f"--audit-policy-file={plant.directory}/audit.yaml",
+        f"--audit-log-path={plant.audit_log}",
+        "--audit-log-maxsize=100000",
+        *flags,
+    )
+
+
+def _write_pki(folder: Path, authority: Authority, address: str) -> None:
+    names = (*SERVICE_NAMES, FIRST_SERVICE, "localhost", "127.0.0.1", address)
+    server = authority.server("apiserver", reached_as=set(names), user="kube-apiserver", groups=(ADMINS,))
+    admin = authority.client("admin", (ADMINS,))
+    folder.mkdir(mode=0o700)
+    for name, text in {
+        "ca.crt": authority.certificate,
+        "apiserver.crt": server.certificate,
+        "apiserver.key": server.key,
+        "admin.crt": admin.certificate,
+        "admin.key": admin.key,
+        "tokens.key": pem(new_key()),
+    }.items():
+        (folder / name).write_text(text)
+
+
+def _identity(pair: Pair) -> dict[str, str]:
+    return {"client-certificate-data": _base64(pair.certificate), "client-key-data": _base64(pair.key)}
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()

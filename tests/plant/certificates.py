@@ -1,0 +1,90 @@
+"""A certificate authority for one plant. Keys are on an elliptic curve: made in a millisecond."""
+
+import datetime as dt
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALID = dt.timedelta(days=7)
+BEFORE = dt.timedelta(hours=1)
+"""A certificate is valid a little before it is made: clocks differ."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, both as PEM."""
+
+    certificate: str
+    key: str
+
+
+class Authority:
+    """Signs certificates for servers and for users."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("plant", ())
+
+    @cached_property
+    def certificate(self) -> str:
+        """The authority's own certificate."""
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        return self._signed(self._name, self._key.public_key(), constraints)
+
+    def server(self, name: str, *, reached_as: Iterable[str], user: str = "", groups: Iterable[str] = ()) -> Pair:
+        """For a server that is reached by these host names and addresses; with a user, also for its own requests."""
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH] + ([ExtendedKeyUsageOID.CLIENT_AUTH] if user else [])
+        names = x509.SubjectAlternativeName([_alternative(one) for one in reached_as])
+        return self._pair(_name(user or name, groups), x509.ExtendedKeyUsage(usages), names)
+
+    def client(self, user: str, groups: Iterable[str] = ()) -> Pair:
+        """By which a user shows who it is, and its groups."""
+        return self._pair(_name(user, groups), x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
+
+    def _pair(self, subject: x509.Name, *extensions: x509.ExtensionType) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        return Pair(self._signed(subject, key.public_key(), *extensions), pem(key))
+
+    def _signed(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType) -> str:
+        now = dt.datetime.now(dt.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BEFORE)
+            .not_valid_after(now + VALID)
+        )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A key that no certificate is about, such as the one that signs service account tokens."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def pem(key: ec.EllipticCurvePrivateKey) -> str:
+    """A private key as PEM."""
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+
+
+def _name(user: str, groups: Iterable[str]) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, user)])
+
+
+def _alternative(one: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(one))
+    except ValueError:
+        return x509.DNSName(one)

@@ -1,0 +1,76 @@
+"""The directory of a plant. Its owner holds a lock in it; one that nobody holds was left behind by a kill -9."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from .build import CACHE
+from .errors import PlantError
+
+BASE = Path(tempfile.gettempdir()) / f"ddpjob-plant-{os.getuid()}"
+
+
+@contextmanager
+def plant_directory() -> Iterator[Path]:
+    """A new directory, removed at exit with all that still runs or is mounted in it; first those left behind are."""
+    BASE.mkdir(mode=0o700, exist_ok=True)
+    with (BASE / "lock").open("w") as door:
+        fcntl.flock(door, fcntl.LOCK_EX)  # Nobody may look at a directory whose lock is still to be taken.
+        for other in BASE.iterdir():
+            if other.is_dir() and (held := _try_lock(other)) is not None:
+                remove(other)
+                os.close(held)
+        directory = Path(tempfile.mkdtemp(dir=BASE))
+        mine = _try_lock(directory)
+    if mine is None:
+        raise PlantError(f"{directory} is locked by somebody else")
+    try:
+        yield directory
+    finally:
+        remove(directory)
+        os.close(mine)
+
+
+def remove(directory: Path) -> None:
+    """Removes a plant's directory with all that runs from it or is mounted in it."""
+    for process in processes_in(directory):
+        process.kill()
+    for mount in mounts_in(directory):
+        subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
+    if left := mounts_in(directory):
+        raise PlantError(f"{directory} cannot be removed: {left[0]} is still mounted; umount it as root")
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def processes_in(directory: Path) -> list[psutil.Process]:
+    """Programs of the plant that name the directory in their command line: all that it starts do."""
+    return [
+        process
+        for process in psutil.process_iter(["exe", "cmdline"])
+        if (process.info["exe"] or "").startswith(f"{CACHE}/")
+        and any(f"{directory}/" in part for part in process.info["cmdline"] or ())
+    ]
+
+
+def mounts_in(directory: Path) -> list[str]:
+    """Mount points below the directory, the innermost first."""
+    table = Path("/proc/self/mounts")
+    points = [line.split()[1] for line in table.read_text().splitlines()] if table.exists() else []
+    return sorted((point for point in points if point.startswith(f"{directory}/")), reverse=True)
+
+
+def _try_lock(directory: Path) -> int | None:
+    file = os.open(directory / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file

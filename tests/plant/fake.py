@@ -1,0 +1,73 @@
+"""The size *fake*: a whole control plane, and nodes of kwok that only say that they run pods."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from . import build
+from .api import ADMINS, Plant, start_api
+from .control import start_control
+
+ALIVE = "plant.ddpjob.dev/alive"
+"""A node without this label is one that kwok no longer plays: it falls silent."""
+
+HERE = Path(__file__).parent
+
+
+@contextmanager
+def start_fake(*flags: str, nodes: int = 4, node_grace_seconds: int = 8) -> Iterator[Plant]:
+    """A cluster with nodes node-0, node-1, …, ready, and gone at exit.
+
+    flags               more flags of kube-apiserver
+    node_grace_seconds  after how long a silent node is taken for lost
+
+    Raises:
+        PlantError: something is missing or did not come up; the message holds the end of the log that matters.
+    """
+    with start_api(*flags, service_accounts=True) as plant:
+        _start_kwok(plant, node_grace_seconds)
+        plant.kubectl("create", "-f", "-", input="---\n".join(_node(index) for index in range(nodes)))
+        start_control(plant, node_grace_seconds=node_grace_seconds)
+        plant.wait("the nodes", lambda: _all_ready(plant, nodes))
+        yield plant
+
+
+def _start_kwok(plant: Plant, node_grace_seconds: int) -> None:
+    stages = yaml.safe_load((HERE / "stages.yaml").read_text())
+    config = plant.directory / "stages.yaml"
+    head = {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage"}
+    documents = [head | {"metadata": {"name": name}, "spec": spec} for name, spec in stages.items()]
+    config.write_text(yaml.safe_dump_all(documents, sort_keys=False))
+    plant.programs.start(
+        "kwok",
+        build.path("kwok"),
+        f"--kubeconfig={plant.kubeconfig_for('kwok', ADMINS)}",
+        f"--config={config}",
+        f"--manage-nodes-with-label-selector={ALIVE}",
+        f"--node-lease-duration-seconds={node_grace_seconds}",
+        "--cidr=10.128.0.0/14",
+    )
+
+
+def _node(index: int) -> str:
+    name = f"node-{index}"
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        ALIVE: "true",
+    }
+    return json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}) + "\n"
+
+
+def _all_ready(plant: Plant, nodes: int) -> bool:
+    items = plant.get("/api/v1/nodes")["items"]
+    return len(items) == nodes and all(_ready(node) and not node["spec"].get("taints") for node in items)
+
+
+def _ready(node: dict[str, dict[str, list[dict[str, str]]]]) -> bool:
+    conditions = node["status"].get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

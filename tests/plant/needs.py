@@ -1,0 +1,32 @@
+"""What a machine must have to host a size of the plant."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from . import build
+
+SIZES = ("api", "fake", "real")
+
+
+def what_this_machine_lacks(size: str) -> str | None:
+    """Why this machine cannot host a size, in a few words; None if it can."""
+    if sys.platform != "linux":
+        return "it is not Linux"
+    if not shutil.which("setpriv"):
+        return "setpriv (of util-linux) is not on PATH"
+    if size == "real" and os.geteuid() != 0:
+        return "not root"
+    return build.what_is_lacking()
+
+
+def demand(size: str) -> None:
+    """Skips the test where the machine cannot host the size; fails it where nothing may be left out."""
+    if not (lack := what_this_machine_lacks(size)):
+        return
+    message = f"left out: the plant's size {size} cannot run here ({lack}); run it on Linux, as root, with Go"
+    if os.environ.get("CI") == "true" or os.environ.get("PLANT_REQUIRED") == "1":
+        pytest.fail(message)
+    pytest.skip(message)

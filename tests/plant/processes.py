@@ -1,0 +1,89 @@
+"""Programs of the plant: they log into files, and die with the process that started them, however it dies."""
+
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import PlantError
+
+LOG_TAIL_LINES = 15
+
+# The kernel sends the signal when the *thread* that started a program ends, so one that lives as long as Python
+# starts them all. setpriv rather than a preexec_fn: no Python runs between fork and exec.
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plant")
+_DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+
+
+@dataclass
+class Program:
+    """A running program."""
+
+    name: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def check(self) -> None:
+        """Raises a PlantError with the end of the program's log if it has ended."""
+        code = self.process.poll()
+        if code is not None:
+            raise PlantError(f"{self.name} ended with {code}. {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The last lines of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join([f"The end of {self.log}:", *lines])
+
+    def kill(self) -> None:
+        """Ends it at once and waits until it is gone."""
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Programs:
+    """All programs of one plant, in the order in which they were started."""
+
+    logs: Path
+    running: dict[str, Program] = field(default_factory=dict)
+
+    def start(self, name: str, *command: str | Path) -> Program:
+        """Starts a program; its output goes to logs/<name>.log, after what an earlier one of that name wrote."""
+        self.logs.mkdir(exist_ok=True)
+        log = self.logs / f"{name}.log"
+        with log.open("ab") as file:
+            process = _starter.submit(
+                subprocess.Popen,
+                [*_DIE_WITH_US, *map(str, command)],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            ).result()
+        self.running[name] = Program(name, log, process)
+        return self.running[name]
+
+    def check(self) -> None:
+        """Raises a PlantError if one of them has ended."""
+        for program in self.running.values():
+            program.check()
+
+    def kill(self) -> None:
+        """Ends them all, the last started first."""
+        for program in reversed(self.running.values()):
+            program.process.kill()
+        for program in self.running.values():
+            program.process.wait()
+        self.running.clear()
+
+
+def reserve_port(address: str = "127.0.0.1") -> socket.socket:
+    """A free port that stays ours: while the socket is open, the system gives it only to those who ask for it.
+
+    A program that asks with SO_REUSEADDR, as those written in Go do, can listen on it meanwhile.
+    """
+    held = socket.socket()
+    held.bind((address, 0))
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return held
