@@ -1,7 +1,8 @@
 """Writes what the documents say of the code: `make generate`. With `--check` it writes nothing and names what is old.
 
 Reference pages are written by hand, except between a line `<!-- generated: NAME -->` and the next
-`<!-- end of generated -->`: there stands what SECTIONS has under that name. JSON Schema and CRD are generated whole.
+`<!-- end of generated -->`: there stands what SECTIONS has under that name. JSON Schema and CRD are generated whole;
+the chart has the CRD's content too.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from pathlib import Path
 import yaml
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.api.schema import job_schema
-from generator import api, commands, contract
+from generator import api, chart, commands, contract
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of generated -->\n)", re.DOTALL)
@@ -34,6 +35,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "service": contract.service,
     "ddpjob": commands.ddpjob,
     "ddpjob-train": commands.ddpjob_train,
+    "values": chart.values,
 }
 
 
@@ -53,9 +55,14 @@ def main() -> int:
 def _generated() -> Iterator[tuple[Path, str]]:
     """Every file with something generated in it, and what it should hold."""
     yield ROOT / "deploy" / "ddpjob.schema.json", json.dumps(job_schema(), indent=1) + "\n"
-    yield ROOT / "deploy" / "crd.yaml", yaml.safe_dump(crd(), sort_keys=False, width=120, allow_unicode=True)
-    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+    yield ROOT / "deploy" / "crd.yaml", _yaml(crd())
+    yield chart.CHART / "files" / "crd-spec.yaml", _yaml({"spec": crd()["spec"]})
+    for page in (*sorted((ROOT / "docs" / "reference").glob("*.md")), chart.CHART / "README.md"):
         yield page, SECTION.sub(_section, page.read_text(encoding="utf-8"))
+
+
+def _yaml(document: object) -> str:
+    return yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True)
 
 
 def _section(match: re.Match[str]) -> str:

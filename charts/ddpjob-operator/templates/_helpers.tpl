@@ -1,0 +1,63 @@
+{{/* Name of everything that is installed. */}}
+{{- define "ddpjob-operator.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "ddpjob-operator.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "ddpjob-operator.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What selects the operator's pods. It must never change, and a job's NetworkPolicy knows the name. */}}
+{{- define "ddpjob-operator.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* Labels of all objects but pods: the version would roll them, though nothing in them has changed. */}}
+{{- define "ddpjob-operator.labels" -}}
+{{ include "ddpjob-operator.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end -}}
+
+{{/* The rights that the operator needs wherever it runs jobs. */}}
+{{- define "ddpjob-operator.rules" -}}
+- apiGroups: [ddpjob.dev]
+  resources: [ddpjobs]
+  verbs: [get, list, watch]
+- apiGroups: [ddpjob.dev]
+  resources: [ddpjobs/status]
+  verbs: [patch]
+# Where the cluster enforces it, only who may update an owner's finalizers may make what blocks the owner's deletion.
+- apiGroups: [ddpjob.dev]
+  resources: [ddpjobs/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, create]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
+
+{{/* Binds the operator's service account. */}}
+{{- define "ddpjob-operator.subjects" -}}
+- kind: ServiceAccount
+  name: {{ include "ddpjob-operator.serviceAccountName" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end -}}

@@ -1,0 +1,49 @@
+"""Helm on the project's chart."""
+
+import os
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.plant import Plant, build
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "ddpjob-operator"
+NAMESPACE = "ddpjob-system"
+RELEASE = "ddpjob-operator"
+
+
+class HelmError(Exception):
+    """Helm refused; the message is what it said."""
+
+
+def helm(*arguments: str | Path, plant: Plant | None = None) -> str:
+    """What helm prints; on a plant, if one is given."""
+    environment = os.environ | (plant.environment() if plant else {"KUBECONFIG": os.devnull})
+    done = subprocess.run(
+        [build.path("helm"), *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise HelmError(done.stdout + done.stderr)
+    return done.stdout
+
+
+@cache
+def render(*values: str, chart: Path = CHART) -> list[dict[str, Any]]:
+    """The chart's objects with these values, each as NAME=VALUE."""
+    text = helm("template", RELEASE, chart, "--namespace", NAMESPACE, *settings(values))
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+def settings(values: Iterable[str]) -> list[str]:
+    """Values as helm takes them."""
+    return [word for value in values for word in ("--set", value)]
+
+
+def named(objects: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Objects by kind and name."""
+    return {(one["kind"], one["metadata"]["name"]): one for one in objects}

@@ -1,0 +1,157 @@
+"""Installed, upgraded and uninstalled on an API server, and who may do what then."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, ROOT, helm, named, render, settings
+from tests.plant import Plant, PlantError
+
+INSTALL = ROOT / "deploy" / "install.yaml"
+DIGITS = ROOT / "deploy" / "examples" / "digits.yaml"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.ddpjob.dev"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+JOB = "/apis/ddpjob.dev/v1alpha1/namespaces/default/ddpjobs/digits"
+OURS = f"app.kubernetes.io/instance={RELEASE}"
+KINDS = (
+    "deployments,services,serviceaccounts,poddisruptionbudgets,roles,rolebindings,clusterroles,clusterrolebindings"
+)
+
+Right = tuple[str, str, str]
+"""API group and resource, name or "*", verb."""
+
+
+@contextmanager
+def installed(plant: Plant, *values: str) -> Iterator[None]:
+    """The chart's release; afterwards nothing of it is left."""
+    install(plant, *values)
+    try:
+        yield
+    finally:
+        helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", plant=plant)
+        plant.kubectl("delete", "crd", "ddpjobs.ddpjob.dev", "--ignore-not-found")
+
+
+def install(plant: Plant, *values: str) -> None:
+    words = ["--install", "--namespace", NAMESPACE, "--create-namespace", *settings(values)]
+    helm("upgrade", RELEASE, CHART, *words, plant=plant)
+    plant.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "ddpjobs.ddpjob.dev")
+
+
+def bind(plant: Plant, user: str, role: str) -> None:
+    """Gives a user one of Kubernetes' own roles in the namespace default, once it includes DDPJobs."""
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}"
+    plant.wait(f"DDPJobs in {role}", lambda: any("ddpjobs" in rule["resources"] for rule in plant.get(path)["rules"]))
+    plant.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "--namespace=default")
+
+
+def left(plant: Plant) -> list[str]:
+    """What there is of the release, the type apart."""
+    return plant.kubectl("get", KINDS, "--all-namespaces", "--selector", OURS, "--output", "name").split()
+
+
+def test_an_upgrade_leaves_jobs_and_operators_and_an_uninstall_leaves_the_jobs(bare: Plant) -> None:
+    with installed(bare):
+        bare.kubectl("apply", "--filename", DIGITS)
+        job, deployment = bare.get(JOB), bare.get(DEPLOYMENT)
+        install(bare, "rbac.nodes=false", "replicas=2")
+        assert bare.get(JOB) == job
+        assert bare.get(DEPLOYMENT)["metadata"]["generation"] == deployment["metadata"]["generation"]
+        assert not bare.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{RELEASE}-nodes")
+
+        helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
+        bare.wait("the release to be gone", lambda: not left(bare))
+        assert bare.get(JOB) == job
+
+        install(bare, "crds.keep=false")
+        assert bare.get(JOB) == job
+        helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
+        bare.wait("the type to be gone", lambda: not bare.get(CRD))
+
+
+def test_plain_kubectl_installs_the_same_again_and_again(bare: Plant) -> None:
+    try:
+        bare.kubectl("apply", "--filename", INSTALL)
+        bare.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "ddpjobs.ddpjob.dev")
+        again = bare.kubectl("apply", "--filename", INSTALL).splitlines()
+        assert again
+        assert [line for line in again if not line.endswith(" unchanged")] == []
+        bare.kubectl("apply", "--filename", DIGITS)
+    finally:
+        bare.kubectl("delete", "--ignore-not-found", "--filename", INSTALL)
+
+
+def test_the_operators_pods_are_admitted_where_pod_security_is_restricted(bare: Plant) -> None:
+    try:
+        bare.kubectl("apply", "--filename", INSTALL)
+        bare.wait("the pods", lambda: len(bare.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]) == 2)
+    finally:
+        bare.kubectl("delete", "--ignore-not-found", "--filename", INSTALL)
+
+
+def test_who_may_edit_may_run_jobs_and_who_may_view_may_see_them(bare: Plant) -> None:
+    with installed(bare):
+        editor, viewer, stranger = (bare.kubeconfig_for(name) for name in ("editor", "viewer", "stranger"))
+        bind(bare, "editor", "edit")
+        bind(bare, "viewer", "view")
+        bare.kubectl("create", "--filename", DIGITS, kubeconfig=editor)
+        assert "digits" in bare.kubectl("get", "ddp", kubeconfig=viewer)
+        status = ["--subresource=status", "--type=merge", '--patch={"status":{}}']
+        for who, words in (
+            (viewer, ["create", "--filename", DIGITS]),
+            (viewer, ["delete", "ddpjob", "digits"]),
+            (stranger, ["get", "ddpjob", "digits"]),
+            (editor, ["patch", "ddpjob", "digits", *status]),
+        ):
+            with pytest.raises(PlantError, match=f'User "{who.stem}" cannot'):
+                bare.kubectl(*words, kubeconfig=who)
+        bare.kubectl("delete", "ddpjob", "digits", kubeconfig=editor)
+
+
+@pytest.mark.parametrize(
+    ("values", "namespaces"),
+    [((), {"default", "kube-public", NAMESPACE}), (("namespaces={default}",), {"default"})],
+    ids=["everywhere", "in one namespace"],
+)
+def test_the_operator_may_do_what_its_rules_say_and_no_more(
+    bare: Plant, values: tuple[str, ...], namespaces: set[str]
+) -> None:
+    rules = rights(named(render())["ClusterRole", RELEASE]["rules"])
+    nodes = {("nodes", "*", verb) for verb in ("get", "list", "watch")}
+    lease = {("leases.coordination.k8s.io", "*", "create")} | {
+        ("leases.coordination.k8s.io", RELEASE, verb) for verb in ("get", "update")
+    }
+    with installed(bare, *values):
+        operator = bare.kubeconfig_for_service_account(NAMESPACE, RELEASE)
+        anyone = bare.kubeconfig_for_service_account("kube-public", "default")
+        for namespace in ("default", "kube-public", NAMESPACE):
+            expected = (
+                nodes | (rules if namespace in namespaces else set()) | (lease if namespace == NAMESPACE else set())
+            )
+            assert allowed(bare, operator, namespace) - allowed(bare, anyone, namespace) == expected, namespace
+
+
+def allowed(plant: Plant, kubeconfig: Path, namespace: str) -> set[Right]:
+    """What the API server says that somebody may do in a namespace."""
+    question = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    answer = plant.kubectl("create", "-f", "-", "-o", "json", input=json.dumps(question), kubeconfig=kubeconfig)
+    return rights(json.loads(answer)["status"]["resourceRules"])
+
+
+def rights(rules: list[dict[str, Any]]) -> set[Right]:
+    return {
+        (f"{resource}.{group}".rstrip("."), name, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames") or ["*"]
+        for verb in rule["verbs"]
+    }

@@ -1,0 +1,154 @@
+"""What the chart makes of its values, as far as no cluster is needed to see it."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ddpjob_operator.api.crd import crd
+
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render
+from tests.plant import build
+
+DEPLOYMENT = ("Deployment", RELEASE)
+
+
+def template(*values: str, chart: Path = CHART) -> Any:
+    return named(render(*values, chart=chart))[DEPLOYMENT]["spec"]["template"]
+
+
+def test_helm_finds_nothing_to_complain_of() -> None:
+    assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", "--strict", CHART)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("replica=2", "at '': additional properties 'replica' not allowed"),
+        ("image.name=x", "at '/image': additional properties 'name' not allowed"),
+        ("rbac.node=false", "at '/rbac': additional properties 'node' not allowed"),
+        ("replicas=two", "at '/replicas': got string, want integer"),
+        ("podSecurity=Restricted", "at '/podSecurity': value must be one of 'restricted', 'none'"),
+        ("log.level=verbose", "at '/log/level': value must be one of 'debug', 'info', 'warning', 'error'"),
+        ("namespaces={Team}", "at '/namespaces/0': 'Team' does not match pattern"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place(value: str, said: str) -> None:
+    with pytest.raises(HelmError) as refused:
+        render(value)
+    assert said in str(refused.value)
+
+
+def test_every_value_has_a_schema_and_every_schema_a_value() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    assert {*schema["properties"]} - {"global"} == {*values}
+    for name, value in values.items():
+        if schema["properties"][name].get("additionalProperties") is False:
+            assert {*schema["properties"][name]["properties"]} == {*value}, name
+
+
+def test_an_old_kubernetes_is_refused() -> None:
+    with pytest.raises(HelmError, match="requires kubeVersion"):
+        helm("template", CHART, "--kube-version", "1.29.9")
+
+
+def test_the_type_is_the_one_that_the_code_describes() -> None:
+    assert named(render())["CustomResourceDefinition", "ddpjobs.ddpjob.dev"]["spec"] == crd()["spec"]
+    assert crd()["metadata"] == {"name": "ddpjobs.ddpjob.dev"}
+
+
+def test_the_chart_has_the_version_of_the_project() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version"))
+    assert project == f'version = "{chart["appVersion"]}"' == f'version = "{chart["version"]}"'
+
+
+@pytest.mark.parametrize(("keep", "annotations"), [("true", {"helm.sh/resource-policy": "keep"}), ("false", None)])
+def test_the_type_outlives_the_release_if_it_is_to(keep: str, annotations: object) -> None:
+    metadata = named(render(f"crds.keep={keep}"))["CustomResourceDefinition", "ddpjobs.ddpjob.dev"]["metadata"]
+    assert metadata.get("annotations") == annotations
+
+
+def test_the_type_and_the_roles_of_users_can_be_left_out() -> None:
+    kinds = {(kind, name) for kind, name in named(render("crds.install=false", "rbac.userRoles=false"))}
+    assert not [one for one in kinds if one[0] == "CustomResourceDefinition" or one[1].startswith("ddpjob-edit")]
+    assert {("ClusterRole", "ddpjob-edit"), ("ClusterRole", "ddpjob-view")} <= set(named(render()))
+
+
+def test_in_chosen_namespaces_it_has_the_same_rights_and_elsewhere_none() -> None:
+    everywhere = named(render())["ClusterRole", RELEASE]["rules"]
+    chosen = render("namespaces={blue,green}")
+    roles = [one for one in chosen if one["kind"] == "Role" and one["metadata"]["name"] == RELEASE]
+    assert {one["metadata"]["namespace"]: one["rules"] for one in roles} == {"blue": everywhere, "green": everywhere}
+    bindings = [one for one in chosen if one["kind"] == "RoleBinding" and one["roleRef"]["name"] == RELEASE]
+    assert {one["metadata"]["namespace"] for one in bindings} == {"blue", "green"}
+    bound = {one["roleRef"]["name"] for one in chosen if one["kind"] == "ClusterRoleBinding"}
+    assert bound == {f"{RELEASE}-nodes"}, "rights in the whole cluster, beyond reading nodes"
+    flags = template("namespaces={blue,green}")["spec"]["containers"][0]["args"]
+    assert [flag for flag in flags if "namespace" in flag] == ["--namespace=blue", "--namespace=green"]
+
+
+def test_without_nodes_it_has_no_rights_in_the_cluster() -> None:
+    objects = render("namespaces={blue}", "rbac.nodes=false")
+    assert not [one for one in objects if one["kind"] == "ClusterRoleBinding"]
+
+
+def test_its_lease_has_the_name_for_which_it_has_rights() -> None:
+    role = named(render("fullnameOverride=ours"))["Role", "ours-lease"]
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, ["ours"]]
+    assert role["metadata"]["namespace"] == NAMESPACE
+    containers = named(render("fullnameOverride=ours"))["Deployment", "ours"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert "--lease-name=ours" in containers[0]["args"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("replicas=1",),
+        ("rbac.nodes=false", "rbac.userRoles=false"),
+        ("crds.keep=false",),
+        ("crds.install=false",),
+        ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus"),
+    ],
+)
+def test_the_operators_pods_stay_when_something_else_changes(values: tuple[str, ...]) -> None:
+    assert template(*values) == template()
+
+
+def test_the_operators_pods_stay_when_the_chart_has_a_new_version_of_the_same_image(tmp_path: Path) -> None:
+    newer = tmp_path / "ddpjob-operator"
+    shutil.copytree(CHART, newer)
+    chart = yaml.safe_load((newer / "Chart.yaml").read_text()) | {"version": "9.9.9", "appVersion": "9.9.9"}
+    (newer / "Chart.yaml").write_text(yaml.safe_dump(chart))
+    assert template("image.tag=0.1.0", chart=newer) == template("image.tag=0.1.0")
+    assert template(chart=newer)["spec"]["containers"][0]["image"] == "ddpjob-operator:9.9.9"
+
+
+def test_what_selects_the_operators_pods_finds_them() -> None:
+    objects = named(render("podLabels.team=blue", "serviceMonitor.enabled=true"))
+    labels = objects[DEPLOYMENT]["spec"]["template"]["metadata"]["labels"]
+    assert labels["app.kubernetes.io/name"] == "ddpjob-operator", (
+        "the NetworkPolicy of a job lets in who has this label"
+    )
+    assert labels["team"] == "blue"
+    selectors = [
+        objects[DEPLOYMENT]["spec"]["selector"]["matchLabels"],
+        objects["Service", RELEASE]["spec"]["selector"],
+        objects["PodDisruptionBudget", RELEASE]["spec"]["selector"]["matchLabels"],
+    ]
+    assert all(selector.items() <= labels.items() for selector in selectors)
+    chosen = objects["ServiceMonitor", RELEASE]["spec"]["selector"]["matchLabels"]
+    assert chosen.items() <= objects["Service", RELEASE]["metadata"]["labels"].items()
+
+
+def test_install_yaml_is_the_chart_with_its_defaults() -> None:
+    helm_here = {"HELM": str(build.path("helm")), "PATH": "/usr/bin:/bin"}
+    printed = subprocess.run(
+        [ROOT / "deploy" / "render-install"], env=helm_here, capture_output=True, text=True, check=True
+    ).stdout
+    assert (ROOT / "deploy" / "install.yaml").read_text() == printed, "bring it up to date with: make generate"
