@@ -26,6 +26,11 @@ def _of_kubernetes(name: str) -> Binary:
     return Binary(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", ldflags=_VERSION)
 
 
+def _of_containerd(name: str) -> Binary:
+    package = f"github.com/containerd/containerd/v2/cmd/{name}"
+    return Binary(name, "containerd", package, tags="no_btrfs,no_devmapper,no_zfs")
+
+
 BINARIES = (
     Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
     _of_kubernetes("kube-apiserver"),
@@ -36,4 +41,9 @@ BINARIES = (
     Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
     _of_kubernetes("kubelet"),
     _of_kubernetes("kube-proxy"),
+    Binary("runc", "runc", "github.com/opencontainers/runc", cgo=True, tags="seccomp"),
+    _of_containerd("containerd"),
+    _of_containerd("containerd-shim-runc-v2"),
+    _of_containerd("ctr"),
+    Binary("coredns", "coredns", "."),
 )

@@ -101,8 +101,8 @@ def go_command() -> Path:
 
 def _place(binary: Binary) -> Path:
     made_of = hashlib.sha256(repr((binary, FLAGS, LINK)).encode())
-    for name in ("go.mod", "go.sum"):
-        made_of.update((MODULES / binary.module / name).read_bytes())
+    for file in sorted((MODULES / binary.module).iterdir()):
+        made_of.update(file.read_bytes())
     return CACHE / "bin" / f"{binary.name}-{made_of.hexdigest()[:12]}" / binary.name
 
 

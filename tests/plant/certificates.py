@@ -74,7 +74,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 def pem(key: ec.EllipticCurvePrivateKey) -> str:
     """A private key as PEM."""
-    form = serialization.PrivateFormat.PKCS8
+    form = serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
 
 

@@ -1,0 +1,132 @@
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.plant import Plant, start_fake
+from tests.plant.needs import demand
+
+STEERING = "plant.ddpjob.dev"
+OF_A_JOB = {"app.kubernetes.io/managed-by": "ddpjob-operator"}
+GRACE_SECONDS = 2
+
+
+@pytest.fixture(scope="module")
+def plant() -> Iterator[Plant]:
+    demand("fake")
+    with start_fake(nodes=2, node_grace_seconds=4) as started:
+        yield started
+
+
+@pytest.fixture
+def namespace(plant: Plant) -> str:
+    return plant.new_namespace()
+
+
+def create(plant: Plant, namespace: str, labels: dict[str, str], **steering: str) -> None:
+    annotations = {f"{STEERING}/{key.replace('_', '-')}": value for key, value in steering.items()}
+    spec = {
+        "initContainers": [{"name": "prepare", "image": "any"}],
+        "containers": [{"name": "trainer", "image": "any"}, {"name": "beside", "image": "any"}],
+    }
+    metadata = {"name": "pod", "namespace": namespace, "labels": labels, "annotations": annotations}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    plant.kubectl("create", "-f", "-", input=json.dumps(document))
+
+
+def get(plant: Plant, namespace: str) -> Any:
+    return plant.get(f"/api/v1/namespaces/{namespace}/pods/pod")
+
+
+def in_phase(plant: Plant, namespace: str, phase: str) -> dict[str, Any]:
+    """The pod's status, once it is in a phase."""
+    plant.wait(f"the phase {phase}", lambda: get(plant, namespace)["status"]["phase"] == phase)
+    status: dict[str, Any] = get(plant, namespace)["status"]
+    return status
+
+
+def ended(status: dict[str, Any], container: str) -> dict[str, Any]:
+    states = {one["name"]: one["state"] for kind in ("init", "c") for one in status[_statuses(kind)]}
+    terminated: dict[str, Any] = states[container]["terminated"]
+    return terminated
+
+
+def _statuses(kind: str) -> str:
+    return "initContainerStatuses" if kind == "init" else "containerStatuses"
+
+
+def test_a_pod_of_a_job_runs_and_completes(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, OF_A_JOB)
+    status = in_phase(plant, namespace, "Succeeded")
+    assert status["podIP"]
+    assert {one["type"] for one in status["conditions"]} >= {
+        "PodScheduled",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+    }
+    assert ended(status, "prepare")["exitCode"] == 0
+    trainer = ended(status, "trainer")
+    assert (trainer["exitCode"], trainer["reason"]) == (0, "Completed")
+    assert trainer["finishedAt"] >= trainer["startedAt"]
+
+
+def test_a_pod_fails_as_its_annotations_say(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, OF_A_JOB, runs_for="0s", exit_code="137", reason="OOMKilled", message="out of memory")
+    status = in_phase(plant, namespace, "Failed")
+    trainer = ended(status, "trainer")
+    assert (trainer["exitCode"], trainer["reason"], trainer["message"]) == (137, "OOMKilled", "out of memory")
+    assert ended(status, "beside")["exitCode"] == 0
+
+
+def test_a_running_pod_ends_when_it_is_told_to(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, OF_A_JOB, runs_for="1h")
+    in_phase(plant, namespace, "Running")
+    told = (f"{STEERING}/runs-for=0s", f"{STEERING}/exit-code=3")
+    plant.kubectl("annotate", "pod", "pod", "-n", namespace, "--overwrite", *told)
+    assert ended(in_phase(plant, namespace, "Failed"), "trainer")["exitCode"] == 3
+
+
+def test_a_pod_of_nobody_runs_until_it_is_deleted(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, {}, runs_for="0s")
+    in_phase(plant, namespace, "Running")
+    plant.kubectl("delete", "pod", "pod", "-n", namespace, "--timeout=60s")
+    assert get(plant, namespace) is None
+
+
+def test_a_pod_that_ignores_sigterm_takes_its_whole_grace(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, OF_A_JOB, runs_for="1h", ends_after="1h")
+    in_phase(plant, namespace, "Running")
+    begin = time.monotonic()
+    plant.kubectl("delete", "pod", "pod", "-n", namespace, f"--grace-period={GRACE_SECONDS}", "--timeout=60s")
+    # The deletion timestamp is in whole seconds.
+    assert time.monotonic() - begin >= GRACE_SECONDS - 1
+    assert get(plant, namespace) is None
+
+
+def test_what_belongs_to_a_deleted_owner_is_collected(plant: Plant, namespace: str) -> None:
+    plant.kubectl("create", "configmap", "owner", "-n", namespace)
+    uid = plant.kubectl("get", "configmap", "owner", "-n", namespace, "-o", "jsonpath={.metadata.uid}")
+    create(plant, namespace, OF_A_JOB, runs_for="1h")
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
+    patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
+    plant.kubectl("patch", "pod", "pod", "-n", namespace, "-p", patch)
+    plant.kubectl("delete", "configmap", "owner", "-n", namespace)
+    plant.wait("the garbage collector", lambda: get(plant, namespace) is None)
+
+
+def test_a_node_that_falls_silent_is_lost_and_its_pod_is_no_longer_ready(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, OF_A_JOB, runs_for="1h")
+    in_phase(plant, namespace, "Running")
+    node = get(plant, namespace)["spec"]["nodeName"]
+    plant.kubectl("label", "node", node, f"{STEERING}/alive-")
+    plant.wait("the node's loss", lambda: _condition(plant.get(f"/api/v1/nodes/{node}")) == "Unknown")
+    plant.wait("the pod's", lambda: _condition(get(plant, namespace)) == "False")
+    plant.kubectl("label", "node", node, f"{STEERING}/alive=true")
+    plant.wait("the node's return", lambda: _condition(plant.get(f"/api/v1/nodes/{node}")) == "True")
+
+
+def _condition(thing: dict[str, Any]) -> str:
+    return next(str(one["status"]) for one in thing["status"]["conditions"] if one["type"] == "Ready")
