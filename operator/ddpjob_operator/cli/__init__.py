@@ -1,1 +1,1 @@
-"""`ddpjob`: the command. Imports local and api."""
+"""`ddpjob`: the command. Imports client, local, engine and api."""

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ddpjob_operator.engine import Event
 
-from .follow import Follower, Line
+from .follow import Line, Source
 from .progress import Progress, Report, parse
 
 REFRESH_SECONDS = 0.1
@@ -31,7 +31,7 @@ class Output(Console):
 class Display:
     """Shows logs, events and progress until it is closed, each in the order in which it happened."""
 
-    def __init__(self, console: Console, follower: Follower) -> None:
+    def __init__(self, console: Console, follower: Source) -> None:
         self.progress = Progress()
         self._console = console
         self._follower = follower

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log$")
 
@@ -23,9 +24,20 @@ class Line:
         return f"[{self.writer} {self.rank}] {self.text}"
 
 
+class Source(Protocol):
+    """Where lines come from."""
+
+    def skip(self) -> None:
+        """Passes over what has been written so far."""
+
+    def lines(self, *, last: bool = False) -> Iterator[Line]:
+        """What has been written since the last call; nothing is held back in the last call."""
+        ...
+
+
 @dataclass
 class Follower:
-    """Reads on where it stopped the last time."""
+    """Reads a run's logs on where it stopped the last time."""
 
     logs: Path
     from_attempt: int = 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus, State
+from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.api.manifest import read
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import RunDirectory, Runner, check_runs_here, choose_backend, open_job, visible_gpus
@@ -13,7 +13,8 @@ from ddpjob_operator.local import RunDirectory, Runner, check_runs_here, choose_
 from .display import Display, Output
 from .follow import Follower
 from .progress import Progress
-from .words import INTERRUPTED, exit_code, file_path, restarts, world, writer
+from .summary import advise, summarise
+from .words import INTERRUPTED, exit_code, file_path, world, writer
 
 
 def run(file: Path, runs: Path, *, fresh: bool) -> int:
@@ -50,7 +51,7 @@ def run(file: Path, runs: Path, *, fresh: bool) -> int:
     _say_what_starts(console, job, f"{backend.lower()} ({reason})", directory)
     runner = Runner(directory, job, gpus, display.tell)
     stopped = _carry_on(runner, display)
-    _summarise(console, runner.job, display.progress, directory, file)
+    _say_what_came_of_it(console, runner.job, display.progress, directory, file)
     return INTERRUPTED if stopped else exit_code(runner.job.status)
 
 
@@ -70,26 +71,12 @@ def _say_what_starts(console: Console, job: DDPJob, backend: str, directory: Run
     console.print(f"logs and checkpoints: {file_path(directory.root)}", soft_wrap=True)
 
 
-def _summarise(console: Console, job: DDPJob, progress: Progress, directory: RunDirectory, file: Path) -> None:
-    status = job.status
-    console.print(f"\n{job.metadata.name}: {status.state}. {status.message}", soft_wrap=True)
-    for name, value in _results(status, progress, directory):
-        console.print(f"  {name:<11}{value}", soft_wrap=True)
-    if status.state is State.SUSPENDED:
+def _say_what_came_of_it(
+    console: Console, job: DDPJob, progress: Progress, directory: RunDirectory, file: Path
+) -> None:
+    saved = progress.saved.values.get("checkpoint") if progress.saved else None
+    checkpoint = file_path(Path(saved)) if saved else None
+    summarise(console, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))
+    if job.status.state is State.SUSPENDED:
         console.print(f"Go on with: ddpjob run {file}", soft_wrap=True)
-    if status.state is State.FAILED and status.last_failure:
-        rank = status.last_failure.rank
-        console.print(f"Look at its log with: ddpjob logs {job.metadata.name} --rank {rank}", soft_wrap=True)
-
-
-def _results(status: DDPJobStatus, progress: Progress, directory: RunDirectory) -> list[tuple[str, str]]:
-    evaluated, finished, saved = progress.evaluated, progress.finished, progress.saved
-    results = [
-        ("accuracy", evaluated.values.get("accuracy") if evaluated else None),
-        ("throughput", f"{finished.values['samples_per_second']} samples/s" if finished else None),
-        ("step", str(progress.step) if progress.step is not None else None),
-        ("restarts", restarts(status)),
-        ("checkpoint", file_path(Path(saved.values["checkpoint"])) if saved else None),
-        ("logs", file_path(directory.logs)),
-    ]
-    return [(name, value) for name, value in results if value is not None]
+    advise(console, job)

@@ -25,7 +25,7 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(job.to_document(), indent=2))
         return 0
-    _describe(job)
+    describe(Console(highlight=False), job)
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:
         print("\nNobody carries this job on, so this may be out of date. Go on with: ddpjob run FILE")
@@ -39,25 +39,33 @@ def _list(runs: Path, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps([job.to_document() for job in jobs], indent=2))
         return 0
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
-    for column in COLUMNS:
-        table.add_column(column, no_wrap=column != "MESSAGE")
-    for job in jobs:
-        table.add_row(*_row(job))
-    Console(highlight=False).print(table)
+    tabulate(COLUMNS, [row(job, age(job.status.start_time)) for job in jobs])
     return 0
 
 
-def _row(job: DDPJob) -> tuple[str, ...]:
+def tabulate(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Prints a table; its last column takes what room there is."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
+    for column in columns:
+        table.add_column(column, no_wrap=column != columns[-1])
+    for cells in rows:
+        table.add_row(*cells)
+    Console(highlight=False).print(table)
+
+
+def row(job: DDPJob, age: str) -> tuple[str, ...]:
+    """The cells of COLUMNS."""
     said = job.status
-    return (job.metadata.name, said.state, said.ready, str(said.restarts), age(said.start_time), said.message)
+    return (job.metadata.name, said.state, said.ready, str(said.restarts), age, said.message)
 
 
-def _describe(job: DDPJob) -> None:
+def describe(console: Console, job: DDPJob, **more: str) -> None:
+    """Prints a job in full; `more` are lines to add below its name, or to put for those that stand here."""
     said, budget = job.status, job.spec.restart
     left = max(0, budget.max_restarts - said.budget.used)
     lines = {
         "Name": job.metadata.name,
+        **more,
         "State": said.state,
         "Message": said.message,
         "Ready": said.ready,
@@ -69,7 +77,6 @@ def _describe(job: DDPJob) -> None:
         "Budget": f"{left} of {budget.max_restarts} restarts left within {budget.window_seconds} healthy seconds",
         "Age": age(said.start_time),
     }
-    console = Console(highlight=False)
     for name, value in lines.items():
         console.print(f"{name + ':':<14}{value}", soft_wrap=True)
     if said.last_failure:

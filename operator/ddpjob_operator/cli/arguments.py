@@ -1,0 +1,81 @@
+"""What the `ddpjob` command takes: its commands and their arguments, in kubectl's words where kubectl has one."""
+
+import argparse
+from importlib.metadata import version
+from pathlib import Path
+
+from ddpjob_operator.local import RUNS
+
+
+def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
+    """All commands and their arguments."""
+    top = argparse.ArgumentParser(prog=prog, description="Run PyTorch DistributedDataParallel training as a whole.")
+    top.add_argument("--version", action="version", version=f"ddpjob {version('ddpjob')}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _run(commands.add_parser("run", help="run a DDPJob on this machine, or go on with it"))
+    _submit(commands.add_parser("submit", help="run a DDPJob on a cluster"))
+    _status(commands.add_parser("status", help="say what a job is doing and why"))
+    _logs(commands.add_parser("logs", help="print what the ranks have written"))
+    _delete(commands.add_parser("delete", help="remove a job from a cluster, with all that belongs to it"))
+    return top
+
+
+def _run(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", type=Path, metavar="FILE", help="YAML file with one DDPJob")
+    command.add_argument(
+        "--fresh",
+        action="store_true",
+        help="forget an earlier run of this job, and the checkpoints in its run directory",
+    )
+    _machine(command)
+
+
+def _submit(command: argparse.ArgumentParser) -> None:
+    file = command.add_mutually_exclusive_group(required=True)
+    file.add_argument("file", type=Path, nargs="?", metavar="FILE", help="YAML file with one DDPJob; - for the input")
+    file.add_argument("-f", "--filename", type=Path, dest="file_too", metavar="FILE", help="the same, as for kubectl")
+    command.add_argument("--wait", action="store_true", help="show what becomes of it until it ends")
+    command.add_argument("--dry-run", action="store_true", help="let the API server check it; make nothing")
+    _cluster(command)
+
+
+def _status(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", nargs="?", metavar="NAME", help="the job; without it all, or the only one")
+    command.add_argument("-o", "--output", choices=["json"], help="print the whole object")
+    command.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
+    _machine(command)
+    _cluster(command)
+
+
+def _logs(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", nargs="?", metavar="NAME", help="the job; not needed where there is only one")
+    command.add_argument("--rank", type=int, metavar="N", help="only this node's")
+    command.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    command.add_argument("-p", "--previous", action="store_true", help="of the attempt before the present one")
+    _machine(command)
+    _cluster(command)
+
+
+def _delete(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="the job")
+    command.add_argument(
+        "--wait",
+        choices=["true", "false"],
+        nargs="?",
+        const="true",
+        default="true",
+        help="until nothing of it is left (default: true)",
+    )
+    _cluster(command)
+
+
+def _machine(command: argparse.ArgumentParser) -> None:
+    help_text = f"where runs of this machine are kept (default: $DDPJOB_RUN_DIR or {RUNS})"
+    command.add_argument("--run-dir", type=Path, metavar="DIR", help=help_text)
+
+
+def _cluster(command: argparse.ArgumentParser) -> None:
+    flags = command.add_argument_group("cluster")
+    flags.add_argument("-n", "--namespace", metavar="NAMESPACE", help="default: the context's")
+    flags.add_argument("--context", metavar="NAME", help="the kubeconfig's context (default: its current one)")
+    flags.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG or ~/.kube/config")

@@ -1,0 +1,41 @@
+"""`ddpjob delete NAME`: ends a job on a cluster and removes all that belongs to it."""
+
+import time
+
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.client import ClusterError, Document, Jobs
+
+POLL_SECONDS = 0.5
+DEADLINE_SECONDS = 600.0
+"""Pods get their grace period; more than this is a node that does not answer."""
+
+
+def delete(jobs: Jobs, name: str, *, wait: bool) -> int:
+    """Removes the job; with `wait` it returns once nothing of it is left.
+
+    Raises:
+        BadInputError: there is no such job.
+        ClusterError: the cluster does not do its part.
+    """
+    job = jobs.get(name)
+    pods = jobs.pods(job)
+    jobs.delete(job)
+    print(f"{name}: deleting it, its Service and {counted(len(pods), 'pod')}", flush=True)
+    if wait:
+        _wait(jobs, job)
+        print(f"{name}: deleted")
+    return 0
+
+
+def _wait(jobs: Jobs, job: Document) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while left := _left(jobs, job):
+        if time.monotonic() > deadline:
+            raise ClusterError(f"still there after {DEADLINE_SECONDS:.0f} s: {', '.join(left)}")
+        time.sleep(POLL_SECONDS)
+
+
+def _left(jobs: Jobs, job: Document) -> list[str]:
+    """What is left of the job."""
+    itself = ["the job itself"] if jobs.exists(job) else []
+    return [*itself, *(f"pod {pod.name}" for pod in jobs.pods(job))]

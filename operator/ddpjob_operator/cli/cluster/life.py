@@ -1,0 +1,72 @@
+"""What becomes of a cluster's job, told while it happens in the words of local mode."""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+
+from ddpjob_operator.api import DDPJob, State
+from ddpjob_operator.client import ClusterError, Document, Jobs, as_job
+from ddpjob_operator.engine import Event
+from ddpjob_operator.engine.saying import events
+
+WAITING = frozenset({State.PENDING, State.STARTING, State.RESTARTING, State.SUSPENDING})
+SETTLED_SECONDS = 3.0
+"""A message that has stood for so long is what the job waits for; others pass by too fast to be read."""
+UNNOTICED_SECONDS = 10.0
+"""An operator takes note of a job within a second, also while another takes over the lead."""
+
+
+class Life:
+    """A job from now to its end."""
+
+    def __init__(self, jobs: Jobs, document: Document) -> None:
+        self.job: DDPJob = as_job(document)
+        self._seen: queue.SimpleQueue[Document | ClusterError | None] = queue.SimpleQueue()
+        self._since = time.monotonic()
+        self._told = ""
+        threading.Thread(target=self._watch, args=(jobs, document), daemon=True, name="job").start()
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended."""
+        return self.job.status.finished
+
+    def news(self, seconds: float) -> Iterator[Event]:
+        """What has happened since the last call; waits so long for something.
+
+        Raises:
+            ClusterError: the job was deleted, or the cluster cannot be reached any more.
+        """
+        try:
+            seen = self._seen.get(timeout=seconds)
+        except queue.Empty:
+            yield from self._wait_told()
+            return
+        if isinstance(seen, ClusterError):
+            raise seen
+        if seen is None:
+            raise ClusterError(f"{self.job.metadata.name} was deleted")
+        before, self.job = self.job.status, as_job(seen)
+        if before.message != self.job.status.message:
+            self._since = time.monotonic()
+        yield from events(before, self.job.status)
+
+    def _wait_told(self) -> Iterator[Event]:
+        """What the job waits for, once, when it has waited for it long enough."""
+        status, stood = self.job.status, time.monotonic() - self._since
+        message = ""
+        if not status.message and stood > UNNOTICED_SECONDS:
+            message = "no operator has taken note of the job yet; is one installed and running?"
+        elif status.state in WAITING and stood > SETTLED_SECONDS:
+            message = status.message
+        if message and message != self._told:
+            self._told = message
+            yield Event(warning=False, reason="Notice", message=message)
+
+    def _watch(self, jobs: Jobs, document: Document) -> None:
+        try:
+            for seen in jobs.watch(document):
+                self._seen.put(seen)
+        except ClusterError as error:
+            self._seen.put(error)

@@ -1,0 +1,94 @@
+"""The logs of a job's pods as they grow, through restarts of the gang and breaks of the network."""
+
+import queue
+import threading
+import time
+from collections.abc import Collection, Iterator
+
+from ddpjob_operator.cli.follow import Line
+from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, RefusedError, UnreachableError
+
+FOLLOWED = 64
+"""Ranks whose logs are followed at once where none is asked for: each takes a connection."""
+RETRY_SECONDS = 1.0
+SETTLE_SECONDS = 20.0
+"""How long the last lines of an ended job may take to arrive."""
+
+
+class PodLogs:
+    """Reads every log of a job's pods, each in a thread of its own, into one stream of lines."""
+
+    def __init__(self, jobs: Jobs, document: Document, ranks: Collection[int], writer: str = "rank") -> None:
+        self.problem: ClusterError | None = None
+        """Why no more logs come, where that is so."""
+        self._jobs = jobs
+        self._document = document
+        self._ranks = ranks
+        self._writer = writer
+        self._lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
+        self._readers: dict[str, threading.Thread] = {}
+        self._starting = threading.Lock()
+
+    def follow(self, skipped: Collection[Pod] = ()) -> None:
+        """Begins to read all logs but those of these pods."""
+        self._readers |= {pod.uid: threading.Thread() for pod in skipped}
+        threading.Thread(target=self._watch, daemon=True, name="pods").start()
+
+    def skip(self) -> None:
+        """Passes over what has been read so far."""
+        for _ in self.lines():
+            pass
+
+    def lines(self, *, last: bool = False) -> Iterator[Line]:  # noqa: ARG002  Lines are whole when they arrive.
+        """What has been read since the last call."""
+        while True:
+            try:
+                yield self._lines.get_nowait()
+            except queue.Empty:
+                return
+
+    def settle(self) -> None:
+        """Waits, once the job has ended, until all logs are read to their ends."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        try:
+            self._read_new(self._jobs.pods(self._document))
+        except ClusterError as error:
+            self.problem = error
+        for reader in self._readers.values():
+            if reader.ident is not None:
+                reader.join(max(0.0, deadline - time.monotonic()))
+
+    def _watch(self) -> None:
+        try:
+            for pods in self._jobs.watch_pods(self._document):
+                self._read_new(pods)
+        except ClusterError as error:
+            self.problem = error
+
+    def _read_new(self, pods: list[Pod]) -> None:
+        with self._starting:
+            for pod in sorted(pods, key=lambda pod: (pod.incarnation, pod.rank)):
+                if pod.started and pod.rank in self._ranks and pod.uid not in self._readers:
+                    reader = threading.Thread(target=self._read, args=(pod,), daemon=True, name=pod.name)
+                    self._readers[pod.uid] = reader
+                    reader.start()
+
+    def _read(self, pod: Pod) -> None:
+        """Reads a log to its end: what was read in one go after the trainer had ended has the last line."""
+        now: Pod | None = pod
+        after = ""
+        while now is not None:
+            whole = now.ended
+            try:
+                for line_after, text in self._jobs.log(pod, after):
+                    after = line_after
+                    self._lines.put(Line(pod.rank, pod.incarnation, text, self._writer))
+                if whole:
+                    return
+                now = self._jobs.pod(pod)
+                time.sleep(0.0 if now is None or now.ended else RETRY_SECONDS)
+            except UnreachableError:
+                time.sleep(RETRY_SECONDS)
+            except RefusedError as error:
+                self.problem = None if error.missing else error
+                return

@@ -1,0 +1,23 @@
+"""The Python SDK: DDPJobs of a cluster, as the kubeconfig's user sees them. Imports only the API."""
+
+from .cluster import Cluster, Document
+from .errors import ClusterError, ExistsError, RefusedError, UnreachableError
+from .jobs import Jobs, as_job, when
+from .kubeconfig import connect
+from .pods import Pod, present, previous
+
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "Document",
+    "ExistsError",
+    "Jobs",
+    "Pod",
+    "RefusedError",
+    "UnreachableError",
+    "as_job",
+    "connect",
+    "present",
+    "previous",
+    "when",
+]

@@ -1,0 +1,90 @@
+"""The door to a cluster's API: JSON in and out, errors as words."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import urllib3
+from kubernetes.client.api_client import ApiClient
+from kubernetes.client.exceptions import ApiException
+
+from .errors import UnreachableError, refusal
+
+Document = dict[str, Any]
+"""A Kubernetes object as JSON has it."""
+
+Query = Mapping[str, str]
+
+Timeout = tuple[float, float | None]
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster, and the namespace in it that is meant where none is named."""
+
+    api: ApiClient
+    context: str
+    """The kubeconfig's name for it."""
+    namespace: str
+
+    def call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
+        """The answer to one request.
+
+        Raises:
+            UnreachableError: there is none.
+            RefusedError: it is no.
+        """
+        with self._answer(method, path, (CONNECT_SECONDS, ANSWER_SECONDS), query, body) as response:
+            answer: Document = json.loads(response.data)
+            return answer
+
+    def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
+        """An answer that comes line by line until the server ends it; `silence_seconds` is the longest gap in it.
+
+        Raises:
+            UnreachableError: the connection broke, or was never made.
+            RefusedError: the answer is no.
+        """
+        with self._answer("GET", path, (CONNECT_SECONDS, silence_seconds), query) as response:
+            yield from response
+
+    def __str__(self) -> str:
+        return f"the cluster of context {self.context}"
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, timeout: Timeout, query: Query | None, body: Document | None = None
+    ) -> Iterator[urllib3.HTTPResponse]:
+        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
+        request = self.api.param_serialize(
+            method, path, None, list((query or {}).items()), headers, body, auth_settings=["BearerToken"]
+        )
+        try:
+            response = self.api.call_api(*request, _request_timeout=timeout).response
+            try:
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    raise refusal(response.status, _status(response.data), str(self))
+                yield response
+            finally:
+                response.close()
+        except (urllib3.exceptions.HTTPError, ApiException) as error:  # ApiException: TLS, nothing else gets here.
+            raise UnreachableError(self._unreachable(error)) from None
+
+    def _unreachable(self, error: Exception) -> str:
+        reason = getattr(error, "reason", None) or str(error).rpartition(": ")[2] or type(error).__name__
+        return f"cannot reach {self} at {self.api.configuration.host}: {reason}. Is it the right one? Does it run?"
+
+
+def _status(data: bytes) -> Document:
+    """The Status object that explains a refusal; a proxy's refusal has none."""
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}

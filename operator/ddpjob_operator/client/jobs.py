@@ -1,0 +1,189 @@
+"""DDPJobs in a cluster, and what belongs to them."""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from pydantic import ValidationError
+
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.contract import API_VERSION, KIND, TRAINER_CONTAINER, Label
+
+from .cluster import Cluster, Document, Query
+from .errors import ClusterError, ExistsError, RefusedError
+from .pods import Pod
+from .watching import watch
+
+PLURAL = "ddpjobs"
+GROUP_PATH = f"/apis/{API_VERSION}"
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The DDPJobs of a cluster's namespace."""
+
+    cluster: Cluster
+
+    def create(self, document: Document, *, dry_run: bool = False) -> Document:
+        """Makes a job; with `dry_run` the API server only says what would come of it.
+
+        Raises:
+            ExistsError: there is one of this name.
+            BadInputError: the API server finds it wrong, or there is no such namespace.
+            ClusterError: it cannot be made for another reason.
+        """
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        try:
+            return self._call("POST", self._path(), document, query)
+        except RefusedError as error:
+            name, namespace = document["metadata"]["name"], self.cluster.namespace
+            if error.reason == "AlreadyExists":
+                raise ExistsError(f"{name} exists already in namespace {namespace}") from None
+            if error.details.get("kind") == "namespaces":
+                hint = f"make it with: kubectl create namespace {namespace}"
+                raise BadInputError(f"no namespace {namespace} in {self.cluster}; {hint}") from None
+            if error.code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
+                raise BadInputError(f"the API server refuses {name}: {error.said}") from None
+            raise
+
+    def get(self, name: str) -> Document:
+        """The job of that name.
+
+        Raises:
+            BadInputError: there is none.
+        """
+        try:
+            return self._call("GET", self._path(name))
+        except RefusedError as error:
+            if not error.missing:
+                raise
+        names = [job["metadata"]["name"] for job in self.all()]
+        close = difflib.get_close_matches(name, names, n=1)
+        guess = f"did you mean {close[0]}?" if close else f"there is {', '.join(names[:20]) or 'none'}"
+        raise BadInputError(f"no DDPJob {name} in namespace {self.cluster.namespace} of {self.cluster}; {guess}")
+
+    def only(self) -> Document:
+        """The only job of the namespace.
+
+        Raises:
+            BadInputError: there is none, or a name is needed to choose one.
+        """
+        jobs = self.all()
+        if len(jobs) == 1:
+            return jobs[0]
+        where = f"namespace {self.cluster.namespace} of {self.cluster}"
+        if not jobs:
+            raise BadInputError(f"no DDPJobs in {where}; start one with: ddpjob submit FILE")
+        raise BadInputError(f"which job of {where}? {', '.join(job['metadata']['name'] for job in jobs[:20])}")
+
+    def exists(self, job: Document) -> bool:
+        """Whether this very job is still there."""
+        return any(found["metadata"]["uid"] == job["metadata"]["uid"] for found in self.all())
+
+    def all(self, *, everywhere: bool = False) -> list[Document]:
+        """The jobs of this namespace, or of all, by name."""
+        path = f"{GROUP_PATH}/{PLURAL}" if everywhere else self._path()
+        jobs = [{"apiVersion": API_VERSION, "kind": KIND, **job} for job in self._call("GET", path)["items"]]
+        return sorted(jobs, key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))
+
+    def delete(self, job: Document) -> None:
+        """Removes this very job, not one of the same name made since; what belongs to it follows. Gone is success."""
+        metadata = job["metadata"]
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata["uid"]}}
+        try:
+            self._call("DELETE", self._path(metadata["name"]), body)
+        except RefusedError as error:
+            if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                raise
+
+    def watch(self, job: Document) -> Iterator[Document | None]:
+        """This very job: now and after every change, and None once it is gone."""
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        for found in watch(self.cluster, self._path(), {"fieldSelector": f"metadata.name={name}"}):
+            yield found.get(uid)
+
+    def pods(self, job: Document) -> list[Pod]:
+        """The pods of a job, former ones among them as long as they exist."""
+        answer = self.cluster.call("GET", self._core("pods"), query=_of(job))
+        return [Pod.of(pod) for pod in answer["items"]]
+
+    def watch_pods(self, job: Document) -> Iterator[list[Pod]]:
+        """The pods of a job, now and after every change."""
+        for found in watch(self.cluster, self._core("pods"), _of(job)):
+            yield [Pod.of(pod) for pod in found.values()]
+
+    def events(self, job: Document) -> list[Document]:
+        """Kubernetes' events about a job, the oldest first; they are kept for an hour as a rule."""
+        selector = {"fieldSelector": f"involvedObject.uid={job['metadata']['uid']}"}
+        found = self.cluster.call("GET", self._core("events"), query=selector)["items"]
+        return sorted(found, key=when)
+
+    def pod(self, pod: Pod) -> Pod | None:
+        """The same pod as it is now; None if it is gone."""
+        try:
+            now = Pod.of(self.cluster.call("GET", self._core("pods", pod.name)))
+        except RefusedError as error:
+            if error.missing:
+                return None
+            raise
+        return now if now.uid == pod.uid else None
+
+    def log(self, pod: Pod, after: str | None = None) -> Iterator[tuple[str, str]]:
+        """Lines of the trainer's log, each with the moment it was written.
+
+        Without `after` those that there are; with it those after that moment (`""`: all), and on and on until the
+        trainer ends, or the connection does.
+
+        Raises:
+            UnreachableError: the connection broke.
+            RefusedError: there is no such pod, or it has no log yet.
+        """
+        query = {"container": TRAINER_CONTAINER, "timestamps": "true"}
+        if after is not None:
+            query |= {"follow": "true"} | ({"sinceTime": after} if after else {})
+        passing = bool(after)  # The server counts whole seconds, so some come again.
+        for line in self.cluster.lines(self._core("pods", pod.name, "log"), query):
+            stamp, _, text = line.decode(errors="replace").rstrip("\n").partition(" ")
+            passing = passing and stamp <= str(after)
+            if not passing:
+                yield stamp, text
+
+    def _call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
+        """A request for DDPJobs, of which the cluster may never have heard."""
+        try:
+            return self.cluster.call(method, path, body, query)
+        except RefusedError as error:
+            if error.missing and not error.details.get("name"):
+                how = "helm install ddpjob-operator charts/ddpjob-operator"
+                raise ClusterError(f"DDPJob is not installed in {self.cluster}: {how}") from None
+            raise
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((GROUP_PATH, "namespaces", self.cluster.namespace, PLURAL, *parts))
+
+    def _core(self, *parts: str) -> str:
+        return "/".join(("/api/v1/namespaces", self.cluster.namespace, *parts))
+
+
+def as_job(document: Document) -> DDPJob:
+    """The job as its type has it.
+
+    Raises:
+        ClusterError: it has fields of a newer version.
+    """
+    try:
+        return DDPJob.from_dict(document)
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+        message = f"{document['metadata']['name']} has what this version of ddpjob does not know: {fields}. Update it"
+        raise ClusterError(message) from None
+
+
+def when(event: Document) -> str:
+    """When an event happened last, as Kubernetes writes it."""
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
+
+
+def _of(job: Document) -> Query:
+    return {"labelSelector": f"{Label.JOB_UID}={job['metadata']['uid']}"}

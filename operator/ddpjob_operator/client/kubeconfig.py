@@ -1,0 +1,83 @@
+"""Which cluster, as whom, in which namespace: by the rules and files of kubectl."""
+
+import difflib
+import os
+from pathlib import Path
+
+import yaml
+from kubernetes.client.api_client import ApiClient
+from kubernetes.client.configuration import Configuration
+from kubernetes.config import ConfigException, load_incluster_config
+from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+from ddpjob_operator.api import BadInputError
+
+from .cluster import Cluster
+from .errors import ClusterError
+
+IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+CONNECTIONS = 128
+"""As many logs can be followed at once, and some requests be made beside."""
+
+
+def kubeconfigs() -> list[Path]:
+    """The files that $KUBECONFIG names, or kubectl's usual one; those that exist."""
+    named = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config"))
+    return [file for one in named.split(os.pathsep) if one and (file := Path(one).expanduser()).is_file()]
+
+
+def connect(kubeconfig: Path | None = None, context: str | None = None, namespace: str | None = None) -> Cluster:
+    """The cluster of a context: without one the current one, without a kubeconfig the one that this pod is in.
+
+    Nothing is asked of it yet.
+
+    Raises:
+        BadInputError: there is no such file or context.
+        ClusterError: no cluster is named anywhere, or the kubeconfig is no use.
+    """
+    if kubeconfig is not None and not kubeconfig.is_file():
+        raise BadInputError(f"no kubeconfig {kubeconfig}; name a file that exists")
+    files = [kubeconfig] if kubeconfig else kubeconfigs()
+    configuration = Configuration()
+    configuration.retries = False
+    configuration.keep_alive = True
+    configuration.connection_pool_maxsize = CONNECTIONS
+    if not files:
+        return _from_within(configuration, namespace)
+    joined = os.pathsep.join(map(str, files))
+    try:
+        loader = _loader(joined, context)
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, yaml.YAMLError, OSError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ClusterError(f"cannot use the kubeconfig {joined}: {' '.join(str(error).split())}") from None
+    chosen = loader.current_context
+    named = namespace or chosen["context"].get("namespace") or "default"
+    return Cluster(ApiClient(configuration), chosen["name"], named)
+
+
+def _loader(files: str, context: str | None) -> KubeConfigLoader:
+    merger = KubeConfigMerger(files)  # type: ignore[no-untyped-call]
+    if merger.config is None:
+        raise ConfigException("it is empty")
+    names = [one["name"] for one in merger.config.value.get("contexts") or []]
+    if context is None and not merger.config.value.get("current-context"):
+        raise BadInputError(f"the kubeconfig {files} has no current context; choose with --context: {_some(names)}")
+    if context is not None and context not in names:
+        close = difflib.get_close_matches(context, names, n=1)
+        guess = f"did you mean {close[0]}?" if close else f"there is {_some(names)}"
+        raise BadInputError(f"no context named {context} in {files}; {guess}")
+    return KubeConfigLoader(merger.config, context, config_persister=merger.save_changes)  # type: ignore[no-untyped-call]
+
+
+def _from_within(configuration: Configuration, namespace: str | None) -> Cluster:
+    try:
+        load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+    except ConfigException:
+        message = "no cluster is named: there is no kubeconfig. Set KUBECONFIG to yours, or give it with --kubeconfig"
+        raise ClusterError(message) from None
+    own = IN_CLUSTER_NAMESPACE.read_text(encoding="utf-8").strip() if IN_CLUSTER_NAMESPACE.exists() else "default"
+    return Cluster(ApiClient(configuration), "in-cluster", namespace or own)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names) or "none"

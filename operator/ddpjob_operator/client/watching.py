@@ -1,0 +1,60 @@
+"""What there is of something in a cluster, now and after every change."""
+
+import json
+import time
+from collections.abc import Iterator
+
+from .cluster import Cluster, Document, Query
+from .errors import RefusedError, UnreachableError
+
+WATCH_SECONDS = 240
+"""After so long the server ends a watch and all is listed anew: what a watch has lost is missing no longer."""
+OUTAGE_SECONDS = 600.0
+"""An API server may be away for so long."""
+RETRY_SECONDS = 1.0
+GONE = 410
+
+
+def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Document]]:
+    """All objects by uid: at once, and again whenever one of them has changed. Never ends by itself.
+
+    Raises:
+        UnreachableError: there is no answer to the first request, or later none for OUTAGE_SECONDS.
+        RefusedError: the user may not look.
+    """
+    last_seen: float | None = None
+    while True:
+        try:
+            listed = cluster.call("GET", path, query=query)
+            last_seen = time.monotonic()
+            found = {item["metadata"]["uid"]: item for item in listed["items"]}
+            yield found
+            for change in _changes(cluster, path, listed["metadata"]["resourceVersion"], query):
+                _apply(found, change)
+                yield found
+        except UnreachableError:
+            if last_seen is None or time.monotonic() - last_seen > OUTAGE_SECONDS:
+                raise
+            time.sleep(RETRY_SECONDS)
+
+
+def _changes(cluster: Cluster, path: str, version: str, query: Query) -> Iterator[Document]:
+    """Changes after a version, until the server or the network ends the watch."""
+    wanted = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
+    try:
+        for line in cluster.lines(path, wanted, silence_seconds=WATCH_SECONDS + 30):
+            change = json.loads(line)
+            if change["type"] == "ERROR":
+                return
+            yield change
+    except RefusedError as error:
+        if error.code != GONE:
+            raise
+
+
+def _apply(found: dict[str, Document], change: Document) -> None:
+    item = change["object"]
+    if change["type"] == "DELETED":
+        found.pop(item["metadata"]["uid"], None)
+    else:
+        found[item["metadata"]["uid"]] = item
