@@ -1,0 +1,51 @@
+"""The cgroups of nodes: one below this process's own, in every controller of cgroup v1."""
+
+import time
+from pathlib import Path
+
+BASE = Path("/sys/fs/cgroup")
+PREFIX = "ddpjob-plant-"
+GONE_SECONDS = 10.0
+POLL_SECONDS = 0.05
+
+
+def controllers() -> dict[str, str]:
+    """The controllers of cgroup v1 that are mounted where all the world expects them, with this process's cgroup."""
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    return {
+        name: path for _, name, path in lines if name and "=" not in name and (BASE / name / "cgroup.procs").exists()
+    }
+
+
+def make(name: str) -> list[Path]:
+    """Makes a cgroup of this name in every controller."""
+    folders = [BASE / controller / path.lstrip("/") / f"{PREFIX}{name}" for controller, path in controllers().items()]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+        for setting in ("cpuset.cpus", "cpuset.mems"):  # Empty in a new one, which then can hold no process.
+            if (folder / setting).exists():
+                (folder / setting).write_text((folder.parent / setting).read_text())
+    return folders
+
+
+def remove(name: str) -> None:
+    """Removes the cgroups whose names begin so, with all below them; waits for processes that are about to end."""
+    for folder in [*BASE.glob(f"**/{PREFIX}{name}*/")]:
+        for inner in [*sorted(folder.glob("**/"), reverse=True)]:
+            _remove(inner)
+
+
+def names() -> set[str]:
+    """Those that exist."""
+    return {folder.name.removeprefix(PREFIX) for folder in BASE.glob(f"**/{PREFIX}*/")}
+
+
+def _remove(folder: Path) -> None:
+    end = time.monotonic() + GONE_SECONDS
+    while folder.exists():
+        try:
+            folder.rmdir()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(POLL_SECONDS)

@@ -1,0 +1,101 @@
+"""The network that the nodes hang on: a switch in a namespace of its own, with one cable to this machine.
+
+This machine's own network keeps its rules and settings; it gets one device, with the address where the nodes reach
+the API server and the cluster's DNS, and the routes to the pods. Device and routes are gone once the switch's process
+is.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import ClassVar
+
+from tests.plant.errors import PlantError
+from tests.plant.processes import Program, Programs
+
+DEVICE = "ddpjob"
+FIRST_NETWORK = 200
+"""The first plant's addresses are 10.200.0.0/16, the next one's 10.201.0.0/16."""
+MOST_PLANTS = 16
+SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && exec sleep infinity"
+
+
+@dataclass(frozen=True)
+class Network:
+    """The addresses of one plant. Node n, from 1 on, has its pods in the n-th /24 and its own address in the 0th.
+
+    switch  the process that holds the switch
+    """
+
+    addresses: IPv4Network
+    switch: int
+
+    PREFIX: ClassVar = 24
+
+    @property
+    def host(self) -> IPv4Address:
+        """This machine, as the nodes and pods see it."""
+        return self.addresses[1]
+
+    def node(self, number: int) -> IPv4Address:
+        """Of a node."""
+        return self.addresses[10 + number]
+
+    def pods(self, number: int) -> IPv4Network:
+        """Of a node's pods."""
+        return list(self.addresses.subnets(new_prefix=self.PREFIX))[number]
+
+    def routes(self, numbers: range, except_for: int = 0) -> str:
+        """Commands for ip: the way to the pods of all nodes but one's own."""
+        ways = [f"route add {self.pods(to)} via {self.node(to)}" for to in numbers if to != except_for]
+        return "\n".join(ways)
+
+
+@contextmanager
+def start_network(programs: Programs, nodes: int) -> Iterator[Network]:
+    """The switch and this machine's cable to it, with routes to as many nodes; gone at exit.
+
+    Raises:
+        PlantError: no device can be made, as there are too many plants or no rights to.
+    """
+    program = programs.start("switch", "unshare", "--net", "sh", "-c", SWITCH)
+    try:
+        while "up" not in program.log.read_text():
+            program.check()
+        network = _plug_in(program, f"/proc/{program.process.pid}/ns/net")
+        ip(network.routes(range(1, nodes + 1)))
+        yield network
+    finally:
+        program.kill()
+
+
+def ip(commands: str, namespace: Path | str = "/proc/self/ns/net") -> None:
+    """Runs commands of ip, one per line, in a network namespace.
+
+    Raises:
+        PlantError: with what ip said.
+    """
+    command = ["nsenter", f"--net={namespace}", "ip", "-batch", "-"]
+    done = subprocess.run(command, input=commands, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PlantError(f"ip failed: {done.stderr.strip()}\n{commands}")
+
+
+def _plug_in(program: Program, namespace: str) -> Network:
+    """The first free device name tells which addresses are free: the kernel gives it to one plant only."""
+    for number in range(MOST_PLANTS):
+        device = f"{DEVICE}{number}"
+        try:
+            ip(f"link add {device} type veth peer name host netns {namespace}")
+        except PlantError as error:
+            if "File exists" not in str(error):
+                raise
+            continue
+        network = Network(IPv4Network(f"10.{FIRST_NETWORK + number}.0.0/16"), program.process.pid)
+        ip("link set host master switch up", namespace)
+        ip(f"address add {network.host}/{Network.PREFIX} dev {device}\nlink set {device} up")
+        return network
+    raise PlantError(f"there are {MOST_PLANTS} real plants on this machine already: ip link show type veth")

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# One node of the real plant, first and last process of it: whatever runs on the node is gone once this is.
+#
+# It is started outside of the node's namespaces, with the node's cgroups in CGROUPS, and starts itself again inside.
+# Signal USR1 starts the kubelet; so somebody can fill the image store before, and revive a kubelet that was killed.
+set -euo pipefail
+
+outside() {
+  local folder
+  for folder in $CGROUPS; do echo $$ >"$folder/cgroup.procs"; done
+  exec unshare --pid --mount --net --uts --ipc --cgroup --fork --kill-child -- bash "$0" inside
+}
+
+# Through the door that is still open: /proc shows the switch's process until the node's own takes its place.
+connect() {
+  local switch=/proc/$SWITCH/ns/net
+  ip link add eth0 type veth peer name "$NODE" netns "$switch"
+  nsenter --net="$switch" ip link set "$NODE" master switch up
+  ip address add "$ADDRESS/$PREFIX" dev eth0
+  ip link set lo up
+  ip link set eth0 up
+  ip -batch - <<<"$ROUTES"
+  echo 1 >/proc/sys/net/ipv4/ip_forward
+}
+
+# A cgroup namespace's mounts begin at the node's own cgroups: it sees no other.
+mount_own() {
+  local folder
+  mount --make-rshared /
+  mount --bind "$DIRECTORY/lib" /var/lib
+  mount --bind "$DIRECTORY/log" /var/log
+  mount -t tmpfs -o mode=755 run /run
+  mount -t proc proc /proc
+  mount -t sysfs sysfs /sys
+  mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
+  for folder in $CONTROLLERS; do
+    mkdir "/sys/fs/cgroup/$folder"
+    mount -t cgroup -o "$folder" cgroup "/sys/fs/cgroup/$folder"
+  done
+}
+
+run() {
+  "$@" >>"$LOGS/$NODE-$1.log" 2>&1 &
+}
+
+start_kubelet() {
+  run kubelet --config /var/lib/kubelet.json --kubeconfig /var/lib/kubelet.kubeconfig --hostname-override "$NODE" \
+    --node-ip "$ADDRESS"
+}
+
+inside() {
+  hostname "$NODE"
+  connect
+  mount_own
+  run containerd --config /var/lib/containerd.toml
+  run kube-proxy --config /var/lib/kube-proxy.json --hostname-override "$NODE"
+  trap start_kubelet USR1
+  sleep infinity &
+  while true; do wait $! || true; done  # Bash takes in what other processes leave behind, and its traps run here.
+}
+
+"${1:-outside}"

@@ -1,0 +1,55 @@
+"""What the size *real* needs of the machine itself, and where it is a Debian's: from there."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.plant.errors import PlantError
+
+PACKAGES = {
+    "ip": "iproute2",
+    "nft": "nftables",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
+    "gcc": "gcc",
+    "pkg-config": "pkg-config",
+    "/usr/lib/cni/ptp": "containernetworking-plugins",
+    "/usr/include/seccomp.h": "libseccomp-dev",
+    "/usr/include/stdlib.h": "libc6-dev",
+}
+"""Commands and files, and the packages that have them."""
+
+
+def missing() -> dict[str, str]:
+    """Those that are not there."""
+    return {name: package for name, package in PACKAGES.items() if not _is_there(name)}
+
+
+def install_missing() -> None:
+    """Installs what is missing, and says so.
+
+    Raises:
+        PlantError: it cannot be installed.
+    """
+    if not (packages := sorted(missing().values())):
+        return
+    if not can_install():
+        raise PlantError(f"the plant's size real needs the packages {', '.join(packages)}: install them")
+    print(f"installing {', '.join(packages)} by apt-get", flush=True)
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+        done = subprocess.run(
+            ["apt-get", "--quiet", *command], env=os.environ | quiet, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise PlantError(f"apt-get {' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+def can_install() -> bool:
+    """Whether packages can be installed here: by root, with apt-get."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def _is_there(name: str) -> bool:
+    return Path(name).exists() if name.startswith("/") else shutil.which(name) is not None

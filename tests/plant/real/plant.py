@@ -1,0 +1,103 @@
+"""The size *real*: a whole cluster with nodes that run containers, joined by a network, with DNS."""
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from tests.plant import build
+from tests.plant.api import Plant, start_api
+from tests.plant.control import start_control
+from tests.plant.directory import BASE, plant_directory
+from tests.plant.images import PYTHON, read_image
+from tests.plant.processes import Programs
+
+from . import cgroups
+from .dns import start_dns
+from .loading import load
+from .network import Network, start_network
+from .node import Node
+
+NODES = build.CACHE / "nodes"
+"""On the disk of the images, whose layers the nodes share by hard links. A folder in it is named as its plant's."""
+
+
+@dataclass
+class RealPlant(Plant):
+    """A cluster with real nodes, by their names."""
+
+    network: Network
+    nodes: dict[str, Node]
+
+    def load(self, *names: str) -> None:
+        """Puts images of the store onto all nodes that run."""
+        images = [read_image(name) for name in names]
+
+        def onto(node: Node) -> None:
+            for image in images:
+                load(node.socket, node.lib, image)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(onto, [node for node in self.nodes.values() if node.is_running]))
+
+    def ready_nodes(self) -> set[str]:
+        """Names of the nodes that are ready, as the API says."""
+        return {node["metadata"]["name"] for node in self.get("/api/v1/nodes")["items"] if _ready(node)}
+
+
+@contextmanager
+def start_real(
+    *flags: str, nodes: int = 2, images: tuple[str, ...] = (), node_grace_seconds: int = 8
+) -> Iterator[RealPlant]:
+    """A cluster with nodes node-1, node-2, …, ready, and gone at exit.
+
+    flags               more flags of kube-apiserver
+    images              what is on the nodes from the start, beside a small one with Python
+    node_grace_seconds  after how long a silent node is taken for lost
+
+    Raises:
+        PlantError: something is missing or did not come up; the message holds the end of the log that matters.
+    """
+    with ExitStack() as stack:
+        switch = Programs(stack.enter_context(plant_directory()) / "logs")
+        remove_left_behind()
+        network = stack.enter_context(start_network(switch, nodes))
+        reached_by_address = "--kubelet-preferred-address-types=InternalIP"
+        api = start_api(reached_by_address, *flags, address=str(network.host), service_accounts=True)
+        plant = RealPlant(**vars(stack.enter_context(api)), network=network, nodes={})
+        start_dns(plant, str(network.host))
+        stack.callback(_remove_nodes, plant)
+        _start_nodes(plant, nodes, images)
+        start_control(plant, node_grace_seconds=node_grace_seconds)
+        plant.wait("the nodes", lambda: plant.ready_nodes() == plant.nodes.keys())
+        yield plant
+
+
+def remove_left_behind() -> None:
+    """Removes what nodes leave behind when the tests are killed: folders and cgroups."""
+    for folder in NODES.iterdir() if NODES.exists() else ():
+        if not (BASE / folder.name).exists():
+            cgroups.remove(folder.name)
+            shutil.rmtree(folder)
+
+
+def _start_nodes(plant: RealPlant, count: int, images: tuple[str, ...]) -> None:
+    for number in range(1, count + 1):
+        node = Node(plant, plant.network, number, count, PYTHON, NODES / plant.directory.name / f"node-{number}")
+        plant.nodes[node.name] = node
+        node.start()
+    plant.load(PYTHON, *images)
+    for node in plant.nodes.values():
+        node.start_kubelet()
+
+
+def _remove_nodes(plant: RealPlant) -> None:
+    for node in plant.nodes.values():
+        node.kill()
+    shutil.rmtree(NODES / plant.directory.name)
+
+
+def _ready(node: dict[str, dict[str, list[dict[str, str]]]]) -> bool:
+    conditions = node["status"].get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
