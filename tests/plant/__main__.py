@@ -1,4 +1,4 @@
-"""By hand: `python -m tests.plant build`, or `up api` and `up fake` until Ctrl-C."""
+"""By hand: `python -m tests.plant build`, or `up api`, `up fake` and `up real` until Ctrl-C."""
 
 import argparse
 import signal
@@ -7,8 +7,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
 from . import Plant, PlantError, build, start_api, start_fake
+from .images import build_images
+from .real import machine, start_real
 
-SIZES: dict[str, Callable[[], AbstractContextManager[Plant]]] = {"api": start_api, "fake": start_fake}
+SIZES: dict[str, Callable[[], AbstractContextManager[Plant]]] = {
+    "api": start_api,
+    "fake": start_fake,
+    "real": start_real,
+}
 
 
 def main() -> int:
@@ -20,13 +26,23 @@ def main() -> int:
     up.add_argument("size", choices=SIZES)
     arguments = parser.parse_args()
     try:
-        build.build()
+        _build()
         if arguments.command == "up":
             _up(arguments.size)
     except PlantError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _build() -> None:
+    if lack := machine.what_is_lacking():
+        print(f"left out: the size real cannot run here ({lack}); run it on Linux, as root")
+        build.build(real=False)
+        return
+    machine.install_missing()
+    build.build()
+    build_images()
 
 
 def _up(size: str) -> None:

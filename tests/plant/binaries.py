@@ -1,6 +1,6 @@
 """The table of binaries that the plant is made of: all from pinned Go modules, those under modules/."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 KUBERNETES_VERSION = "v1.36.3"
 
@@ -11,7 +11,8 @@ _VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
 class Binary:
     """A program and how it is built.
 
-    module is the folder under modules/ whose go.mod pins it; ldflags are what its linker is told beside -s -w.
+    module is the folder under modules/ whose go.mod pins it; ldflags are what its linker is told beside -s -w. The
+    other sizes run without those that are only_real; that is no part of the repr, after which a place is named.
     """
 
     name: str
@@ -20,15 +21,16 @@ class Binary:
     cgo: bool = False
     tags: str = ""
     ldflags: str = ""
+    only_real: bool = field(default=False, repr=False)
 
 
-def _of_kubernetes(name: str) -> Binary:
-    return Binary(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", ldflags=_VERSION)
+def _of_kubernetes(name: str, *, only_real: bool = False) -> Binary:
+    return Binary(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", ldflags=_VERSION, only_real=only_real)
 
 
 def _of_containerd(name: str) -> Binary:
     package = f"github.com/containerd/containerd/v2/cmd/{name}"
-    return Binary(name, "containerd", package, tags="no_btrfs,no_devmapper,no_zfs")
+    return Binary(name, "containerd", package, tags="no_btrfs,no_devmapper,no_zfs", only_real=True)
 
 
 BINARIES = (
@@ -39,11 +41,11 @@ BINARIES = (
     _of_kubernetes("kube-scheduler"),
     Binary("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
-    _of_kubernetes("kubelet"),
-    _of_kubernetes("kube-proxy"),
-    Binary("runc", "runc", "github.com/opencontainers/runc", cgo=True, tags="seccomp"),
+    _of_kubernetes("kubelet", only_real=True),
+    _of_kubernetes("kube-proxy", only_real=True),
+    Binary("runc", "runc", "github.com/opencontainers/runc", cgo=True, tags="seccomp", only_real=True),
     _of_containerd("containerd"),
     _of_containerd("containerd-shim-runc-v2"),
     _of_containerd("ctr"),
-    Binary("coredns", "coredns", "."),
+    Binary("coredns", "coredns", ".", only_real=True),
 )

@@ -49,12 +49,12 @@ def path(name: str) -> Path:
     return found
 
 
-def missing() -> list[Binary]:
-    """What has to be built, in the order in which it is built."""
-    return [binary for binary in BINARIES if not _place(binary).exists()]
+def missing(*, real: bool = True) -> list[Binary]:
+    """What has to be built, in the order in which it is built; with what only the size real needs, or without."""
+    return [binary for binary in BINARIES if not _place(binary).exists() and (real or not binary.only_real)]
 
 
-def build() -> None:
+def build(*, real: bool = True) -> None:
     """Builds what is missing; a build that was killed goes on where it was.
 
     Raises:
@@ -62,7 +62,7 @@ def build() -> None:
     """
     CACHE.mkdir(parents=True, exist_ok=True)
     with _lock():
-        if not (left := missing()):
+        if not (left := missing(real=real)):
             return
         _check_disk()
         go = go_command()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tests.plant.errors import PlantError
 
+from . import cgroups
+
 PACKAGES = {
     "ip": "iproute2",
     "nft": "nftables",
@@ -19,6 +21,21 @@ PACKAGES = {
     "/usr/include/stdlib.h": "libc6-dev",
 }
 """Commands and files, and the packages that have them."""
+
+
+CONTROLLERS = {"cpu", "cpuset", "memory", "pids"}
+"""What a kubelet and runc do not do without."""
+
+
+def what_is_lacking() -> str | None:
+    """Why no node can run here, in a few words; None if one can."""
+    if os.geteuid() != 0:
+        return "not root"
+    if not cgroups.controllers().keys() >= CONTROLLERS:
+        return "no cgroup v1 controllers below /sys/fs/cgroup"
+    if missing() and not can_install():
+        return f"no {', '.join(missing())}, and no apt-get to install them"
+    return None
 
 
 def missing() -> dict[str, str]:
