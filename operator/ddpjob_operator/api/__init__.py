@@ -5,8 +5,8 @@ Imports nothing else of ours.
 
 from .job import DDPJob, Metadata
 from .problems import BadInputError, InvalidJobError, Problem
-from .spec import Backend, Checkpoint, DDPJobSpec, Restart
-from .status import Budget, Cause, Condition, ConditionType, DDPJobStatus, Failure, Incarnations, State
+from .spec import Backend, Checkpoint, DDPJobSpec, NetworkPolicy, Restart
+from .status import Budget, Cause, Condition, ConditionType, DDPJobStatus, Failure, Incarnations, PodSecurity, State
 
 __all__ = [
     "Backend",
@@ -23,6 +23,8 @@ __all__ = [
     "Incarnations",
     "InvalidJobError",
     "Metadata",
+    "NetworkPolicy",
+    "PodSecurity",
     "Problem",
     "Restart",
     "State",

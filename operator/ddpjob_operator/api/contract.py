@@ -107,6 +107,8 @@ class Env:
 CONTRACT_VARIABLES = frozenset(value for name, value in vars(Env).items() if name.isupper())
 
 DEFAULT_MASTER_PORT = 29500
+STATUS_PORT = 29501
+"""Where a pod tells the operator how it is doing."""
 TERMINATION_LOG_PATH = "/dev/termination-log"
 
 

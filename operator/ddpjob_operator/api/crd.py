@@ -212,6 +212,8 @@ SPEC_RULES: list[Rule] = [
             "procsPerNode": "self.procsPerNode == oldSelf.procsPerNode",
             "backend": "self.backend == oldSelf.backend",
             "masterPort": "self.masterPort == oldSelf.masterPort",
+            "waitForMaster": "self.waitForMaster == oldSelf.waitForMaster",
+            "networkPolicy": "self.networkPolicy == oldSelf.networkPolicy",
             "checkpoint": "has(self.checkpoint) == has(oldSelf.checkpoint) && "
             "(!has(self.checkpoint) || self.checkpoint == oldSelf.checkpoint)",
         }.items()

@@ -23,6 +23,13 @@ class Backend(StrEnum):
     GLOO = "Gloo"
 
 
+class NetworkPolicy(StrEnum):
+    """Whether the job gets a NetworkPolicy."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
 class Restart(Model):
     """How often, how fast and how gently a failed gang starts again."""
 
@@ -67,6 +74,12 @@ class DDPJobSpec(Model):
     """Auto: Nccl where the trainer container asks for GPUs, else Gloo."""
     master_port: Annotated[int, Field(ge=1024, le=65535)] = DEFAULT_MASTER_PORT
     """Port on which rank 0 meets the others."""
+    wait_for_master: bool = True
+    """Pods of rank 1 and above start their trainer once rank 0's port accepts connections; this takes a python in
+    the image. False: the trainer itself has to try until then."""
+    network_policy: NetworkPolicy = NetworkPolicy.DISABLED
+    """Enabled: only the job's own pods reach its pods, and the operator their status port. PyTorch's store and its
+    collectives of Python objects do not ask who is calling: whoever reaches them can run code in the job."""
     suspend: bool = False
     """True: the pods get their full grace period to save, then go. False again: training goes on from the
     checkpoint, and startTime and the clock of activeDeadlineSeconds begin anew."""

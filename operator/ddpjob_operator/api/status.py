@@ -64,6 +64,15 @@ class State(StrEnum):
     """Given up. Final."""
 
 
+class PodSecurity(StrEnum):
+    """What pods are given where their template says nothing: a setting of the operator."""
+
+    RESTRICTED = "Restricted"
+    """All that Kubernetes' restricted Pod Security Standard asks for, and a home that its user can write to."""
+    NONE = "None"
+    """Nothing: user, rights and home are what the image and the cluster make of them."""
+
+
 class Cause(StrEnum):
     """Why a rank failed."""
 
@@ -172,6 +181,8 @@ class DDPJobStatus(_Said):
     """The backend that `spec.backend` stands for."""
     master_port: int | None = None
     """Port of the master."""
+    pod_security: PodSecurity | None = None
+    """What the operator's setting was when the job started or was last resumed."""
     restarts: int = 0
     """Restarts that counted against the budget, in the job's whole life."""
     disruptions: int = 0

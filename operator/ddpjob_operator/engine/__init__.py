@@ -1,23 +1,38 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
 from .decide import decide
-from .decision import Action, CreatePod, CreateService, Decision, DeletePod, Event
+from .decision import (
+    Action,
+    CreateNetworkPolicy,
+    CreatePod,
+    CreateService,
+    Decision,
+    DeleteNetworkPolicy,
+    DeletePod,
+    Event,
+)
 from .naming import pod_name
 from .policies import DEADLINE_EXCEEDED
+from .settings import Settings
 from .snapshot import Exit, Manifest, Pod, Service, Snapshot
+from .waiting import WAIT_CONTAINER
 
 __all__ = [
     "DEADLINE_EXCEEDED",
+    "WAIT_CONTAINER",
     "Action",
+    "CreateNetworkPolicy",
     "CreatePod",
     "CreateService",
     "Decision",
+    "DeleteNetworkPolicy",
     "DeletePod",
     "Event",
     "Exit",
     "Manifest",
     "Pod",
     "Service",
+    "Settings",
     "Snapshot",
     "decide",
     "pod_name",

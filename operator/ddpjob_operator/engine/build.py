@@ -1,17 +1,34 @@
-"""The Service and the pods of a job, as they are created."""
+"""The Service, the NetworkPolicy and the pods of a job, as they are created."""
 
 import copy
 
-from ddpjob_operator.api import DDPJob
-from ddpjob_operator.api.contract import API_VERSION, KIND, TERMINATION_LOG_PATH, TRAINER_CONTAINER, Label
+from ddpjob_operator.api import DDPJob, PodSecurity
+from ddpjob_operator.api.contract import (
+    API_VERSION,
+    KIND,
+    MANAGER,
+    STATUS_PORT,
+    TERMINATION_LOG_PATH,
+    TRAINER_CONTAINER,
+    Label,
+)
 
 from .env import trainer_env
-from .naming import job_labels, pod_name, service_name
+from .naming import job_labels, network_policy_name, pod_name, service_name
+from .restricted import restrict
+from .settings import Settings
 from .snapshot import Manifest
+from .waiting import WAIT_CONTAINER, wait_container
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
 SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
+
+NO_SIDECARS = {
+    "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
+    "annotations": {"linkerd.io/inject": "disabled"},
+}
+"""A proxy between the ranks would slow NCCL's and gloo's connections down or break them, and outlive the trainer."""
 
 
 def build_service(job: DDPJob) -> Manifest:
@@ -33,30 +50,65 @@ def build_service(job: DDPJob) -> Manifest:
     }
 
 
+def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
+    """Lets the job's pods reach each other on all ports, the operator their status, and nobody else anything.
+
+    What pods reach outwards is left alone.
+    """
+    ours = {"matchLabels": {Label.JOB_UID: job.metadata.uid}}
+    ingress: list[Manifest] = [{"from": [{"podSelector": ours}]}]
+    if settings.operator_namespace:
+        operator = {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.operator_namespace}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": MANAGER}},
+        }
+        ingress.append({"from": [operator], "ports": [{"port": STATUS_PORT, "protocol": "TCP"}]})
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {**_owned(job), "name": network_policy_name(job), "labels": job_labels(job)},
+        "spec": {"podSelector": copy.deepcopy(ours), "policyTypes": ["Ingress"], "ingress": ingress},
+    }
+
+
 def build_pod(job: DDPJob, rank: int) -> Manifest:
     """The pod of a rank in the present incarnation: the template, and what makes it one of the gang."""
     incarnation = job.status.incarnations.default
     template = copy.deepcopy(job.spec.template)
-    metadata, pod = template.get("metadata", {}), template["spec"]
-    own_labels = {**job_labels(job), Label.RANK: str(rank), Label.INCARNATION: str(incarnation)}
+    pod = template["spec"]
     pod["restartPolicy"] = "Never"
     pod["hostname"] = pod_name(job, rank, incarnation)
     pod["subdomain"] = service_name(job)
     pod.setdefault("topologySpreadConstraints", _spread(job))
-    for container in pod["containers"]:
-        if container["name"] == TRAINER_CONTAINER:
-            _equip(container, job, rank)
-    _add_volumes(pod, job)
+    if not {"serviceAccountName", "serviceAccount"} & set(pod):  # Who names an account wants what comes with it.
+        pod.setdefault("automountServiceAccountToken", False)
+    trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
+    _equip(trainer, job, rank)
+    _add_volumes(pod, trainer, job)
+    if job.status.pod_security is PodSecurity.RESTRICTED:
+        restrict(pod)
+    if rank > 0 and job.spec.wait_for_master:
+        _add_waiting(pod, trainer)
+    labels = {**job_labels(job), Label.RANK: str(rank), Label.INCARNATION: str(incarnation)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             **_owned(job),
             "name": pod_name(job, rank, incarnation),
-            "labels": {**metadata.get("labels", {}), **own_labels},
-            "annotations": metadata.get("annotations", {}),
+            **_marks(template.get("metadata", {}), labels),
         },
         "spec": pod,
+    }
+
+
+def _marks(own: Manifest, labels: Manifest) -> Manifest:
+    """Labels and annotations: ours, the template's, and for each mesh of which the template says nothing our no."""
+    said = {**own.get("labels", {}), **own.get("annotations", {})}
+    no = {kind: {mark: no for mark, no in marks.items() if mark not in said} for kind, marks in NO_SIDECARS.items()}
+    return {
+        "labels": {**no["labels"], **own.get("labels", {}), **labels},
+        "annotations": {**no["annotations"], **own.get("annotations", {})},
     }
 
 
@@ -91,13 +143,25 @@ def _live_output(own: list[Manifest]) -> list[Manifest]:
     return [] if any(variable["name"] == name for variable in own) else [{"name": name, "value": "1"}]
 
 
-def _add_volumes(pod: Manifest, job: DDPJob) -> None:
-    mounted = {mount["name"] for container in pod["containers"] for mount in container.get("volumeMounts", [])}
+def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     volumes = pod.setdefault("volumes", [])
-    if SHM_VOLUME in mounted:
-        volumes.append({"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}})
+    if any(mount["name"] == SHM_VOLUME for mount in trainer["volumeMounts"]):
+        volumes.append({"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", **_memory(pod, trainer)}})
     if job.spec.checkpoint and job.spec.checkpoint.volume:
         volumes.append({"name": CHECKPOINT_VOLUME, **job.spec.checkpoint.volume})
+
+
+def _memory(pod: Manifest, trainer: Manifest) -> Manifest:
+    """Shared memory counts as the trainer's memory: its limit is the most that can be used."""
+    limits = (one.get("resources", {}).get("limits", {}) for one in (trainer, pod))
+    return next(({"sizeLimit": limit["memory"]} for limit in limits if "memory" in limit), {})
+
+
+def _add_waiting(pod: Manifest, trainer: Manifest) -> None:
+    """Waiting comes last: what a template's own init containers fetch is fetched meanwhile."""
+    before = pod.setdefault("initContainers", [])
+    if all(container["name"] != WAIT_CONTAINER for container in before):  # Else the template waits in its own way.
+        before.append(wait_container(trainer))
 
 
 def _spread(job: DDPJob) -> list[Manifest]:

@@ -16,6 +16,20 @@ class CreateService:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateNetworkPolicy:
+    """Make the NetworkPolicy that keeps others out. That it exists already is success."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNetworkPolicy:
+    """Remove the job's NetworkPolicy. That it is gone already is success."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePod:
     """Make a pod. That it exists already is success."""
 
@@ -33,7 +47,7 @@ class DeletePod:
     """Seconds between SIGTERM and SIGKILL; None: the pod's own."""
 
 
-Action = CreateService | CreatePod | DeletePod
+Action = CreateService | CreateNetworkPolicy | DeleteNetworkPolicy | CreatePod | DeletePod
 
 
 @dataclass(frozen=True, slots=True)

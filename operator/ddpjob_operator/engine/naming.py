@@ -11,12 +11,12 @@ ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 def pod_name(job: DDPJob, rank: int, incarnation: int) -> str:
     """`<job>-<rank>-<suffix>`: in the way of no former incarnation and of no former job of this name."""
-    digest = int.from_bytes(hashlib.sha256(f"{job.metadata.uid}/{incarnation}".encode()).digest())
-    suffix = ""
-    for _ in range(SUFFIX_LENGTH):
-        digest, letter = divmod(digest, len(ALPHABET))
-        suffix += ALPHABET[letter]
-    return f"{job.metadata.name}-{rank}-{suffix}"
+    return f"{job.metadata.name}-{rank}-{_suffix(f'{job.metadata.uid}/{incarnation}')}"
+
+
+def network_policy_name(job: DDPJob) -> str:
+    """`<job>-<suffix>`: never that of a former job's policy, which selects nothing of this one."""
+    return f"{job.metadata.name}-{_suffix(job.metadata.uid)}"
 
 
 def service_name(job: DDPJob) -> str:
@@ -32,3 +32,12 @@ def master_address(job: DDPJob, incarnation: int) -> str:
 def job_labels(job: DDPJob) -> dict[str, str]:
     """Labels of everything that belongs to a job."""
     return {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: job.metadata.name, Label.JOB_UID: job.metadata.uid}
+
+
+def _suffix(text: str) -> str:
+    digest = int.from_bytes(hashlib.sha256(text.encode()).digest())
+    suffix = ""
+    for _ in range(SUFFIX_LENGTH):
+        digest, letter = divmod(digest, len(ALPHABET))
+        suffix += ALPHABET[letter]
+    return suffix

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Budget, ConditionType, DDPJobStatus, Failure, Incarnations, State
+from ddpjob_operator.api import Budget, ConditionType, DDPJobStatus, Failure, Incarnations, NetworkPolicy, State
 from ddpjob_operator.api.words import counted
 
 from .budget import backoff, charged, present
-from .build import build_pod, build_service
-from .decision import Action, CreatePod, CreateService, DeletePod
+from .build import build_network_policy, build_pod, build_service
+from .decision import Action, CreateNetworkPolicy, CreatePod, CreateService, DeleteNetworkPolicy, DeletePod
 from .incident import FINAL, FREE, amended, failure_of, first_of, lost_pod
-from .naming import pod_name
+from .naming import network_policy_name, pod_name
 from .saying import Say, updated
 from .snapshot import Pod, Service
 from .view import View, deadline
@@ -178,9 +178,8 @@ def children_missing(view: View) -> Verdict | None:
     actions = _creation(view, view.status, view.missing)
     if not actions:
         return None
-    message = (
-        f"Creating {len(view.missing)} of {counted(view.nodes, 'pod')}" if view.missing else "Creating the Service"
-    )
+    beside = "Creating the Service" if view.service is Service.MISSING else "Setting the NetworkPolicy right"
+    message = f"Creating {len(view.missing)} of {counted(view.nodes, 'pod')}" if view.missing else beside
     return Verdict(view.status, message, actions)
 
 
@@ -232,7 +231,8 @@ def told(failure: Failure) -> str:
 
 def _start(view: View, *says: Say) -> Verdict:
     """A new attempt, not after an incident: all in one round, unless pods of the last attempt still save and stop."""
-    status = updated(view, *says, **_next_attempt(view), **_stamped(view), start_time=view.now)
+    fixed = {**_next_attempt(view), **_stamped(view), "pod_security": view.snapshot.settings.pod_security}
+    status = updated(view, *says, **fixed, start_time=view.now)
     removal = _delete(view.snapshot.pods, grace=None)
     if view.active:
         return Verdict(status, _waiting_to_end(len(view.active)), removal)
@@ -300,7 +300,18 @@ def _stamped(view: View) -> dict[str, object]:
 def _creation(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Action, ...]:
     job = view.snapshot.job.model_copy(update={"status": status})
     service = (CreateService(build_service(job)),) if view.service is Service.MISSING else ()
-    return (*service, *(CreatePod(rank, build_pod(job, rank)) for rank in ranks))
+    return (*_network_policy(view), *service, *(CreatePod(rank, build_pod(job, rank)) for rank in ranks))
+
+
+def _network_policy(view: View) -> tuple[Action, ...]:
+    """Before the pods: none is open for a moment."""
+    job, settings = view.snapshot.job, view.snapshot.settings
+    wanted = job.spec.network_policy is NetworkPolicy.ENABLED
+    if wanted == view.snapshot.network_policy:
+        return ()
+    if not wanted:
+        return (DeleteNetworkPolicy(network_policy_name(job)),)
+    return (CreateNetworkPolicy(build_network_policy(job, settings)),)
 
 
 def _delete(pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob
 
+from .settings import DEFAULTS, Settings
+
 
 @dataclass(frozen=True, slots=True)
 class Exit:
@@ -73,6 +75,9 @@ class Snapshot:
     job: DDPJob
     pods: tuple[Pod, ...] = ()
     service: Service = Service.MISSING
+    settings: Settings = DEFAULTS
+    network_policy: bool = False
+    """Whether the job's own NetworkPolicy exists."""
 
 
 Manifest = dict[str, Any]

@@ -4,15 +4,19 @@ import queue
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from ddpjob_operator.api import Backend, DDPJob, DDPJobStatus, State
+from ddpjob_operator.api import Backend, DDPJob, DDPJobStatus, NetworkPolicy, PodSecurity, State
 from ddpjob_operator.engine import (
     Action,
+    CreateNetworkPolicy,
     CreatePod,
     CreateService,
     Decision,
+    DeleteNetworkPolicy,
     DeletePod,
     Event,
+    Pod,
     Service,
+    Settings,
     Snapshot,
     decide,
 )
@@ -34,9 +38,16 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
         BadInputError: the job needs something that only a cluster has.
     """
     nowhere = Machine(master_port=0, threads=1)
-    for action in decide(Snapshot(datetime.now(UTC), job)).actions:
+    for action in decide(_seen(job)).actions:
         if isinstance(action, CreatePod):
             translate(action.manifest, run, run.pods, nowhere)
+
+
+def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MISSING) -> Snapshot:
+    """What is there. Processes are their caller's and stay in his home; only this machine reaches their port."""
+    settings = Settings(pod_security=PodSecurity.NONE)
+    closed = job.spec.network_policy is NetworkPolicy.ENABLED
+    return Snapshot(datetime.now(UTC), job, pods, service, settings=settings, network_policy=closed)
 
 
 class Runner:
@@ -94,7 +105,7 @@ class Runner:
     def _round(self) -> datetime | None:
         self._heed_interrupts()
         pods = self._pods.observe()
-        decision = decide(Snapshot(datetime.now(UTC), self._job, pods, self._service()))
+        decision = decide(_seen(self._job, pods, self._service()))
         self._carry_out(decision)
         self._pods.remove_gone(pods)
         return decision.wake_at
@@ -123,6 +134,8 @@ class Runner:
                     self._notice(notice)
             case DeletePod():
                 self._pods.delete(action)
+            case CreateNetworkPolicy() | DeleteNetworkPolicy():
+                pass  # Neither is asked for where the snapshot says that all is closed already.
         self._mark()
 
     def _replace(self, **changed: object) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env
-from ddpjob_operator.engine import Manifest
+from ddpjob_operator.engine import WAIT_CONTAINER, Manifest
 
 from .run_directory import RunDirectory
 
@@ -185,6 +185,8 @@ def _found(argv: list[str]) -> list[str]:
 def _unused(spec: Manifest) -> Iterator[str]:
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind, []):
+            if container["name"] == WAIT_CONTAINER:
+                continue  # Nothing is far away here: a rank that is early tries again by itself.
             if container["name"] != TRAINER_CONTAINER:
                 yield f"container {container['name']} is not run on this machine"
                 continue

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Backend, Checkpoint, DDPJob, DDPJobStatus, Restart
+from ddpjob_operator.api import Backend, Checkpoint, DDPJob, DDPJobStatus, NetworkPolicy, Restart
 from ddpjob_operator.api.manifest import parse
 from ddpjob_operator.api.problems import dotted
 
@@ -15,6 +15,7 @@ def test_a_file_that_says_nothing_gets_the_documented_defaults() -> None:
     spec = job(a_file()).spec
     assert (spec.nodes, spec.procs_per_node, spec.backend, spec.master_port) == (1, "Auto", Backend.AUTO, 29500)
     assert (spec.suspend, spec.active_deadline_seconds, spec.checkpoint) == (False, None, None)
+    assert (spec.wait_for_master, spec.network_policy) == (True, NetworkPolicy.DISABLED)
     assert spec.restart == Restart(
         max_restarts=6, window_seconds=3600, backoff_seconds=1, max_backoff_seconds=300, grace_period_seconds=5
     )

@@ -9,7 +9,10 @@ from ddpjob_operator.api.manifest import read
 from .documents import HEAD, TEMPLATE, a_file, complaint, complaints
 
 TRAINER = "spec.template.spec.containers[0]"
-KNOWN = "nodes, procsPerNode, backend, masterPort, suspend, activeDeadlineSeconds, restart, checkpoint, template"
+KNOWN = (
+    "nodes, procsPerNode, backend, masterPort, waitForMaster, networkPolicy, suspend, activeDeadlineSeconds, "
+    "restart, checkpoint, template"
+)
 NAME = (
     "Name of the job: at most 52 lower-case letters, digits and dashes, the first a letter and the last no dash. "
     "Pods and the Service are named after it."

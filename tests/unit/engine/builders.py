@@ -13,9 +13,11 @@ from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, 
 from ddpjob_operator.api.contract import API_VERSION, KIND, Label
 from ddpjob_operator.engine import (
     Action,
+    CreateNetworkPolicy,
     CreatePod,
     CreateService,
     Decision,
+    DeleteNetworkPolicy,
     DeletePod,
     Exit,
     Pod,
@@ -210,6 +212,10 @@ class Scene:
         match action:
             case CreateService():
                 return self.service(Service.OURS)
+            case CreateNetworkPolicy():
+                return Scene(replace(self.snapshot, network_policy=True))
+            case DeleteNetworkPolicy():
+                return Scene(replace(self.snapshot, network_policy=False))
             case CreatePod(rank, manifest):
                 name = manifest["metadata"]["name"]
                 incarnation = int(manifest["metadata"]["labels"][Label.INCARNATION])
@@ -227,8 +233,8 @@ class Scene:
 def plan(scene: Scene) -> str:
     """The actions of a decision in a line.
 
-    `service`: it is made; `+2.0`: rank 0 of incarnation 2 is created; `-1.0/5`: that of incarnation 1 is deleted with
-    5 s of grace, `/full`: with its own.
+    `service`, `policy`: it is made; `-policy`: it is removed; `+2.0`: rank 0 of incarnation 2 is created; `-1.0/5`:
+    that of incarnation 1 is deleted with 5 s of grace, `/full`: with its own.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in scene.pods}
     said = []
@@ -236,6 +242,10 @@ def plan(scene: Scene) -> str:
         match action:
             case CreateService():
                 said.append("service")
+            case CreateNetworkPolicy():
+                said.append("policy")
+            case DeleteNetworkPolicy():
+                said.append("-policy")
             case CreatePod(rank, manifest):
                 said.append(f"+{manifest['metadata']['labels'][Label.INCARNATION]}.{rank}")
             case DeletePod(name, _, grace):

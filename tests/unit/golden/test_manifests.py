@@ -1,10 +1,11 @@
 """The Service and the pods as they are created, in full."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
-from ddpjob_operator.engine import CreatePod, CreateService, Manifest
+from ddpjob_operator.engine import CreateNetworkPolicy, CreatePod, CreateService, Manifest, Settings
 
 from tests.unit.engine.builders import Scene, a_job
 
@@ -82,6 +83,12 @@ def test_a_pod_is_its_golden_file(name: str, golden: Golden) -> None:
 def test_the_service_is_its_golden_file(golden: Golden) -> None:
     service = next(action for action in checkpointed.decision.actions if isinstance(action, CreateService))
     golden("service.yaml", as_yaml(service.manifest))
+
+
+def test_the_network_policy_is_its_golden_file(golden: Golden) -> None:
+    snapshot = replace(a_job(networkPolicy="Enabled").snapshot, settings=Settings(operator_namespace="ddpjob-system"))
+    made = (one for one in Scene(snapshot).decision.actions if isinstance(one, CreateNetworkPolicy))
+    golden("network-policy.yaml", as_yaml(next(made).manifest))
 
 
 def test_the_template_in_the_job_is_left_as_it_is() -> None:

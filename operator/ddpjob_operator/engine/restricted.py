@@ -1,0 +1,75 @@
+"""What makes a pod admissible under Kubernetes' restricted Pod Security Standard, and what it then needs to work.
+
+The template wins field by field. Who runs a container is said at the container, never at the pod: so a container of
+the template can be root beside ours, and one that somebody else injects is not ours to speak for.
+"""
+
+from .snapshot import Manifest
+
+USER = 1000
+SCRATCH_VOLUME = "ddpjob-scratch"
+HOME_PATH = "/ddpjob/home"
+TMP_PATH = "/tmp"  # noqa: S108  Programs that do not ask TMPDIR write here.
+PLACES = (("HOME", HOME_PATH, "home"), ("TMPDIR", TMP_PATH, "tmp"))
+"""Variable, path and part of the scratch volume. An image knows no home of our user, and may be read-only."""
+
+USER_NAME = "ddpjob"
+"""Python's getpass, and with it torch.compile of older releases, fails where a user has no name anywhere."""
+
+
+def restrict(pod: Manifest) -> None:
+    """Gives the pod's spec what the standard asks for and the template does not say."""
+    context = {"seccompProfile": {"type": "RuntimeDefault"}, **pod.get("securityContext", {})}
+    containers = [*pod.get("initContainers", ()), *pod["containers"]]
+    for container in containers:
+        own = {**context, **container.get("securityContext", {})}
+        container["securityContext"] = {**_confinement(own), **container.get("securityContext", {})}
+        if not _is_root(own) or own.get("readOnlyRootFilesystem"):
+            _give_places(container)
+    if "fsGroup" not in context and not all(_is_root({**context, **one["securityContext"]}) for one in containers):
+        context = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch", **context}
+    pod["securityContext"] = context
+    if any(_uses_scratch(container) for container in containers):
+        pod.setdefault("volumes", []).append({"name": SCRATCH_VOLUME, "emptyDir": {}})
+
+
+def _confinement(own: Manifest) -> Manifest:
+    """Who runs a container and what it may do, as far as its own words do not say it."""
+    given: Manifest = {}
+    if not _is_root(own):
+        given["runAsNonRoot"] = True
+        if "runAsUser" not in own:
+            given |= {"runAsUser": USER, "runAsGroup": USER}
+    if not own.get("privileged"):
+        if not own.get("capabilities", {}).get("add"):
+            given["allowPrivilegeEscalation"] = False
+        given["capabilities"] = {"drop": ["ALL"]}
+    return {name: value for name, value in given.items() if name not in own}
+
+
+def _is_root(own: Manifest) -> bool:
+    """Whether the template wants root, or whoever the image says, which it then allows to be root."""
+    if "runAsUser" in own:
+        return bool(own["runAsUser"] == 0)
+    return own.get("runAsNonRoot") is False
+
+
+def _give_places(container: Manifest) -> None:
+    """A home and a directory for temporary files, each container its own."""
+    own = container.get("env", [])
+    named = {variable["name"] for variable in own}
+    mounts = container.setdefault("volumeMounts", [])
+    mounted = {mount["mountPath"].rstrip("/") for mount in mounts}
+    given = [] if "USER" in named else [{"name": "USER", "value": USER_NAME}]
+    for variable, path, part in PLACES:
+        if variable in named:
+            continue
+        given.append({"name": variable, "value": path})
+        if path not in mounted:
+            place = f"{container['name']}/{part}"
+            mounts.append({"name": SCRATCH_VOLUME, "mountPath": path, "subPath": place})
+    container["env"] = [*given, *own]
+
+
+def _uses_scratch(container: Manifest) -> bool:
+    return any(mount["name"] == SCRATCH_VOLUME for mount in container.get("volumeMounts", ()))

@@ -1,0 +1,71 @@
+"""The init container that holds a rank back until rank 0 listens, so that its trainer meets a master that is there.
+
+Without it a program that gives up after a few tries would fail on every node that is faster than rank 0's.
+"""
+
+import copy
+import json
+
+from ddpjob_operator.api import Cause
+from ddpjob_operator.api.contract import Env, ExitCode
+
+from .snapshot import Manifest
+
+WAIT_CONTAINER = "wait-for-master"
+
+RESOURCES = {"cpu": "100m", "memory": "64Mi"}
+"""Both as request and as limit, since a quota may ask for both. A pod's request is its largest init container's, or
+its containers' sum: so this adds nothing where the trainer asks for more. And part of a CPU claims no whole one."""
+
+ALIKE = ("image", "imagePullPolicy", "securityContext")
+"""What it has in common with the trainer: nothing else has to be pulled or admitted."""
+
+PROGRAM = f"""\
+import os, signal, socket, time
+
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # The first process of a container ignores it otherwise.
+host, port = os.environ["{Env.MASTER_ADDR}"], int(os.environ["{Env.MASTER_PORT}"])
+pause, said = 0.1, None
+while True:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+        break
+    except OSError as error:
+        if said is None or time.monotonic() - said >= 30:
+            said = time.monotonic()
+            print("waiting for rank 0 at {{}}:{{}}: {{}}".format(host, port, error), flush=True)
+    time.sleep(pause)
+    pause = min(pause * 1.2, 0.5)
+"""
+
+NO_PYTHON = {
+    "cause": Cause.CONFIG_ERROR,
+    "message": f"{WAIT_CONTAINER} needs python in the image of the trainer and finds none; set waitForMaster: false",
+}
+"""A failure report, left as the last words of the log: trying again cannot help."""
+
+SHELL = f"""\
+for python in python3 python; do
+  command -v "$python" >/dev/null && exec "$python" -ISc "$0"
+done
+echo "$1" >&2
+exit {ExitCode.BAD_INPUT:d}
+"""
+
+
+def wait_container(trainer: Manifest) -> Manifest:
+    """The container for the pod of an equipped trainer.
+
+    It waits for ever: how long is too long is the operator's to say. Every try resolves the name anew.
+    """
+    alike: Manifest = {name: trainer[name] for name in ALIKE if name in trainer}
+    return {
+        "name": WAIT_CONTAINER,
+        **copy.deepcopy(alike),
+        "command": ["sh", "-c", SHELL, PROGRAM, json.dumps(NO_PYTHON)],
+        "env": [
+            dict(variable) for variable in trainer["env"] if variable["name"] in {Env.MASTER_ADDR, Env.MASTER_PORT}
+        ],
+        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }

@@ -1,0 +1,63 @@
+"""The NetworkPolicy that a job may ask for: whom it lets in, and when it comes and goes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ddpjob_operator.engine import CreateNetworkPolicy, Manifest, Settings
+
+from .builders import Scene, a_job, plan, verdict
+
+closed = a_job(nodes=2, networkPolicy="Enabled")
+open_again = closed.running().asks(suspend=True).decided().gone().decided().asks(networkPolicy="Disabled")
+PLANS: dict[str, tuple[Scene, str]] = {
+    "nobody who has not asked gets one": (a_job(nodes=2), "service +1.0 +1.1"),
+    "it is there before the pods are": (closed, "policy service +1.0 +1.1"),
+    "it is made once": (closed.running(), ""),
+    "one that was deleted is made again": (
+        Scene(replace(closed.running().snapshot, network_policy=False)),
+        "policy",
+    ),
+    "it outlives a restart": (closed.running().fails(1).decided().gone().after(1), "+2.0 +2.1"),
+    "it goes when it is not wanted any more": (open_again.decided().asks(suspend=False), "-policy +2.0 +2.1"),
+}
+
+
+@pytest.mark.parametrize(("scene", "expected"), PLANS.values(), ids=PLANS)
+def test_when_the_policy_comes_and_goes(scene: Scene, expected: str) -> None:
+    assert plan(scene) == expected
+
+
+def test_a_policy_that_was_deleted_is_what_the_job_says_it_makes() -> None:
+    scene = Scene(replace(closed.running().snapshot, network_policy=False))
+    assert verdict(scene) == ("policy", "Running", "Setting the NetworkPolicy right")
+
+
+def made(scene: Scene, **settings: Any) -> Manifest:
+    decision = Scene(replace(scene.snapshot, settings=Settings(**settings))).decision
+    return next(action.manifest for action in decision.actions if isinstance(action, CreateNetworkPolicy))
+
+
+def test_only_the_jobs_own_pods_get_in() -> None:
+    policy = made(closed)
+    ours = {"podSelector": {"matchLabels": {"ddpjob.dev/job-uid": "uid-1"}}}
+    assert policy["spec"] == {**ours, "policyTypes": ["Ingress"], "ingress": [{"from": [ours]}]}
+
+
+def test_the_operator_gets_to_the_status_port_and_no_further() -> None:
+    operator = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ddpjob-system"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "ddpjob-operator"}},
+    }
+    ports = [{"port": 29501, "protocol": "TCP"}]
+    allowed = made(closed, operator_namespace="ddpjob-system")["spec"]["ingress"][1:]
+    assert allowed == [{"from": [operator], "ports": ports}]
+
+
+def test_a_job_made_anew_under_the_same_name_does_not_meet_the_policy_of_the_former() -> None:
+    names = {made(closed.called(uid=uid))["metadata"]["name"] for uid in ("uid-1", "uid-2")}
+    assert len(names) == 2
+
+
+def test_the_policys_name_is_one_for_the_longest_job_too() -> None:
+    assert len(made(closed.called(name="a" * 52))["metadata"]["name"]) <= 63

@@ -1,0 +1,310 @@
+"""What a pod is given where its template says nothing, and that the template wins where it says something."""
+
+import subprocess
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import PodSecurity
+from ddpjob_operator.engine import CreatePod, Manifest, Settings
+
+from .builders import Scene, a_job
+
+Context = dict[str, Any]
+
+
+def a_pod(
+    *,
+    rank: int = 0,
+    trainer: Manifest | None = None,
+    pod: Manifest | None = None,
+    metadata: Manifest | None = None,
+    security: PodSecurity = PodSecurity.RESTRICTED,
+    **spec: Any,
+) -> Manifest:
+    """The pod of a rank, made from a template with these things more in it."""
+    containers = [{"name": "trainer", "image": "trainer:1", **(trainer or {})}, *(pod or {}).get("containers", ())]
+    template = {"metadata": metadata or {}, "spec": {**(pod or {}), "containers": containers}}
+    scene = a_job(nodes=2, template=template, **spec)
+    return pods_of(Scene(replace(scene.snapshot, settings=Settings(pod_security=security))))[rank]
+
+
+def pods_of(scene: Scene) -> dict[int, Manifest]:
+    return {one.rank: one.manifest for one in scene.decision.actions if isinstance(one, CreatePod)}
+
+
+def trainer_of(pod: Manifest) -> Manifest:
+    found: Manifest = next(one for one in pod["spec"]["containers"] if one["name"] == "trainer")
+    return found
+
+
+def env_of(container: Manifest) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in container.get("env", ())}
+
+
+def mounts_of(container: Manifest) -> dict[str, str]:
+    return {mount["mountPath"]: mount.get("subPath", mount["name"]) for mount in container.get("volumeMounts", ())}
+
+
+def volume_of(pod: Manifest, name: str) -> Manifest | None:
+    return next((volume for volume in pod["spec"]["volumes"] if volume["name"] == name), None)
+
+
+OURS = {"runAsNonRoot": True, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000}
+WHO: dict[str, tuple[Context, Context, Context, bool]] = {
+    # what the pod says, what the trainer says, who then runs, and whether with a home that we give
+    "nothing": ({}, {}, OURS, True),
+    "that it is not root": ({"runAsNonRoot": True}, {}, OURS, True),
+    "a user": ({"runAsUser": 1234}, {}, {"runAsNonRoot": True, "runAsUser": 1234, "fsGroup": 1000}, True),
+    "a user of the trainer": ({}, {"runAsUser": 7}, {"runAsNonRoot": True, "runAsUser": 7, "fsGroup": 1000}, True),
+    "a group": ({"runAsGroup": 5}, {}, {**OURS, "runAsGroup": 5}, True),
+    "a group for files": ({"fsGroup": 5}, {}, {**OURS, "fsGroup": 5}, True),
+    "root": ({"runAsUser": 0}, {}, {"runAsUser": 0}, False),
+    "root for the trainer": ({}, {"runAsUser": 0}, {"runAsUser": 0}, False),
+    "root for the pod and a user for the trainer": (
+        {"runAsUser": 0},
+        {"runAsUser": 7},
+        {"runAsNonRoot": True, "runAsUser": 7, "fsGroup": 1000},
+        True,
+    ),
+    "whoever the image says": ({"runAsNonRoot": False}, {}, {"runAsNonRoot": False}, False),
+    "whoever the image says, for the trainer": ({}, {"runAsNonRoot": False}, {"runAsNonRoot": False}, False),
+    "a user who may be root, and is not": (
+        {"runAsNonRoot": False, "runAsUser": 7},
+        {},
+        {"runAsNonRoot": False, "runAsUser": 7, "fsGroup": 1000},
+        True,
+    ),
+    "root whose image cannot be written": (
+        {"runAsUser": 0},
+        {"readOnlyRootFilesystem": True},
+        {"runAsUser": 0},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "trainer", "who", "home"), WHO.values(), ids=WHO)
+def test_who_runs_when_the_template_says(pod: Context, trainer: Context, who: Context, *, home: bool) -> None:
+    made = a_pod(pod={"securityContext": pod}, trainer={"securityContext": trainer})
+    said = {**made["spec"]["securityContext"], **trainer_of(made)["securityContext"]}
+    assert {name: said[name] for name in OURS if name in said} == who
+    assert ("HOME" in env_of(trainer_of(made))) is home
+    assert (volume_of(made, "ddpjob-scratch") is not None) is home
+
+
+CLOSED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+RIGHTS: dict[str, tuple[Context, Context]] = {
+    "nothing": ({}, CLOSED),
+    "root": ({"runAsUser": 0}, CLOSED),
+    "privileged": ({"privileged": True}, {}),
+    "one right more": ({"capabilities": {"add": ["IPC_LOCK"]}}, {"capabilities": {"add": ["IPC_LOCK"]}}),
+    "fewer rights": ({"capabilities": {"drop": ["KILL"]}}, {**CLOSED, "capabilities": {"drop": ["KILL"]}}),
+    "rights as the cluster has them": ({"capabilities": {}}, {**CLOSED, "capabilities": {}}),
+    "that it may gain rights": ({"allowPrivilegeEscalation": True}, {**CLOSED, "allowPrivilegeEscalation": True}),
+}
+
+
+@pytest.mark.parametrize(("trainer", "rights"), RIGHTS.values(), ids=RIGHTS)
+def test_what_a_container_may_do_when_the_template_says(trainer: Context, rights: Context) -> None:
+    said = trainer_of(a_pod(trainer={"securityContext": trainer}))["securityContext"]
+    assert {name: said[name] for name in CLOSED if name in said} == rights
+
+
+@pytest.mark.parametrize("own", [{"type": "Unconfined"}, {"type": "Localhost", "localhostProfile": "mine.json"}])
+def test_system_calls_are_filtered_unless_the_template_says_how(own: Context) -> None:
+    assert a_pod()["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert a_pod(pod={"securityContext": {"seccompProfile": own}})["spec"]["securityContext"]["seccompProfile"] == own
+
+
+def test_a_group_for_files_is_set_where_it_is_not_yet_unless_the_group_is_the_templates() -> None:
+    assert a_pod()["spec"]["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+    assert "fsGroupChangePolicy" not in a_pod(pod={"securityContext": {"fsGroup": 5}})["spec"]["securityContext"]
+
+
+def test_every_container_is_confined_by_itself_and_has_a_home_of_its_own() -> None:
+    init = [
+        {"name": "fetch", "image": "fetch:1"},
+        {"name": "root", "image": "r:1", "securityContext": {"runAsUser": 0}},
+    ]
+    pod = a_pod(pod={"initContainers": init, "containers": [{"name": "side", "image": "side:1"}]}, rank=1)["spec"]
+    containers = {one["name"]: one for one in [*pod["initContainers"], *pod["containers"]]}
+    users = {name: one["securityContext"].get("runAsUser") for name, one in containers.items()}
+    assert users == {"fetch": 1000, "root": 0, "wait-for-master": 1000, "trainer": 1000, "side": 1000}
+    assert all(one["securityContext"]["capabilities"] == {"drop": ["ALL"]} for one in containers.values())
+    homes = [mounts_of(containers[name])["/ddpjob/home"] for name in ("fetch", "trainer", "side")]
+    assert homes == ["fetch/home", "trainer/home", "side/home"]
+
+
+def test_an_operator_without_pod_security_leaves_users_rights_and_homes_to_the_image() -> None:
+    pod = a_pod(security=PodSecurity.NONE, rank=1)
+    assert "securityContext" not in pod["spec"]
+    assert volume_of(pod, "ddpjob-scratch") is None
+    for container in [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]:
+        assert "securityContext" not in container
+        assert "HOME" not in env_of(container)
+
+
+def test_a_job_keeps_the_pod_security_that_it_started_with_until_it_is_resumed() -> None:
+    running = a_job(nodes=2).running()
+    upgraded = Scene(replace(running.snapshot, settings=Settings(pod_security=PodSecurity.NONE)))
+    assert upgraded.decision.empty
+    for again in (upgraded.fails(1).decided().gone().after(1), upgraded.asks(nodes=3).decided().gone()):
+        assert all("securityContext" in pod["spec"] for pod in pods_of(again).values())
+        assert pods_of(again)
+    resumed = upgraded.asks(suspend=True).decided().gone().decided().asks(suspend=False)
+    assert all("securityContext" not in pod["spec"] for pod in pods_of(resumed).values())
+    assert resumed.decided().status.pod_security is PodSecurity.NONE
+
+
+HOME, TMP = "/ddpjob/home", "/tmp"
+PLACES: dict[str, tuple[Manifest, dict[str, str | None], dict[str, str | None]]] = {
+    "nothing": ({}, {"HOME": HOME, "TMPDIR": TMP, "USER": "ddpjob"}, {HOME: "trainer/home", TMP: "trainer/tmp"}),
+    "a home": (
+        {"env": [{"name": "HOME", "value": "/data"}]},
+        {"HOME": "/data", "TMPDIR": TMP},
+        {HOME: None, TMP: "trainer/tmp"},
+    ),
+    "a place for temporary files": (
+        {"env": [{"name": "TMPDIR", "value": "/fast"}]},
+        {"HOME": HOME, "TMPDIR": "/fast"},
+        {HOME: "trainer/home", TMP: None},
+    ),
+    "a user's name": ({"env": [{"name": "USER", "value": "ada"}]}, {"USER": "ada"}, {HOME: "trainer/home"}),
+    "a mount at /tmp": ({"volumeMounts": [{"name": "own", "mountPath": "/tmp/"}]}, {"TMPDIR": TMP}, {TMP: None}),
+    "a mount below /tmp": (
+        {"volumeMounts": [{"name": "own", "mountPath": "/tmp/data"}]},
+        {"TMPDIR": TMP},
+        {TMP: "trainer/tmp", "/tmp/data": "own"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("trainer", "env", "mounts"), PLACES.values(), ids=PLACES)
+def test_where_a_trainer_may_write_when_the_template_says(
+    trainer: Manifest, env: dict[str, str | None], mounts: dict[str, str | None]
+) -> None:
+    made = trainer_of(a_pod(trainer=trainer, pod={"volumes": [{"name": "own", "emptyDir": {}}]}))
+    names = [variable["name"] for variable in made["env"]]
+    assert len(names) == len(set(names))
+    assert {name: env_of(made).get(name) for name in env} == env
+    assert {path: mounts_of(made).get(path) for path in mounts} == mounts
+
+
+TOKEN: dict[str, tuple[Manifest, bool | None]] = {
+    "nothing": ({}, False),
+    "that it wants one": ({"automountServiceAccountToken": True}, True),
+    "an account": ({"serviceAccountName": "trainer"}, None),
+    "an account by its old name": ({"serviceAccount": "trainer"}, None),
+    "an account, and no token": ({"serviceAccountName": "trainer", "automountServiceAccountToken": False}, False),
+}
+
+
+@pytest.mark.parametrize(("pod", "token"), TOKEN.values(), ids=TOKEN)
+def test_whether_a_pod_may_talk_to_the_api_when_the_template_says(pod: Manifest, *, token: bool | None) -> None:
+    assert a_pod(pod=pod)["spec"].get("automountServiceAccountToken") is token
+
+
+def limited(memory: str) -> Manifest:
+    return {"resources": {"limits": {"memory": memory}}}
+
+
+SHM: dict[str, tuple[Manifest, Manifest, Manifest]] = {
+    "nothing": ({}, {}, {"medium": "Memory"}),
+    "only a CPU limit": ({}, {"resources": {"limits": {"cpu": 2}}}, {"medium": "Memory"}),
+    "the trainer's limit": ({}, limited("8Gi"), {"medium": "Memory", "sizeLimit": "8Gi"}),
+    "the pod's limit": (limited("16Gi"), {}, {"medium": "Memory", "sizeLimit": "16Gi"}),
+    "both limits": (limited("16Gi"), limited("8Gi"), {"medium": "Memory", "sizeLimit": "8Gi"}),
+}
+
+
+@pytest.mark.parametrize(("pod", "trainer", "volume"), SHM.values(), ids=SHM)
+def test_how_large_shared_memory_is_when_the_template_says(
+    pod: Manifest, trainer: Manifest, volume: Manifest
+) -> None:
+    assert volume_of(a_pod(pod=pod, trainer=trainer), "ddpjob-shm") == {"name": "ddpjob-shm", "emptyDir": volume}
+
+
+def test_a_templates_own_shared_memory_stays() -> None:
+    own = {"volumeMounts": [{"name": "own", "mountPath": "/dev/shm"}], **limited("8Gi")}
+    pod = a_pod(pod={"volumes": [{"name": "own", "emptyDir": {}}]}, trainer=own)
+    assert volume_of(pod, "ddpjob-shm") is None
+    assert mounts_of(trainer_of(pod))["/dev/shm"] == "own"
+
+
+ISTIO, KUMA, LINKERD = "sidecar.istio.io/inject", "kuma.io/sidecar-injection", "linkerd.io/inject"
+MESHES: dict[str, tuple[Manifest, dict[str, str], dict[str, str]]] = {
+    "nothing": ({}, {ISTIO: "false", KUMA: "disabled"}, {LINKERD: "disabled"}),
+    "a sidecar by label": ({"labels": {ISTIO: "true"}}, {ISTIO: "true", KUMA: "disabled"}, {LINKERD: "disabled"}),
+    "a sidecar by annotation": (
+        {"annotations": {ISTIO: "true"}},
+        {KUMA: "disabled"},
+        {ISTIO: "true", LINKERD: "disabled"},
+    ),
+    "another mesh's": (
+        {"annotations": {LINKERD: "enabled", "note": "kept"}},
+        {ISTIO: "false", KUMA: "disabled"},
+        {LINKERD: "enabled", "note": "kept"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("metadata", "labels", "annotations"), MESHES.values(), ids=MESHES)
+def test_no_mesh_puts_a_sidecar_in_unless_the_template_asks(
+    metadata: Manifest, labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    made = a_pod(metadata=metadata)["metadata"]
+    assert {name: value for name, value in made["labels"].items() if name in {ISTIO, KUMA, LINKERD}} == labels
+    assert made["annotations"] == annotations
+
+
+def init_containers(rank: int = 1, **how: Any) -> list[str]:
+    return [container["name"] for container in a_pod(rank=rank, **how)["spec"].get("initContainers", ())]
+
+
+FETCH = {"initContainers": [{"name": "fetch", "image": "fetch:1"}]}
+WAITING: dict[str, tuple[list[str], list[str]]] = {
+    "rank 0 waits for nobody": (init_containers(rank=0, pod=FETCH), ["fetch"]),
+    "the others wait": (init_containers(), ["wait-for-master"]),
+    "they wait last": (init_containers(pod=FETCH), ["fetch", "wait-for-master"]),
+    "they do not where they are told not to": (init_containers(waitForMaster=False, pod=FETCH), ["fetch"]),
+    "a template that waits by itself waits once": (
+        init_containers(pod={"initContainers": [{"name": "wait-for-master", "image": "own:1"}]}),
+        ["wait-for-master"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("names", "expected"), WAITING.values(), ids=WAITING)
+def test_waiting_for_the_master(names: list[str], expected: list[str]) -> None:
+    assert names == expected
+
+
+def wait_container(**how: Any) -> Manifest:
+    found: Manifest = a_pod(rank=1, **how)["spec"]["initContainers"][-1]
+    return found
+
+
+def test_waiting_needs_no_other_image_right_or_address_than_the_trainer() -> None:
+    pod = a_pod(rank=1, trainer={"imagePullPolicy": "Never", "securityContext": {"runAsUser": 7}}, masterPort=12345)
+    waiting, trainer = pod["spec"]["initContainers"][-1], trainer_of(pod)
+    for field in ("image", "imagePullPolicy", "securityContext"):
+        assert waiting[field] == trainer[field]
+    assert env_of(waiting) == {name: env_of(trainer)[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
+    assert env_of(waiting)["MASTER_PORT"] == "12345"
+
+
+def test_waiting_satisfies_a_quota_that_asks_for_requests_and_limits() -> None:
+    resources = wait_container()["resources"]
+    assert resources["requests"] == resources["limits"] == {"cpu": "100m", "memory": "64Mi"}
+
+
+def test_waiting_in_an_image_without_python_fails_the_job_and_says_what_to_do() -> None:
+    command = ["/bin/sh", *wait_container()["command"][1:]]
+    done = subprocess.run(command, env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    failed = a_job(nodes=2).created().fails(1, code=2, message=done.stderr).decided().status
+    assert failed.message.endswith(
+        "Rank 1 failed: ConfigError: wait-for-master needs python in the image of the trainer and finds none; "
+        "set waitForMaster: false"
+    )
