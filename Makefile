@@ -44,9 +44,17 @@ unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
 test: unit ## Everything: the inner loop, the state machine, real processes, the docs
 	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench --numprocesses 3 --dist worksteal
 
+plant: $(READY) ## Build the cluster that the tests run on (needs 10 GB while it builds, keeps 1)
+	@$(BIN)/python -m tests.plant build
+
 generate: $(READY) ## Write anew what is generated: schemas, reference pages, golden files
 	@$(BIN)/python docs/generate.py
 	UPDATE_GOLDEN=1 $(BIN)/pytest tests/unit/golden
+	if helm=$$(command -v helm || $(BIN)/python -c 'from tests.plant import build; print(build.path("helm"))' 2>/dev/null); then
+	  HELM=$$helm deploy/render-install >deploy/install.yaml
+	else
+	  echo "deploy/install.yaml is left as it is: helm is not on PATH, nor built by make plant"
+	fi
 
 KUBERNETES := 1.36.3
 vendor-kubernetes: $(READY) ## Take the pod template's schema from the Kubernetes release named here (needs Go)
@@ -55,8 +63,20 @@ vendor-kubernetes: $(READY) ## Take the pod template's schema from the Kubernete
 	$(CURDIR)/$(BIN)/python -m ddpjob_operator.api.kubernetes.vendor $(KUBERNETES) \
 	  "$$module/api/openapi-spec/v3/api__v1_openapi.json"
 
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+images: ## Build the images with buildah or docker; BASE=IMAGE names another base with Python 3.11 or newer
+	@for image in operator trainer; do
+	  deploy/images/build $$image ddpjob-$$image:$(VERSION) $(if $(BASE),--build-arg BASE=$(BASE))
+	done
+
 lock: $(READY) ## Resolve the dependencies anew into requirements/
-	@PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --output-file requirements/dev.txt
+	@compile() { PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate "$$@" >/dev/null; }
+	compile pyproject.toml --all-extras --group dev --upgrade --output-file requirements/dev.txt
+	# What an image holds is what is tested: the same versions.
+	for image in operator trainer; do
+	  compile pyproject.toml --extra $$image --constraint requirements/dev.txt --output-file requirements/$$image.txt
+	done
+	compile --upgrade --output-file requirements/build.txt - <<< 'hatchling>=1.27'
 
 bench-train: $(READY) ## Our trainer beside the smallest hand-written DDP script
 	@$(BIN)/python -m tests.bench.train
@@ -64,4 +84,4 @@ bench-train: $(READY) ## Our trainer beside the smallest hand-written DDP script
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit test generate vendor-kubernetes lock bench-train clean
+.PHONY: help setup run unit test plant generate vendor-kubernetes images lock bench-train clean
