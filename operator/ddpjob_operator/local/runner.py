@@ -44,10 +44,10 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
 
 
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MISSING) -> Snapshot:
-    """What is there. Processes are their caller's and stay in his home; only this machine reaches their port."""
+    """What is there. Processes run as their caller, in his home, and whom this machine lets in is his to say."""
     settings = Settings(pod_security=PodSecurity.NONE)
-    closed = job.spec.network_policy is NetworkPolicy.ENABLED
-    return Snapshot(datetime.now(UTC), job, pods, service, settings=settings, network_policy=closed)
+    as_wanted = job.spec.network_policy is NetworkPolicy.ENABLED
+    return Snapshot(datetime.now(UTC), job, pods, service, settings=settings, network_policy=as_wanted)
 
 
 class Runner:
@@ -135,7 +135,7 @@ class Runner:
             case DeletePod():
                 self._pods.delete(action)
             case CreateNetworkPolicy() | DeleteNetworkPolicy():
-                pass  # Neither is asked for where the snapshot says that all is closed already.
+                pass  # Neither is asked for: the snapshot says that it is as it was wanted.
         self._mark()
 
     def _replace(self, **changed: object) -> None:
