@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -25,7 +26,7 @@ SERVICE_RANGE = "10.96.0.0/16"
 SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 FIRST_SERVICE = "10.96.0.1"
 ADMINS = "system:masters"
-UP_SECONDS = 120.0
+UP_SECONDS = 90.0
 POLL_SECONDS = 0.05
 HERE = Path(__file__).parent
 
@@ -58,7 +59,8 @@ class Plant:
 
     def kubeconfig_for(self, user: str, *groups: str) -> Path:
         """Of a user who shows a certificate; what it may do is RBAC's matter."""
-        file = self.directory / "kubeconfigs" / f"{'+'.join([user, *groups]).replace('/', '_')}.yaml"
+        # No colon: KUBECONFIG is a list of files with colons between them.
+        file = self.directory / "kubeconfigs" / f"{re.sub('[:/]', '-', '+'.join([user, *groups]))}.yaml"
         if not file.exists():
             self._write(file, _identity(self.authority.client(user, groups)))
         return file

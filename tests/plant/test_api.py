@@ -38,7 +38,8 @@ def test_a_user_may_do_what_its_roles_say_and_the_audit_log_names_it(plant: Plan
     alice = plant.kubeconfig_for("alice", "engineers")
     with pytest.raises(PlantError, match='User "alice" cannot list resource "pods"'):
         plant.kubectl("get", "pods", "-n", namespace, kubeconfig=alice)
-    plant.kubectl("create", "rolebinding", "see", "--clusterrole=view", "--group=engineers", "-n", namespace)
+    plant.kubectl("create", "role", "see", "--verb=list", "--resource=pods", "-n", namespace)
+    plant.kubectl("create", "rolebinding", "see", "--role=see", "--group=engineers", "-n", namespace)
     plant.wait("the rights", lambda: may_list_pods(plant, namespace, alice))
     plant.kubectl("get", "pods", "-n", namespace, kubeconfig=alice)
     codes = [
