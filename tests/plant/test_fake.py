@@ -10,7 +10,8 @@ from tests.plant.needs import demand
 
 STEERING = "plant.ddpjob.dev"
 OF_A_JOB = {"app.kubernetes.io/managed-by": "ddpjob-operator"}
-GRACE_SECONDS = 2
+GRACE_SECONDS = 4
+DEFAULT_GRACE_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +93,14 @@ def test_a_running_pod_ends_when_it_is_told_to(plant: Plant, namespace: str) -> 
 def test_a_pod_of_nobody_runs_until_it_is_deleted(plant: Plant, namespace: str) -> None:
     create(plant, namespace, {}, runs_for="0s")
     in_phase(plant, namespace, "Running")
+    begin = time.monotonic()
     plant.kubectl("delete", "pod", "pod", "-n", namespace, "--timeout=60s")
+    assert time.monotonic() - begin < DEFAULT_GRACE_SECONDS / 2
     assert get(plant, namespace) is None
 
 
 def test_a_pod_that_ignores_sigterm_takes_its_whole_grace(plant: Plant, namespace: str) -> None:
-    create(plant, namespace, OF_A_JOB, runs_for="1h", ends_after="1h")
+    create(plant, namespace, OF_A_JOB, runs_for="1h", ignores_sigterm="true")
     in_phase(plant, namespace, "Running")
     begin = time.monotonic()
     plant.kubectl("delete", "pod", "pod", "-n", namespace, f"--grace-period={GRACE_SECONDS}", "--timeout=60s")
