@@ -4,9 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.api.contract import API_VERSION
 
 from tests.plant import Plant, start_api, start_fake
 from tests.plant.needs import demand
+
+from .jobs import Team
+from .operators import an_operator
 
 CRD = Path(__file__).parents[2] / "deploy" / "crd.yaml"
 
@@ -32,4 +36,13 @@ def fake() -> Iterator[Plant]:
 def install_crd(plant: Plant) -> None:
     """As a user does it."""
     plant.kubectl("apply", "-f", CRD)
-    plant.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", CRD)
+    # Not `kubectl wait`: it fails where the CRD is so new that it has no conditions yet.
+    plant.wait("the CRD to be served", lambda: plant.get(f"/apis/{API_VERSION}"))
+
+
+@pytest.fixture
+def team(fake: Plant) -> Iterator[Team]:
+    """A namespace of its own with an operator that looks after it alone."""
+    team = Team(fake)
+    with an_operator(fake, f"--namespace={team.namespace}", "--no-leader-elect"):
+        yield team

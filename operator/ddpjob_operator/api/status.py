@@ -25,6 +25,8 @@ class _Said(Model):
 class ConditionType(StrEnum):
     """Conditions of a job. Several can be true at once; `State` is the one word for all of them."""
 
+    BLOCKED = "Blocked"
+    """Something outside of the job keeps its pods from being made: a quota, a policy, a name that is taken."""
     CREATED = "Created"
     """The Service and all pods of this attempt exist."""
     RUNNING = "Running"

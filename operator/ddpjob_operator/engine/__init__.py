@@ -1,6 +1,6 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
-from .decide import decide
+from .decide import decide, vanished
 from .decision import (
     Action,
     CreateNetworkPolicy,
@@ -14,7 +14,7 @@ from .decision import (
 from .naming import pod_name
 from .policies import DEADLINE_EXCEEDED
 from .settings import Settings
-from .snapshot import Exit, Manifest, Pod, Service, Snapshot
+from .snapshot import Exit, Manifest, Pod, Refusal, Service, Snapshot
 from .waiting import WAIT_CONTAINER
 
 __all__ = [
@@ -31,9 +31,11 @@ __all__ = [
     "Exit",
     "Manifest",
     "Pod",
+    "Refusal",
     "Service",
     "Settings",
     "Snapshot",
     "decide",
     "pod_name",
+    "vanished",
 ]

@@ -19,19 +19,31 @@ def decide(snapshot: Snapshot) -> Decision:
     """
     view = View(snapshot)
     verdict = next(verdict for policy in POLICIES if (verdict := policy(view)) is not None)
-    status = completed(view, verdict.status, verdict.message)
+    status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked)
     changed = status != view.status
     return Decision(
         status=status if changed else None,
         actions=verdict.actions,
         events=events(view.status, status) if changed else (),
         wake_at=_next_look(view, verdict.wake_at, status),
+        can_wait=changed and not verdict.actions and _is_minor(view.status, status),
     )
+
+
+def vanished(snapshot: Snapshot) -> bool:
+    """Whether the decision is about to rest on a pod's absence alone: that pods were seen, and are not there now."""
+    view = View(snapshot)
+    return view.created and bool(view.missing)
+
+
+def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
+    """Whether only the words and the count of running pods differ."""
+    return before == after.model_copy(update={"message": before.message, "ready": before.ready})
 
 
 def _next_look(view: View, wanted: datetime | None, status: DDPJobStatus) -> datetime | None:
     """The next moment at which time alone changes the decision."""
     if status.finished:
         return None
-    times = (wanted, deadline(view.spec, status))
+    times = (wanted, deadline(view.spec, status), view.next_loss)
     return min((time for time in times if time is not None and time > view.now), default=None)

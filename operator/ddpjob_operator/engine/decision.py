@@ -74,6 +74,8 @@ class Decision:
     events: tuple[Event, ...] = ()
     wake_at: datetime | None = None
     """When to look again even if nothing happens."""
+    can_wait: bool = False
+    """Whether the status says nothing that matters at once: it may be written a moment later, with what comes."""
 
     @property
     def empty(self) -> bool:

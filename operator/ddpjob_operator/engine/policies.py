@@ -28,11 +28,16 @@ class Verdict:
     message: str
     actions: tuple[Action, ...] = ()
     wake_at: datetime | None = None
+    blocked: str = ""
+    """Reason, in one word, why something outside of the job keeps it from going on; the message tells it."""
 
 
 Policy = Callable[[View], Verdict | None]
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+HURRY_MARGIN = timedelta(seconds=5)
+"""Deletion times have whole seconds and come from another clock; less than this is not worth a second request."""
 
 SERVICE_RECHECK = timedelta(seconds=5)
 """Nothing that we watch changes when a foreign Service goes away."""
@@ -42,7 +47,8 @@ def finished(view: View) -> Verdict | None:
     """Finished means finished: nothing restarts it, and whatever still runs is ended."""
     if not view.status.finished:
         return None
-    return Verdict(view.status, view.status.message, _delete(view.active, grace=_grace(view)))
+    left = (pod for pod in view.snapshot.pods if pod in view.active or pod.lingering)
+    return Verdict(view.status, view.status.message, _delete(view, left, grace=_grace(view)))
 
 
 def ending(view: View) -> Verdict | None:
@@ -66,7 +72,7 @@ def suspended(view: View) -> Verdict | None:
     )
     if view.active:
         message = f"{counted(len(view.active), 'pod')} to save and stop"
-        return Verdict(updated(view, *stopped, budget=_budget(view)), message, _delete(view.active, grace=None))
+        return Verdict(updated(view, *stopped, budget=_budget(view)), message, _delete(view, view.active, grace=None))
     message = "Nothing runs until the job is resumed"
     said = Say(ConditionType.SUSPENDED, value=True, reason="JobSuspended", message=message)
     status = updated(view, *stopped, said, budget=_budget(view), start_time=None, backoff_until=None)
@@ -101,7 +107,7 @@ def resized(view: View) -> Verdict | None:
     said = _restarting(view, "Resized", f"From {view.nodes} to {counted(view.spec.nodes, 'node')}")
     fixed = {**_next_attempt(view), **_stamped(view)}
     status = updated(view, *said, **fixed, budget=_budget(view), backoff_until=None)
-    return Verdict(status, said[0].message, _delete(view.active, grace=None))
+    return Verdict(status, said[0].message, _delete(view, view.active, grace=None))
 
 
 def pods_failed(view: View) -> Verdict | None:
@@ -130,7 +136,7 @@ def pods_failed(view: View) -> Verdict | None:
         backoff_until=view.now + wait,
         last_failure=incident,
     )
-    return Verdict(status, message, _delete(view.snapshot.pods, grace=_grace(view)), wake_at=view.now + wait)
+    return Verdict(status, message, _delete(view, view.snapshot.pods, grace=_grace(view)), wake_at=view.now + wait)
 
 
 def all_succeeded(view: View) -> Verdict | None:
@@ -148,8 +154,8 @@ def between_attempts(view: View) -> Verdict | None:
     """
     if view.created:
         return None
-    actions = _delete(view.previous, grace=_grace(view))
-    running = sum(pod.active for pod in view.previous)
+    actions = _delete(view, view.previous, grace=_grace(view))
+    running = sum(pod in view.active for pod in view.previous)
     until = view.status.backoff_until
     waiting = until is not None and until > view.now
     if not (actions or running or waiting):
@@ -169,8 +175,19 @@ def service_taken(view: View) -> Verdict | None:
         message = f"Service {name} exists and belongs to somebody else: delete it, or give the job another name"
     else:
         return None
-    said = Say(ConditionType.CREATED, value=False, reason="ServiceTaken", message=message)
-    return Verdict(updated(view, said), message, wake_at=view.now + SERVICE_RECHECK)
+    return Verdict(view.status, message, wake_at=view.now + SERVICE_RECHECK, blocked="ServiceTaken")
+
+
+def refused(view: View) -> Verdict | None:
+    """While the cluster refuses to make what is missing, the job says so in the cluster's words and tries again."""
+    refusal = view.snapshot.refusal
+    if refusal is None:
+        return None
+    actions = _creation(view, view.status, view.missing)
+    if not actions:
+        return None
+    again = actions if view.now >= refusal.retry_at else ()
+    return Verdict(view.status, refusal.message, again, wake_at=refusal.retry_at, blocked=refusal.reason)
 
 
 def children_missing(view: View) -> Verdict | None:
@@ -217,6 +234,7 @@ POLICIES: tuple[Policy, ...] = (
     resized,
     pods_failed,
     between_attempts,
+    refused,
     children_missing,
     under_way,
 )
@@ -233,7 +251,7 @@ def _start(view: View, *says: Say) -> Verdict:
     """A new attempt, not after an incident: all in one round, unless pods of the last attempt still save and stop."""
     fixed = {**_next_attempt(view), **_stamped(view), "pod_security": view.snapshot.settings.pod_security}
     status = updated(view, *says, **fixed, start_time=view.now)
-    removal = _delete(view.snapshot.pods, grace=None)
+    removal = _delete(view, view.snapshot.pods, grace=None)
     if view.active:
         return Verdict(status, _waiting_to_end(len(view.active)), removal)
     creation = _creation(view, status, range(view.spec.nodes))
@@ -261,7 +279,7 @@ def _end(view: View, *, succeeded: bool, reason: str, message: str, last_failure
     if view.active:
         grace = None if reason == DEADLINE_EXCEEDED else _grace(view)
         stopping = f"Stopping {counted(len(view.active), 'pod')}: {message}"
-        return Verdict(updated(view, decided, **blame), stopping, _delete(view.active, grace=grace))
+        return Verdict(updated(view, decided, **blame), stopping, _delete(view, view.active, grace=grace))
     ended = (
         decided,
         Say(end, value=True, reason=reason, message=message),
@@ -314,8 +332,14 @@ def _network_policy(view: View) -> tuple[Action, ...]:
     return (CreateNetworkPolicy(build_network_policy(job, settings)),)
 
 
-def _delete(pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
-    return tuple(DeletePod(pod.name, pod.uid, grace) for pod in pods if not pod.deleting)
+def _delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
+    """Deletes what nobody has deleted yet, or only with a much longer grace period than this."""
+    limit = None if grace is None else view.now + timedelta(seconds=grace) + HURRY_MARGIN
+    return tuple(DeletePod(pod.name, pod.uid, grace) for pod in pods if not pod.deleting or _is_late(pod, limit))
+
+
+def _is_late(pod: Pod, limit: datetime | None) -> bool:
+    return limit is not None and pod.gone_by is not None and pod.gone_by > limit
 
 
 def _budget(view: View, failed_at: datetime | None = None) -> Budget:

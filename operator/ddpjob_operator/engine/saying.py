@@ -10,9 +10,10 @@ from .view import View
 
 MESSAGE_LENGTH = 1024
 
-WARNINGS = frozenset({ConditionType.RESTARTING, ConditionType.FAILED})
+WARNINGS = frozenset({ConditionType.BLOCKED, ConditionType.RESTARTING, ConditionType.FAILED})
 
 ANNOUNCED = (
+    ConditionType.BLOCKED,
     ConditionType.CREATED,
     ConditionType.RUNNING,
     ConditionType.RESTARTING,
@@ -35,16 +36,18 @@ class Say:
 
 def updated(view: View, *says: Say, **fields: Any) -> DDPJobStatus:
     """The job's status with these conditions and fields changed, and nothing else."""
-    conditions = {condition.type: condition for condition in view.status.conditions}
-    for say in says:
-        known = conditions.get(say.type)
-        if known is not None or say.value:
-            conditions[say.type] = _condition(view, say, known)
-    return view.status.model_copy(update={"conditions": tuple(conditions.values()), **fields})
+    return _with_conditions(view, view.status, *says).model_copy(update=fields)
 
 
-def completed(view: View, status: DDPJobStatus, message: str) -> DDPJobStatus:
-    """The status with what is derived from the rest of it and from the pods."""
+def completed(view: View, status: DDPJobStatus, message: str, *, blocked: str) -> DDPJobStatus:
+    """The status with what is derived from the rest of it and from the pods.
+
+    A job is blocked exactly as long as its policies say so, and `blocked` is the reason.
+    """
+    if blocked or status.is_true(ConditionType.BLOCKED):
+        words = message if blocked else "Nothing is in the way any more"
+        say = Say(ConditionType.BLOCKED, value=bool(blocked), reason=blocked or "Unblocked", message=words)
+        status = _with_conditions(view, status, say)
     ready = view.running if status.attempt == view.status.attempt else 0
     return status.model_copy(
         update={
@@ -65,6 +68,15 @@ def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
         and condition.status == "True"
         and _is_news(before.condition(condition.type), condition)
     )
+
+
+def _with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatus:
+    conditions = {condition.type: condition for condition in status.conditions}
+    for say in says:
+        known = conditions.get(say.type)
+        if known is not None or say.value:
+            conditions[say.type] = _condition(view, say, known)
+    return status.model_copy(update={"conditions": tuple(conditions.values())})
 
 
 def _is_news(old: Condition | None, new: Condition) -> bool:

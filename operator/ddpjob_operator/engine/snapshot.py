@@ -40,6 +40,10 @@ class Pod:
     node: str | None = None
     waiting: str = ""
     """Why the trainer does not run yet, where that is known."""
+    gone_by: datetime | None = None
+    """When a pod that is being deleted has to be gone, its grace period included; None where nobody says."""
+    lingering: bool = False
+    """Whether other containers of the pod still run although the trainer has ended."""
 
     @property
     def active(self) -> bool:
@@ -68,6 +72,18 @@ class Service(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the cluster said when something of the job could not be made: a quota, a policy, a name that is taken."""
+
+    reason: str
+    """One CamelCase word for programs."""
+    message: str
+    """The cluster's own words."""
+    retry_at: datetime
+    """When to try again: nothing that we watch changes when the cause goes away."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole present state of one job."""
 
@@ -75,6 +91,8 @@ class Snapshot:
     job: DDPJob
     pods: tuple[Pod, ...] = ()
     service: Service = Service.MISSING
+    refusal: Refusal | None = None
+    """Set since the last attempt to make what is missing was refused."""
     settings: Settings = DEFAULTS
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""

@@ -8,6 +8,11 @@ from ddpjob_operator.api import ConditionType, DDPJobSpec, DDPJobStatus
 
 from .snapshot import Pod, Service, Snapshot
 
+LOST_AFTER = timedelta(seconds=10)
+"""A deleted pod that its kubelet has not reported gone for so long after its grace period was lost with its node.
+
+It may stay in the API for ever, in nobody's way. A kubelet that lives reports within a second or two."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -73,7 +78,16 @@ class View:
     @property
     def active(self) -> tuple[Pod, ...]:
         """Pods of any attempt whose trainer runs or may still come to run."""
-        return tuple(pod for pod in self.snapshot.pods if pod.active)
+        return tuple(pod for pod in self.snapshot.pods if pod.active and not self._lost(pod))
+
+    @property
+    def next_loss(self) -> datetime | None:
+        """When the next pod that is being deleted counts as lost, unless it goes before."""
+        times = (pod.gone_by + LOST_AFTER for pod in self.active if pod.gone_by is not None)
+        return min(times, default=None)
+
+    def _lost(self, pod: Pod) -> bool:
+        return pod.gone_by is not None and self.now >= pod.gone_by + LOST_AFTER
 
     @property
     def started(self) -> bool:

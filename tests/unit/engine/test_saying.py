@@ -58,7 +58,7 @@ CONDITIONS: dict[str, tuple[Scene, str]] = {
     ),
     "a job whose Service was taken while it restarts": (
         broken.gone().service(Service.FOREIGN).decided(),
-        "Restarting:Application -Created:ServiceTaken -Running:Application",
+        "Blocked:ServiceTaken Restarting:Application -Created:Application -Running:Application",
     ),
 }
 

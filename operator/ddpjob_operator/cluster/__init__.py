@@ -1,0 +1,4 @@
+"""The adapter to Kubernetes: watches fill the snapshot, a writer carries decisions out.
+
+Read `operator.py` first: it puts the parts together. `reconciler.py` is one round of one job.
+"""

@@ -1,0 +1,124 @@
+"""Kubernetes events: what a person wants to know of a job, where `kubectl describe` shows it."""
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER
+from ddpjob_operator.engine import Event, Manifest
+
+from .api import EVENTS, Api, ApiError, FencedError
+from .metrics import EVENTS_LOST
+
+WAITING_EVENTS = 2000
+REMEMBERED_EVENTS = 5000
+TRIES = 4
+MESSAGE_LENGTH = 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Writes events behind the work's back: they are not worth waiting for, nor failing for.
+
+    An event that says the same of the same job is one event that counts.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._waiting: asyncio.Queue[tuple[Manifest, Event, datetime]] = asyncio.Queue(WAITING_EVENTS)
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def announce(self, job: Manifest, event: Event) -> None:
+        """Has an event written soon."""
+        try:
+            self._waiting.put_nowait((job, event, datetime.now(UTC)))
+        except asyncio.QueueFull:
+            EVENTS_LOST.inc()
+
+    async def run(self) -> None:
+        """Writes events, for ever."""
+        while True:
+            job, event, time = await self._waiting.get()
+            try:
+                await self._write(job, event, time)
+            except (ApiError, FencedError) as error:
+                EVENTS_LOST.inc()
+                logger.warning("event not written: %s", error)
+            finally:
+                self._waiting.task_done()
+
+    async def drained(self) -> None:
+        """Waits until all that was announced is written or given up."""
+        await self._waiting.join()
+
+    async def _write(self, job: Manifest, event: Event, time: datetime) -> None:
+        for again in range(TRIES):
+            try:
+                await self._write_once(job, event, time)
+            except ApiError as error:
+                if not error.passing or again == TRIES - 1:
+                    raise
+                await asyncio.sleep(error.retry_after or 0.2 * 2**again)
+            else:
+                return
+
+    async def _write_once(self, job: Manifest, event: Event, time: datetime) -> None:
+        body = _body(job, event, time)
+        name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+        count = self._counts.get(name, 0)
+        if count == 0:
+            try:
+                await self._api.create(EVENTS, namespace, body)
+            except ApiError as error:
+                if error.status != HTTPStatus.CONFLICT:
+                    raise
+                count = 1
+        if count:
+            patch = {"count": count + 1, "lastTimestamp": body["lastTimestamp"]}
+            try:
+                await self._api.merge(EVENTS, namespace, name, patch)
+            except ApiError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+                await self._api.create(EVENTS, namespace, body)  # It has expired.
+                count = 0
+        self._remember(name, count + 1)
+
+    def _remember(self, name: str, count: int) -> None:
+        self._counts[name] = count
+        self._counts.move_to_end(name)
+        if len(self._counts) > REMEMBERED_EVENTS:
+            self._counts.popitem(last=False)
+
+
+def _body(job: Manifest, event: Event, time: datetime) -> Manifest:
+    """The event; its name follows from what it says, so that the API server knows it again."""
+    metadata = job["metadata"]
+    message = event.message[:MESSAGE_LENGTH]
+    said = hashlib.sha256(f"{metadata['uid']}/{event.reason}/{message}".encode()).hexdigest()[:16]
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name']}.{said}", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+        },
+        "type": "Warning" if event.warning else "Normal",
+        "reason": event.reason,
+        "message": message,
+        "source": {"component": MANAGER},
+        "reportingComponent": MANAGER,
+        "firstTimestamp": seconds,
+        "lastTimestamp": seconds,
+        "count": 1,
+    }

@@ -1,0 +1,47 @@
+"""The operator's own log: one line an event, as JSON or for people, with the job that it is about."""
+
+import logging
+import sys
+from typing import Literal
+
+from pythonjsonlogger.json import JsonFormatter
+
+from .store import Key
+
+Format = Literal["json", "text"]
+
+FIELDS = ("namespace", "job", "uid")
+
+
+def about(key: Key, uid: str = "") -> dict[str, str]:
+    """`extra` of a log call: the job that it is about."""
+    return {"namespace": key[0], "job": key[1], "uid": uid}
+
+
+def set_up(kind: Format, level: str) -> None:
+    """Everything goes to standard error, kopf's own lines from warnings on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if kind == "json" else _Text())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+class _Json(JsonFormatter):
+    def __init__(self) -> None:
+        super().__init__(
+            "{asctime}{levelname}{name}{message}",
+            style="{",
+            rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
+            datefmt="%Y-%m-%dT%H:%M:%S%z",
+        )
+
+
+class _Text(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        job = getattr(record, "job", None)
+        return f"{text}  ({record.__dict__['namespace']}/{job})" if job else text

@@ -1,0 +1,25 @@
+"""What Prometheus is told."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+REGISTRY = CollectorRegistry()
+
+ROUNDS = Counter("ddpjob_reconciles", "Rounds of reconciliation, by how they ended", ["result"], registry=REGISTRY)
+ROUND_SECONDS = Histogram(
+    "ddpjob_reconcile_seconds",
+    "Time of one round, with its requests",
+    buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10),
+    registry=REGISTRY,
+)
+QUEUE_DEPTH = Gauge("ddpjob_queue_depth", "Jobs that wait for a round", registry=REGISTRY)
+API_REQUESTS = Counter(
+    "ddpjob_api_requests",
+    "Requests to the API server but for watches; code `none`: it did not answer",
+    ["method", "resource", "code"],
+    registry=REGISTRY,
+)
+JOBS = Gauge("ddpjob_jobs", "Jobs by state", ["state"], registry=REGISTRY)
+LEADER = Gauge("ddpjob_leader", "1 while this replica leads", registry=REGISTRY)
+EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)

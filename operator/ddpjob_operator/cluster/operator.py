@@ -1,0 +1,233 @@
+"""The operator as a whole: its parts, and the order in which they start and stop."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+from . import rights
+from .announcer import Announcer
+from .api import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, FencedError
+from .connection import Connection
+from .dirty import DirtyKeys
+from .lease import Elector
+from .logs import about
+from .metrics import LEADER, ROUND_SECONDS, ROUNDS
+from .options import Options
+from .reconciler import Reconciler
+from .store import Cache, Key, Store, in_namespace
+from .watching import OURS, registry_for, watch
+from .web import serve
+
+WORKERS = 16
+RESYNC_SECONDS = 300.0
+"""How often everything is read anew: what a watch has missed costs at most this."""
+CRD_RETRY_SECONDS = 2.0
+STOP_SECONDS = 4.0
+"""Work in flight may take so long to finish when the operator is told to stop."""
+
+STUCK_SECONDS = 120.0
+
+logger = logging.getLogger(__name__)
+
+
+class StoppedError(Exception):
+    """The operator cannot go on. Its text is complete: the program prints it and exits."""
+
+
+class Operator:
+    """One replica."""
+
+    def __init__(self, options: Options, connection: Connection) -> None:
+        self._options = options
+        unfenced = Api(connection, lambda: True)
+        self._elector = Elector(unfenced, *options.lease, options.identity) if options.lease else None
+        self._api = Api(connection, self._leads)
+        self._unfenced = unfenced
+        self._server = connection.server
+        self._namespaces: list[str | None] = [*options.namespaces] or [None]
+        self._store = Store()
+        self._dirty: DirtyKeys[Key] = DirtyKeys()
+        self._announcer = Announcer(self._api)
+        self._reconciler = Reconciler(self._api, self._store, self._dirty, self._announcer, options.settings)
+        self._not_ready = "starting"
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Runs until it is told to stop.
+
+        Raises:
+            StoppedError: it cannot run, or not any more.
+        """
+        _on_signals(self._stopping)
+        async with AsyncExitStack() as stack:
+            runner, port = await serve(
+                self._options.port, healthy=self._ill, ready=lambda: self._not_ready, store=self._store
+            )
+            stack.push_async_callback(runner.cleanup)
+            logger.info("serving /healthz, /readyz and /metrics on port %d; API server %s", port, self._server)
+            await self._until_stopped(self._work())
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        working = asyncio.create_task(work)
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if working.done():
+            await working
+            return
+        await self._finish()
+        working.cancel()
+        await asyncio.wait((working,), timeout=1)
+
+    async def _finish(self) -> None:
+        """What is begun is ended, what was said is written, and the next leader need not wait."""
+        logger.info("stopping")
+        self._not_ready = "stopping"
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._dirty.close()
+                await self._announcer.drained()
+                if self._elector is not None:
+                    await self._elector.release()
+        except (TimeoutError, ApiError) as error:
+            logger.warning("not all was finished: %s", error or f"it took more than {STOP_SECONDS} s")
+
+    async def _work(self) -> None:
+        await self._until_installed()
+        await self._check_rights()
+        ready = asyncio.Event()
+        parts = {
+            "leading": self._lead(),
+            "election": self._elector.run() if self._elector else asyncio.Event().wait(),
+            "events": self._announcer.run(),
+            **{f"worker {number}": self._worker() for number in range(WORKERS)},
+        }
+        tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
+        registry = registry_for(self._store, self._dirty)
+        # Last: kopf takes every task that is begun after it for its own.
+        tasks["watching"] = asyncio.create_task(watch(registry, self._options.namespaces, ready), name="watching")
+        tasks["ready"] = asyncio.create_task(self._take_signals_back(ready))
+        try:
+            await self._first_end(tasks)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.wait(tasks.values(), timeout=2)
+
+    async def _first_end(self, tasks: dict[str, asyncio.Task[Any]]) -> None:
+        """None of these ends by itself while all is well."""
+        done, _ = await asyncio.wait(
+            [task for name, task in tasks.items() if name != "ready"], return_when=asyncio.FIRST_COMPLETED
+        )
+        ended = done.pop()
+        if self._stopping.is_set():
+            return
+        if ended is tasks["election"]:
+            raise StoppedError("The leadership is lost: the Lease could not be renewed in time.")
+        error = None if ended.cancelled() else ended.exception()
+        raise StoppedError(f"{ended.get_name()} has ended: {error or 'nobody knows why'}") from error
+
+    async def _take_signals_back(self, ready: asyncio.Event) -> None:
+        """Kopf would stop watching at a signal, and all of our tasks with it, before our work is finished."""
+        await ready.wait()
+        _on_signals(self._stopping)
+
+    async def _until_installed(self) -> None:
+        """Waits for the CRD, and says so."""
+        while not await self._is_installed():
+            if not self._not_ready.startswith("waiting"):
+                logger.warning("The API server has no DDPJobs: apply deploy/crd.yaml or install the chart. Waiting.")
+            self._not_ready = "waiting for the CustomResourceDefinition ddpjobs.ddpjob.dev: it is not installed"
+            await asyncio.sleep(CRD_RETRY_SECONDS)
+        self._not_ready = "starting"
+
+    async def _is_installed(self) -> bool:
+        try:
+            return await self._unfenced.served(DDPJOBS)
+        except ApiError as error:
+            if not error.passing:
+                raise StoppedError(f"The API server {self._server} refuses us: {error.message}") from error
+            self._not_ready = f"waiting for the API server {self._server}: {error.message}"
+            logger.warning("%s", self._not_ready)
+            return False
+
+    async def _check_rights(self) -> None:
+        lease_namespace = self._options.lease[0] if self._options.lease else None
+        missing = await rights.missing_rights(self._unfenced, self._options.namespaces, lease_namespace)
+        if missing:
+            raise StoppedError("The operator may not do what it must: " + "; ".join(missing))
+
+    async def _lead(self) -> None:
+        """Once elected: knows everything that there is, then works, then reads everything anew now and then."""
+        if self._elector is not None:
+            self._not_ready = ""
+            await self._elector.elected.wait()
+        LEADER.set(1)
+        while True:
+            await self._resync()
+            self._dirty.open()
+            self._not_ready = ""
+            await asyncio.sleep(RESYNC_SECONDS)
+
+    async def _resync(self) -> None:
+        """Lists everything; every job gets a look."""
+        while True:
+            try:
+                for namespace in self._namespaces:
+                    await self._list(namespace)
+            except ApiError as error:
+                logger.warning("resync: %s", error)
+                await asyncio.sleep(error.retry_after or 1.0)
+            else:
+                break
+        self._reconciler.know_all()
+        for key, _ in self._store.jobs.all():
+            self._dirty.mark(key)
+
+    async def _list(self, namespace: str | None) -> None:
+        kinds: tuple[tuple[tuple[str, str], Cache[Any], str], ...] = (
+            (DDPJOBS, self._store.jobs, ""),
+            (PODS, self._store.pods, OURS),
+            (SERVICES, self._store.services, OURS),
+            (NETWORK_POLICIES, self._store.policies, OURS),
+        )
+        for resource, cache, labels in kinds:
+            manifests, version = await self._api.list(resource, namespace, labels)
+            cache.listed(manifests, version, in_namespace(namespace))
+
+    async def _worker(self) -> None:
+        while True:
+            key = await self._dirty.take()
+            try:
+                with ROUND_SECONDS.time():
+                    await self._reconciler.round(key)
+            except ApiError as error:
+                seconds = self._dirty.failed(key, error.retry_after or 0.0)
+                ROUNDS.labels("error").inc()
+                logger.warning("%s; again in %.1f s", error, seconds, extra=about(key))
+            except FencedError:
+                ROUNDS.labels("fenced").inc()
+                self._dirty.failed(key)
+            except Exception:
+                ROUNDS.labels("bug").inc()
+                logger.exception("this is a bug; again in %.1f s", self._dirty.failed(key), extra=about(key))
+            else:
+                ROUNDS.labels("ok").inc()
+                self._dirty.done(key)
+
+    def _leads(self) -> bool:
+        return self._elector is None or self._elector.leads
+
+    def _ill(self) -> str:
+        """Whether a job has been worked on for so long that this process must be stuck."""
+        stuck = self._dirty.longest_work()
+        return f"a round has taken {stuck:.0f} s" if stuck > STUCK_SECONDS else ""
+
+
+def _on_signals(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)

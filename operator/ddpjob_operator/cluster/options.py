@@ -1,0 +1,87 @@
+"""The operator's command line."""
+
+import argparse
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from ddpjob_operator.api import PodSecurity
+from ddpjob_operator.engine import Settings
+
+from .logs import Format
+
+OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How this operator was asked to run."""
+
+    namespaces: list[str]
+    """Those that it looks after; none: all."""
+    lease: tuple[str, str] | None
+    """Namespace and name of the Lease by which one of several replicas leads; None: this one leads."""
+    identity: str
+    """Tells this process from all others, past ones too."""
+    port: int
+    log_format: Format
+    log_level: str
+    settings: Settings
+
+
+def parse(arguments: list[str] | None = None) -> Options:
+    """Options from the command line."""
+    parser = argparse.ArgumentParser(
+        prog="ddpjob-operator",
+        description="Watches DDPJobs and runs them: makes their pods, restarts them as a whole, says why.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    own = _own_namespace()
+    parser.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="NAMESPACE",
+        dest="namespaces",
+        help="look after this namespace; may be given several times; without it, after all of them",
+    )
+    parser.add_argument(
+        "--leader-elect",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="let one of several replicas lead; the others stand by",
+    )
+    parser.add_argument("--lease-namespace", default=own or "default", metavar="NAMESPACE", help="where the Lease is")
+    parser.add_argument("--lease-name", default="ddpjob-operator", metavar="NAME", help="name of the Lease")
+    parser.add_argument(
+        "--port", type=int, default=8080, help="port of /healthz, /readyz and /metrics; 0: a free one"
+    )
+    parser.add_argument("--log-format", choices=["json", "text"], default="json", help="lines for programs or people")
+    parser.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="what is worth a line"
+    )
+    parser.add_argument(
+        "--pod-security",
+        choices=[security.lower() for security in PodSecurity],
+        default=PodSecurity.RESTRICTED.lower(),
+        help="what pods get where their template is silent: the restricted Pod Security Standard, or nothing",
+    )
+    given = parser.parse_args(arguments)
+    return Options(
+        namespaces=sorted(set(given.namespaces)),
+        lease=(given.lease_namespace, given.lease_name) if given.leader_elect else None,
+        identity=f"{socket.gethostname()}_{uuid4()}",
+        port=given.port,
+        log_format=given.log_format,
+        log_level=given.log_level,
+        settings=Settings(pod_security=PodSecurity(given.pod_security.capitalize()), operator_namespace=own),
+    )
+
+
+def _own_namespace() -> str:
+    """The namespace of the operator's own pod; empty where it is none."""
+    if "POD_NAMESPACE" in os.environ:
+        return os.environ["POD_NAMESPACE"]
+    return OWN_NAMESPACE.read_text().strip() if OWN_NAMESPACE.exists() else ""

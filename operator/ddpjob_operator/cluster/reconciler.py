@@ -1,0 +1,175 @@
+"""One round of one job: what is there -> what the engine says -> written down, carried out, announced."""
+
+import logging
+import math
+import random
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+
+from pydantic import ValidationError
+
+from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.api.contract import Label
+from ddpjob_operator.engine import Decision, Event, Refusal, Settings, Snapshot, decide, vanished
+
+from .announcer import Announcer
+from .api import DDPJOBS, PODS, Api, ApiError
+from .dirty import DirtyKeys
+from .logs import about
+from .store import Key, Store, StoredJob, of_owner
+from .writer import Refused, Writer
+
+MINOR_SECONDS = 1.0
+"""A status that can wait is written at most this often."""
+
+LONGEST_RETRY_SECONDS = 30.0
+"""What was refused is tried again after 1, 2, 4 s and so on, then this often: nothing tells that it would pass."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of a job between two rounds; losing it costs a request or a second."""
+
+    uid: str
+    looked: bool
+    """Whether this process knows all of its pods."""
+    written: float = -math.inf
+    refusal: Refusal | None = None
+    refusals: int = 0
+
+    def refused(self, refused: Refused) -> None:
+        """The next attempt comes later each time, with jitter."""
+        seconds = min(2.0**self.refusals, LONGEST_RETRY_SECONDS) * random.uniform(1.0, 1.2)  # noqa: S311
+        self.refusals += 1
+        self.refusal = Refusal(refused.reason, refused.message, datetime.now(UTC) + timedelta(seconds=seconds))
+
+    def accepted(self) -> None:
+        """Nothing is refused any more."""
+        self.refusal, self.refusals = None, 0
+
+
+class Reconciler:
+    """Brings jobs forward, one round at a time. That no job is worked on twice at once is the queue's matter."""
+
+    def __init__(
+        self, api: Api, store: Store, dirty: DirtyKeys[Key], announcer: Announcer, settings: Settings
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._dirty = dirty
+        self._announcer = announcer
+        self._settings = settings
+        self._writer = Writer(api, store)
+        self._memories: dict[Key, _Memory] = {}
+
+    def know_all(self) -> None:
+        """Everything that there is has just been listed."""
+        for key, stored in self._store.jobs.all():
+            self._memory(key, stored).looked = True
+
+    async def round(self, key: Key) -> None:
+        """Looks at a job and does what there is to do.
+
+        Raises:
+            ApiError: it could not be done now.
+            FencedError: this process may not write any more.
+        """
+        stored = self._store.jobs.get(key)
+        if stored is None or stored.deleting:
+            self._memories.pop(key, None)
+            self._dirty.forget(key)
+            return
+        memory = self._memory(key, stored)
+        if not memory.looked:
+            await self._look(key, stored)
+            memory.looked = True
+            self._dirty.mark(key)
+            return
+        try:
+            snapshot = self._snapshot(key, stored, memory)
+        except ValidationError as error:
+            self._complain(key, stored, error)
+            return
+        if vanished(snapshot) and not snapshot.job.status.finished:
+            await self._look(key, stored)  # That a pod is not there is the one thing that a watch may have missed.
+            stored = self._store.jobs.get(key) or stored
+            snapshot = self._snapshot(key, stored, memory)
+        await self._heed(key, stored, memory, decide(snapshot))
+
+    async def _heed(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
+        if decision.wake_at is not None:
+            self._dirty.mark_in(key, (decision.wake_at - datetime.now(UTC)).total_seconds())
+        wait = memory.written + MINOR_SECONDS - time.monotonic()
+        if decision.empty or (decision.can_wait and wait > 0):
+            if not decision.empty:
+                self._dirty.mark_in(key, wait)
+            return
+        self._dirty.mark(key)
+        if decision.status is not None:
+            if not await self._write(key, stored, decision.status):
+                return
+            memory.written = time.monotonic()
+        self._announce(key, stored, decision.events)
+        if decision.actions:
+            try:
+                await self._writer.carry_out(decision.actions, key[0], stored.uid)
+            except Refused as refused:
+                memory.refused(refused)
+            else:
+                memory.accepted()
+
+    async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> bool:
+        """Writes the status unless the job has changed since it was read; then another round decides anew."""
+        try:
+            answer = await self._api.replace_status(DDPJOBS, *key, stored.version, status.to_dict())
+        except ApiError as error:
+            if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
+                raise
+            await self._look(key, stored)
+            return False
+        self._store.jobs.saw(answer, only_known=True)
+        return True
+
+    async def _look(self, key: Key, stored: StoredJob) -> None:
+        """Reads the job and its pods from the API server itself."""
+        now = await self._api.get(DDPJOBS, *key)
+        if now is None:
+            self._store.jobs.forget(key, stored.uid)
+            return
+        self._store.jobs.saw(now)
+        pods, version = await self._api.list(PODS, key[0], f"{Label.JOB_UID}={stored.uid}")
+        self._store.pods.listed(pods, version, of_owner(stored.uid))
+
+    def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
+        return Snapshot(
+            now=datetime.now(UTC),
+            job=stored.job,
+            pods=self._store.pods.owned_by(stored.uid),
+            service=self._store.service(key, stored.uid),
+            refusal=memory.refusal,
+            settings=self._settings,
+            network_policy=bool(self._store.policies.owned_by(stored.uid)),
+        )
+
+    def _memory(self, key: Key, stored: StoredJob) -> _Memory:
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != stored.uid:
+            never_started = not stored.document.get("status")
+            memory = self._memories[key] = _Memory(stored.uid, looked=never_started)
+        return memory
+
+    def _announce(self, key: Key, stored: StoredJob, events: tuple[Event, ...]) -> None:
+        for event in events:
+            logger.info("%s: %s", event.reason, event.message, extra=about(key, stored.uid))
+            self._announcer.announce(stored.document, event)
+
+    def _complain(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
+        """A job that the API server took and we cannot read: CRD and operator are of different versions."""
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = f"This version of the operator cannot read the job: {where}: {first['msg']}"
+        self._announce(key, stored, (Event(warning=True, reason="Unreadable", message=message),))

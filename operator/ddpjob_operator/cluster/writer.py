@@ -1,0 +1,117 @@
+"""Carries a decision's actions out: every one may be done twice, and none touches what is not the job's own."""
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from ddpjob_operator.api.contract import MANAGER, Label
+from ddpjob_operator.engine import (
+    Action,
+    CreateNetworkPolicy,
+    CreatePod,
+    CreateService,
+    DeleteNetworkPolicy,
+    DeletePod,
+    Manifest,
+)
+
+from .api import NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, Resource
+from .observing import owner_of
+from .store import Cache, Key, Store
+
+CONCURRENT_WRITES = 32
+
+QUOTA, POD_SECURITY = "exceeded quota", "violates PodSecurity"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
+    """Something of the job cannot be made until somebody changes something outside of it."""
+
+    reason: str
+    """One CamelCase word."""
+    message: str
+    """The API server's own words, where they are its."""
+
+
+class Writer:
+    """Makes and deletes what belongs to jobs; what the API server answers goes into the store at once."""
+
+    def __init__(self, api: Api, store: Store) -> None:
+        self._api = api
+        self._store = store
+        self._slots = asyncio.Semaphore(CONCURRENT_WRITES)
+
+    async def carry_out(self, actions: tuple[Action, ...], namespace: str, owner: str) -> None:
+        """Does everything, pods last and all at once; `owner` is the job's uid.
+
+        Raises:
+            Refused: something could not be made, and it is for others to mend; all else is done.
+            ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
+            FencedError: this process may not write any more.
+        """
+        pods = [action for action in actions if isinstance(action, CreatePod | DeletePod)]
+        for action in actions:
+            if action not in pods:
+                await self._act(action, namespace, owner)
+        done = await asyncio.gather(*(self._act(pod, namespace, owner) for pod in pods), return_exceptions=True)
+        failures = [outcome for outcome in done if isinstance(outcome, BaseException)]
+        grave = (failure for failure in failures if not isinstance(failure, Refused))
+        if failures:
+            raise next(grave, failures[0])
+
+    async def _act(self, action: Action, namespace: str, owner: str) -> None:
+        async with self._slots:
+            match action:
+                case CreateService(manifest):
+                    await self._create(SERVICES, self._store.services, manifest, owner)
+                case CreateNetworkPolicy(manifest):
+                    await self._create(NETWORK_POLICIES, self._store.policies, manifest, owner)
+                case CreatePod(manifest=manifest):
+                    await self._create(PODS, self._store.pods, manifest, owner)
+                case DeleteNetworkPolicy(name):
+                    uid = self._store.policies.get((namespace, name))
+                    if uid is not None:
+                        await self._delete(NETWORK_POLICIES, self._store.policies, (namespace, name), uid, None)
+                case DeletePod(name, uid, grace):
+                    await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
+
+    async def _create(self, resource: Resource, cache: Cache[Any], manifest: Manifest, owner: str) -> None:
+        namespace, name, kind = manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest["kind"]
+        try:
+            cache.saw(await self._api.create(resource, namespace, manifest))
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                there = await self._api.get(resource, namespace, name)
+                if there is None or owner_of(there) == owner:
+                    if there is not None:
+                        cache.saw(there)
+                    return
+                raise Refused(f"{kind}Taken", _taken(there)) from None
+            if error.passing or error.status == HTTPStatus.CONFLICT:
+                raise
+            raise Refused(_reason(error), error.message) from error
+
+    async def _delete(self, resource: Resource, cache: Cache[Any], key: Key, uid: str, grace: int | None) -> None:
+        try:
+            cache.saw(await self._api.delete(resource, *key, uid, grace), only_known=True)
+        except ApiError as error:
+            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+                raise
+            cache.forget(key, uid)  # Gone, or another one by now, which is not meant.
+
+
+def _taken(there: Manifest) -> str:
+    """Whose the thing is that has our name."""
+    what = f"{there['kind']} {there['metadata']['name']}"
+    if there["metadata"].get("labels", {}).get(Label.MANAGED_BY) == MANAGER:
+        return f"Waiting for {what} of the deleted job of the same name to go away"
+    return f"{what} exists and belongs to somebody else: delete it, or give the job another name"
+
+
+def _reason(error: ApiError) -> str:
+    """Quotas and Pod Security are both Forbidden to the server; its words tell them apart."""
+    if QUOTA in error.message:
+        return "QuotaExceeded"
+    return "PodSecurityViolation" if POD_SECURITY in error.message else error.reason

@@ -1,0 +1,98 @@
+"""Jobs for the plant's nodes, and what became of them."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpjob_operator.api.contract import API_VERSION, KIND, Label
+
+from tests.plant import Plant
+
+JOBS = f"/apis/{API_VERSION}/namespaces"
+
+
+def a_job(
+    name: str = "digits", nodes: int = 2, annotations: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """A job whose pods run for a second, unless annotations of the plant say something else."""
+    container = {"name": "trainer", "image": "nothing"}
+    template = {"metadata": {"annotations": annotations or {}}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": name},
+        "spec": {"nodes": nodes, "template": template, **spec},
+    }
+
+
+@dataclass
+class Team:
+    """A namespace, and those who work in it."""
+
+    plant: Plant
+    namespace: str = field(default="")
+
+    def __post_init__(self) -> None:
+        self.namespace = self.namespace or self.plant.new_namespace()
+
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002  As subprocess.run calls it.
+        """kubectl in this namespace."""
+        return self.plant.kubectl("--namespace", self.namespace, *arguments, input=input)
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        """`kubectl apply` of these documents."""
+        self.kubectl("apply", "-f", "-", input="\n---\n".join(json.dumps(document) for document in documents))
+
+    def job(self, name: str = "digits") -> dict[str, Any] | None:
+        """The job as it is now."""
+        job: dict[str, Any] | None = self.plant.get(f"{JOBS}/{self.namespace}/ddpjobs/{name}")
+        return job
+
+    def status(self, name: str = "digits") -> dict[str, Any]:
+        """The job's status."""
+        return (self.job(name) or {}).get("status", {})
+
+    def pods(self, name: str = "digits") -> list[dict[str, Any]]:
+        """The job's pods."""
+        selector = f"{Label.JOB_NAME}%3D{name}"
+        items: list[dict[str, Any]] = self.plant.get(
+            f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={selector}"
+        )["items"]
+        return items
+
+    def events(self, name: str = "digits") -> Counter[str]:
+        """The job's events: reasons and how often."""
+        items = self.plant.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
+        counts: Counter[str] = Counter()
+        for event in items:
+            if event["involvedObject"]["name"] == name and event["involvedObject"]["kind"] == KIND:
+                counts[event["reason"]] += event["count"]
+        return counts
+
+    def wait(self, state: str, name: str = "digits", seconds: int = 60) -> dict[str, Any]:
+        """Until the job is in this state; returns its status."""
+        self.until(f"{{.status.state}}={state}", name, seconds)
+        return self.status(name)
+
+    def until(self, path: str, name: str = "digits", seconds: int = 60) -> None:
+        """Until a JSONPath of the job has a value: `{.status.ready}=2/2`."""
+        self.kubectl("wait", f"--for=jsonpath={path}", f"ddpjob/{name}", f"--timeout={seconds}s")
+
+
+def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A condition that was set."""
+    return next(one for one in status["conditions"] if one["type"] == kind)
+
+
+def writes(plant: Plant, namespace: str) -> Counter[str]:
+    """The operator's writes in a namespace by verb and resource, from the audit log."""
+    counts: Counter[str] = Counter()
+    for line in plant.audit_log.read_text().splitlines():
+        event = json.loads(line)
+        target = event.get("objectRef", {})
+        by_operator = event.get("userAgent", "").startswith("ddpjob-operator/")
+        if by_operator and target.get("namespace") == namespace and event["verb"] not in {"get", "list", "watch"}:
+            name = "/".join(part for part in (target["resource"], target.get("subresource")) if part)
+            counts[f"{event['verb']} {name}"] += 1
+    return counts

@@ -1,0 +1,111 @@
+"""Operators as processes beside a plant: started, stopped, killed, frozen and woken."""
+
+import re
+import signal
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from tests.plant import Plant
+from tests.plant.processes import Program
+
+PROGRAM = Path(sys.executable).with_name("ddpjob-operator")
+SERVING = re.compile(r"on port (\d+)")
+
+_numbers = count(1)
+
+
+@dataclass
+class Operator:
+    """One replica."""
+
+    plant: Plant
+    program: Program
+
+    @property
+    def log(self) -> str:
+        """All that it has said."""
+        return self.program.log.read_text()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """The status and the text of one of its pages; status 0 while it does not answer."""
+        found = SERVING.search(self.log)
+        if found is None:
+            return 0, "not serving yet"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def metric(self, name: str) -> float:
+        """The value of a metric, with its labels as they stand on the page."""
+        _, page = self.get("/metrics")
+        found = re.search(rf"^{re.escape(name)} (.*)$", page, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def wait_for(self, words: str) -> None:
+        """Until its log says these words."""
+        self.plant.wait(f"{self.program.name} to say {words!r}", lambda: words in self.log, seconds=60)
+
+    def ready(self) -> bool:
+        """Whether it says so."""
+        return self.get("/readyz")[0] == 200
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.program.kill()
+        self._forget()
+
+    def stop(self) -> int:
+        """SIGTERM; returns its exit code."""
+        self.program.process.send_signal(signal.SIGTERM)
+        code = self.program.process.wait(timeout=60)
+        self._forget()
+        return code
+
+    def ended(self) -> int:
+        """Waits until it has ended by itself; returns its exit code."""
+        self._forget()
+        return self.program.process.wait(timeout=60)
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.program.process.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """SIGCONT."""
+        self.program.process.send_signal(signal.SIGCONT)
+
+    def _forget(self) -> None:
+        self.plant.programs.running.pop(self.program.name, None)
+
+
+@contextmanager
+def an_operator(
+    plant: Plant, *flags: str, kubeconfig: Path | None = None, until_ready: bool = True
+) -> Iterator[Operator]:
+    """A replica beside a plant, gone at exit."""
+    program = plant.programs.start(
+        f"operator-{next(_numbers)}",
+        "env",
+        f"KUBECONFIG={kubeconfig or plant.kubeconfig}",
+        PROGRAM,
+        "--port=0",
+        "--log-format=text",
+        *flags,
+    )
+    operator = Operator(plant, program)
+    try:
+        if until_ready:
+            plant.wait("the operator", operator.ready)
+        yield operator
+    finally:
+        operator.wake()
+        operator.kill()

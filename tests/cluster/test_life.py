@@ -1,0 +1,134 @@
+"""The life of a job on a cluster, with nodes that only say that they run its pods."""
+
+import json
+
+from ddpjob_operator.api.contract import MAX_NAME_LENGTH, Label
+
+from tests.plant import Plant
+from tests.plant.fake import ALIVE
+
+from .jobs import Team, a_job, condition, writes
+
+FOR_LONG = {"plant.ddpjob.dev/runs-for": "2h"}
+AT_ONCE = "plant.ddpjob.dev/runs-for=0s"
+
+
+def finish(team: Team) -> None:
+    """The pods that run are done now."""
+    team.kubectl("annotate", "pods", "--all", AT_ONCE, "--overwrite")
+
+
+def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, team: Team) -> None:
+    team.apply(a_job(nodes=4))
+    status = team.wait("Succeeded")
+    assert (status["attempt"], status["restarts"], status["ready"]) == (1, 0, "0/4")
+    pods = team.pods()
+    assert sorted(pod["metadata"]["labels"][Label.RANK] for pod in pods) == ["0", "1", "2", "3"]
+    fake.wait("three events", lambda: sum(team.events().values()) == 3)
+    assert team.events() == {"Created": 1, "Running": 1, "Succeeded": 1}
+    made = writes(fake, team.namespace)
+    assert made["create pods"] == 4
+    assert made["create services"] == 1
+    assert made["create pods"] + made["create services"] + made["patch ddpjobs/status"] <= 4 + 5, made
+    assert set(made) == {"create pods", "create services", "patch ddpjobs/status", "create events"}, made
+
+
+def test_nothing_is_left_of_a_deleted_job(fake: Plant, team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG))
+    team.wait("Running")
+    team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")
+    fake.wait("pods and Service to go", lambda: not team.kubectl("get", "pods,services", "-o", "name"))
+
+
+def test_a_failed_rank_restarts_the_gang_and_costs_one_restart(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG))
+    team.wait("Running")
+    pod = next(pod for pod in team.pods() if pod["metadata"]["labels"][Label.RANK] == "1")
+    team.kubectl("annotate", "pod", pod["metadata"]["name"], AT_ONCE, "plant.ddpjob.dev/exit-code=3", "--overwrite")
+    team.until("{.status.attempt}=2")
+    status = team.wait("Running")
+    assert (status["restarts"], status["disruptions"]) == (1, 0)
+    assert (status["lastFailure"]["rank"], status["lastFailure"]["exitCode"]) == (1, 3)
+    assert status["lastFailure"]["pod"] == pod["metadata"]["name"]
+    finish(team)
+    team.wait("Succeeded")
+
+
+def test_a_pod_deleted_by_hand_is_a_disruption_and_costs_nothing(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG))
+    team.wait("Running")
+    team.kubectl("delete", "pod", team.pods()[0]["metadata"]["name"], "--wait=false")
+    team.until("{.status.attempt}=2")
+    status = team.wait("Running")
+    assert (status["restarts"], status["disruptions"]) == (0, 1)
+
+
+def test_the_loss_of_a_node_restarts_the_gang_although_its_pod_never_goes(fake: Plant, team: Team) -> None:
+    job = a_job(annotations=FOR_LONG)
+    job["spec"]["template"]["spec"]["tolerations"] = [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
+        for key in ("unreachable", "not-ready")
+    ]
+    team.apply(job)
+    team.wait("Running")
+    lost = team.pods()[0]
+    node = lost["spec"]["nodeName"]
+    fake.kubectl("label", "node", node, f"{ALIVE}-")
+    try:
+        team.until("{.status.attempt}=2", seconds=90)
+        status = team.wait("Running", seconds=90)
+        assert (status["restarts"], status["disruptions"]) == (0, 1)
+        assert any(pod["metadata"]["uid"] == lost["metadata"]["uid"] for pod in team.pods()), "still terminating"
+        finish(team)
+        team.wait("Succeeded")
+    finally:
+        fake.kubectl("label", "node", node, f"{ALIVE}=true")
+
+
+def test_suspension_takes_the_pods_away_and_resuming_brings_new_ones(fake: Plant, team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG))
+    team.wait("Running")
+    team.kubectl("patch", "ddpjob", "digits", "--type=merge", "-p", '{"spec": {"suspend": true}}')
+    team.wait("Suspended")
+    fake.wait("the pods to go", lambda: not team.pods())
+    team.kubectl("patch", "ddpjob", "digits", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+    assert team.wait("Running")["attempt"] == 2
+
+
+def test_the_longest_name_is_long_enough_for_everything_made_of_it(team: Team) -> None:
+    name = "d" * MAX_NAME_LENGTH
+    team.apply(a_job(name, nodes=1))
+    team.wait("Succeeded", name)
+
+
+def test_a_job_made_anew_under_its_name_does_not_wait_for_pods_of_the_former_one(team: Team) -> None:
+    team.apply(a_job(annotations={**FOR_LONG, "plant.ddpjob.dev/ends-after": "25s"}))
+    team.wait("Running")
+    former = {pod["metadata"]["uid"] for pod in team.pods()}
+    team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")
+    team.apply(a_job())
+    team.wait("Succeeded")
+    left = {pod["metadata"]["uid"] for pod in team.pods()} & former
+    assert left, "the former pods still terminate: that is what this is about"
+    assert team.status()["attempt"] == 1
+
+
+def test_a_finished_job_lets_no_container_go_on(team: Team) -> None:
+    team.apply(a_job())
+    team.wait("Succeeded")
+    assert {pod["status"]["phase"] for pod in team.pods()} == {"Succeeded"}
+
+
+def test_unknown_fields_of_other_clients_are_dropped_by_the_server_and_do_no_harm(team: Team) -> None:
+    job = a_job()
+    job["spec"]["typo"] = 1
+    team.kubectl("create", "--validate=false", "-f", "-", input=json.dumps(job))
+    assert "typo" not in (team.job() or {})["spec"]
+    team.wait("Succeeded")
+
+
+def test_conditions_tell_the_story(team: Team) -> None:
+    team.apply(a_job())
+    status = team.wait("Succeeded")
+    told = {kind: condition(status, kind)["status"] for kind in ("Created", "Running", "Succeeded")}
+    assert told == {"Created": "True", "Running": "False", "Succeeded": "True"}

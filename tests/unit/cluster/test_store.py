@@ -1,0 +1,67 @@
+from ddpjob_operator.cluster.observing import pod_of
+from ddpjob_operator.cluster.store import Cache, in_namespace, of_owner
+from ddpjob_operator.engine import Pod
+
+from .manifests import UID, a_pod, trainer
+
+RUNS = trainer(running={})
+
+
+def pods() -> Cache[Pod]:
+    return Cache(pod_of)
+
+
+def test_a_late_event_undoes_nothing() -> None:
+    cache = pods()
+    assert cache.saw(a_pod(version=2, containerStatuses=RUNS))
+    assert not cache.saw(a_pod(version=1))
+    assert cache.owned_by(UID)[0].running
+
+
+def test_what_changes_nothing_that_decisions_need_is_no_news() -> None:
+    cache = pods()
+    assert cache.saw(a_pod(version=1, containerStatuses=RUNS))
+    assert not cache.saw(a_pod(version=2, containerStatuses=RUNS, podIP="10.0.0.1"))
+    assert not cache.saw(a_pod(version=1)), "the version has advanced all the same"
+
+
+def test_a_pod_that_is_gone_is_not_brought_back_by_the_answer_to_its_deletion() -> None:
+    cache = pods()
+    cache.saw(a_pod(version=1))
+    cache.forget(("team", "digits-0-1"), "pod-0-1")
+    assert not cache.saw(a_pod(version=2), only_known=True)
+    assert cache.owned_by(UID) == ()
+
+
+def test_forgetting_spares_another_object_of_the_same_name() -> None:
+    cache = pods()
+    cache.saw(a_pod())
+    cache.forget(("team", "digits-0-1"), "a former uid")
+    assert len(cache.owned_by(UID)) == 1
+
+
+def test_a_list_tells_what_a_watch_has_missed() -> None:
+    cache = pods()
+    cache.saw(a_pod(rank=0, version=1))
+    cache.saw(a_pod(rank=1, version=9))
+    cache.listed([a_pod(rank=2, version=4)], 5, of_owner(UID))
+    assert sorted(pod.rank for pod in cache.owned_by(UID)) == [1, 2], "rank 0 is gone; rank 1 is newer than the list"
+
+
+def test_a_list_says_nothing_of_what_it_does_not_cover() -> None:
+    cache = pods()
+    cache.saw(a_pod())
+    cache.listed([], 5, of_owner("another job"))
+    cache.listed([], 5, in_namespace("another namespace"))
+    assert len(cache.owned_by(UID)) == 1
+    cache.listed([], 5, in_namespace(None))
+    assert cache.owned_by(UID) == ()
+
+
+def test_an_object_made_anew_under_its_name_replaces_the_former_one() -> None:
+    cache = pods()
+    cache.saw(a_pod(version=1))
+    again = a_pod(version=2)
+    again["metadata"]["uid"] = "pod-anew"
+    assert cache.saw(again)
+    assert [pod.uid for pod in cache.owned_by(UID)] == ["pod-anew"]
