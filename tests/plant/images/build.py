@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from tests.plant.build import CACHE
@@ -15,12 +16,20 @@ from .store import STORE, names
 SUITE = "bookworm"
 PACKAGES = ("ca-certificates", "python3", "python3-venv")
 STRIPPED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
+SEARCHED = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMMAND = ("sleep", "infinity")
 """It is also the image of the containers that hold a pod's namespaces."""
 
-PYTHON = (
-    f"localhost/plant-python:{hashlib.sha256(repr((SUITE, PACKAGES, STRIPPED, COMMAND)).encode()).hexdigest()[:12]}"
-)
+FILL = """
+folder=$(buildah mount "$0")
+debootstrap --variant=minbase --include="$1" "$2" "$folder"
+shift 2
+for place; do rm -rf "$folder/$place"; mkdir "$folder/$place"; done
+buildah umount "$0"
+"""
+
+RECIPE = repr((SUITE, PACKAGES, STRIPPED, SEARCHED, COMMAND))
+PYTHON = f"localhost/plant-python:{hashlib.sha256(RECIPE.encode()).hexdigest()[:12]}"
 """A small image with Python and nothing of ours."""
 OPERATOR = "localhost/ddpjob-operator:plant"
 TRAINER = "localhost/ddpjob-trainer:plant"
@@ -50,30 +59,33 @@ def build_images() -> None:
 def _build_base() -> None:
     container = _run("buildah", "from", "scratch").strip()
     try:
-        folder = Path(_run("buildah", "mount", container).strip())
-        _run("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, folder)
-        for place in STRIPPED:
-            shutil.rmtree(folder / place)
-            (folder / place).mkdir()
-        _run("buildah", "umount", container)
-        _run("buildah", "config", "--cmd", json.dumps(COMMAND), container)
+        _run("sh", "-euc", FILL, container, ",".join(PACKAGES), SUITE, *STRIPPED)
+        _run("buildah", "config", "--env", SEARCHED, "--cmd", json.dumps(COMMAND), container)
         _run("buildah", "commit", "--quiet", container, PYTHON)
     finally:
         _run("buildah", "rm", container)
 
 
 def _run(*command: str | Path) -> str:
-    done = subprocess.run(command, env=os.environ | _environment(), capture_output=True, text=True, check=False)
+    """In a mount namespace of its own: buildah leaves mounts behind, and may be killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            ["unshare", "--mount", *command],
+            env=os.environ | _environment(folder),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode:
         said = f"{done.stdout}{done.stderr}"[-4000:]
         raise PlantError(f"{' '.join(map(str, command))} exited with {done.returncode}:\n{said}")
     return done.stdout
 
 
-def _environment() -> dict[str, str]:
-    """Makes buildah use our store and, as no container runtime is at hand, chroot."""
-    config = CACHE / "storage.conf"
-    config.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{STORE}"\nrunroot = "{CACHE}/images-run"\n')
+def _environment(folder: str) -> dict[str, str]:
+    """Makes buildah use our store, a folder for what it has mounted and, as no container runtime is here, chroot."""
+    config = Path(folder) / "storage.conf"
+    config.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{STORE}"\nrunroot = "{folder}/run"\n')
     return {"CONTAINERS_STORAGE_CONF": str(config), "BUILDAH_ISOLATION": "chroot"}
 
 

@@ -1,4 +1,4 @@
-"""The cgroups of nodes: one below this process's own, in every controller of cgroup v1."""
+"""The cgroups of nodes: one below this process's own, in every hierarchy of cgroup v1."""
 
 import time
 from pathlib import Path
@@ -9,17 +9,15 @@ GONE_SECONDS = 10.0
 POLL_SECONDS = 0.05
 
 
-def controllers() -> dict[str, str]:
-    """The controllers of cgroup v1 that are mounted where all the world expects them, with this process's cgroup."""
+def hierarchies() -> dict[str, str]:
+    """Those of cgroup v1 that are mounted where all expect them: mount option and this process's cgroup."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    return {
-        name: path for _, name, path in lines if name and "=" not in name and (BASE / name / "cgroup.procs").exists()
-    }
+    return {name: path for _, name, path in lines if name and (_place(name) / "cgroup.procs").exists()}
 
 
 def make(name: str) -> list[Path]:
-    """Makes a cgroup of this name in every controller."""
-    folders = [BASE / controller / path.lstrip("/") / f"{PREFIX}{name}" for controller, path in controllers().items()]
+    """Makes a cgroup of this name in every hierarchy."""
+    folders = [_place(option) / path.lstrip("/") / f"{PREFIX}{name}" for option, path in hierarchies().items()]
     for folder in folders:
         folder.mkdir(exist_ok=True)
         for setting in ("cpuset.cpus", "cpuset.mems"):  # Empty in a new one, which then can hold no process.
@@ -38,6 +36,10 @@ def remove(name: str) -> None:
 def names() -> set[str]:
     """Those that exist."""
     return {folder.name.removeprefix(PREFIX) for folder in BASE.glob(f"**/{PREFIX}*/")}
+
+
+def _place(option: str) -> Path:
+    return BASE / option.removeprefix("name=")
 
 
 def _remove(folder: Path) -> None:

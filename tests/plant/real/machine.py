@@ -31,7 +31,7 @@ def what_is_lacking() -> str | None:
     """Why no node can run here, in a few words; None if one can."""
     if os.geteuid() != 0:
         return "not root"
-    if not cgroups.controllers().keys() >= CONTROLLERS:
+    if not {name for option in cgroups.hierarchies() for name in option.split(",")} >= CONTROLLERS:
         return "no cgroup v1 controllers below /sys/fs/cgroup"
     if missing() and not can_install():
         return f"no {', '.join(missing())}, and no apt-get to install them"

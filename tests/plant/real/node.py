@@ -65,7 +65,7 @@ class Node:
             "DIRECTORY": self.directory,
             "LOGS": self.plant.directory / "logs",
             "CGROUPS": " ".join(map(str, folders)),
-            "CONTROLLERS": " ".join(cgroups.controllers()),
+            "HIERARCHIES": " ".join(cgroups.hierarchies()),
             "SWITCH": self.network.switch,
             "ADDRESS": self.network.node(self.number),
             "PREFIX": self.network.PREFIX,

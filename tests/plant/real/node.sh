@@ -25,7 +25,7 @@ connect() {
 
 # A cgroup namespace's mounts begin at the node's own cgroups: it sees no other.
 mount_own() {
-  local folder
+  local option folder
   mount --make-rshared /
   mount --bind "$DIRECTORY/lib" /var/lib
   mount --bind "$DIRECTORY/log" /var/log
@@ -33,9 +33,10 @@ mount_own() {
   mount -t proc proc /proc
   mount -t sysfs sysfs /sys
   mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
-  for folder in $CONTROLLERS; do
-    mkdir "/sys/fs/cgroup/$folder"
-    mount -t cgroup -o "$folder" cgroup "/sys/fs/cgroup/$folder"
+  for option in $HIERARCHIES; do
+    folder=/sys/fs/cgroup/${option#name=}
+    mkdir "$folder"
+    mount -t cgroup -o "$option" cgroup "$folder"
   done
 }
 

@@ -5,13 +5,12 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 
-	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
-	_ "github.com/coredns/coredns/plugin/ready"
 )
 
 func main() {
-	dnsserver.Directives = []string{"ready", "errors", "cache", "kubernetes"}
+	dnsserver.Directives = []string{"bind", "errors", "kubernetes"}
 	coremain.Run()
 }
