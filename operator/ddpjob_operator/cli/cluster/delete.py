@@ -20,7 +20,8 @@ def delete(jobs: Jobs, name: str, *, wait: bool) -> int:
     job = jobs.get(name)
     pods = jobs.pods(job)
     jobs.delete(job)
-    print(f"{name}: deleting it, its Service and {counted(len(pods), 'pod')}", flush=True)
+    what = f"it, its Service and {counted(len(pods), 'pod')}" if pods else "it"
+    print(f"{name}: deleting {what}", flush=True)
     if wait:
         _wait(jobs, job)
         print(f"{name}: deleted")

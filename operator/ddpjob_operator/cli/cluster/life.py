@@ -13,6 +13,7 @@ from ddpjob_operator.engine.saying import events
 WAITING = frozenset({State.PENDING, State.STARTING, State.RESTARTING, State.SUSPENDING})
 SETTLED_SECONDS = 3.0
 """A message that has stood for so long is what the job waits for; others pass by too fast to be read."""
+UNNOTICED = "no operator has taken note of the job yet; is one installed and running?"
 UNNOTICED_SECONDS = 10.0
 """An operator takes note of a job within a second, also while another takes over the lead."""
 
@@ -57,7 +58,7 @@ class Life:
         status, stood = self.job.status, time.monotonic() - self._since
         message = ""
         if not status.message and stood > UNNOTICED_SECONDS:
-            message = "no operator has taken note of the job yet; is one installed and running?"
+            message = UNNOTICED
         elif status.state in WAITING and stood > SETTLED_SECONDS:
             message = status.message
         if message and message != self._told:

@@ -7,7 +7,7 @@ from ddpjob_operator.cli.follow import Line
 from ddpjob_operator.cli.words import writer
 from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, as_job, present, previous
 
-from .life import Life
+from .life import UNNOTICED, Life
 from .pod_logs import FOLLOWED, PodLogs
 
 POLL_SECONDS = 0.2
@@ -54,15 +54,13 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[Pod], rank: int | None) -> int:
         except ClusterError as error:
             code = 1
             _say(f"rank {pod.rank}: {error}")
+    waits_for = job.status.message or UNNOTICED
     without = [str(pod.rank) for pod in wanted if not pod.started]
     if without:
-        _say(f"no log yet of rank {', '.join(without)}: {job.status.message}")
+        _say(f"no log yet of rank {', '.join(without)}: {waits_for}")
     if not wanted:
-        _say(
-            "its pods are gone, and their logs with them"
-            if job.status.finished
-            else f"no log yet: {job.status.message}"
-        )
+        gone = "its pods are gone, and their logs with them"
+        _say(gone if job.status.finished else f"no log yet: {waits_for}")
     return code
 
 

@@ -78,7 +78,7 @@ class PodLogs:
         now: Pod | None = pod
         after = ""
         while now is not None:
-            whole = now.ended
+            whole, before = now.ended, after
             try:
                 for line_after, text in self._jobs.log(pod, after):
                     after = line_after
@@ -87,8 +87,8 @@ class PodLogs:
                     return
                 now = self._jobs.pod(pod)
                 time.sleep(0.0 if now is None or now.ended else RETRY_SECONDS)
-            except UnreachableError:
-                time.sleep(RETRY_SECONDS)
+            except UnreachableError:  # A pod of a failed gang is soon gone: no wait after a mere break.
+                time.sleep(RETRY_SECONDS if after == before else 0.0)
             except RefusedError as error:
                 self.problem = None if error.missing else error
                 return

@@ -9,6 +9,8 @@ from ddpjob_operator.cli.status import COLUMNS, describe, row, tabulate
 from ddpjob_operator.cli.words import age
 from ddpjob_operator.client import Document, Jobs, as_job, when
 
+from .life import UNNOTICED
+
 EVENTS = 10
 """So many of the last events are shown."""
 
@@ -28,10 +30,10 @@ def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> 
         return 0
     console = Console(highlight=False)
     job = as_job(document)
-    where = f"{job.metadata.namespace} of {jobs.cluster}"
+    where = f"{job.metadata.namespace} of context {jobs.cluster.context}"
     describe(console, job, Namespace=where)
     if not job.status.message:
-        console.print("\nNo operator has taken note of it yet", soft_wrap=True)
+        console.print(f"\n{UNNOTICED}", soft_wrap=True)
     _tell_events(console, jobs.events(document)[-EVENTS:])
     return 0
 

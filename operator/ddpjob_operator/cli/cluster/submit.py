@@ -44,7 +44,7 @@ def submit(cluster: Cluster, file: Path, namespace: str | None, *, wait: bool, d
     console = Output(highlight=False)
     job = manifest.job
     size = world(job.spec.nodes, job.spec.resolved_procs_per_node())
-    where = f"namespace {cluster.namespace} of {cluster}"
+    where = f"namespace {cluster.namespace} of context {cluster.context}"
     for kind in manifest.others:
         console.print(f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}", soft_wrap=True)
     if dry_run:

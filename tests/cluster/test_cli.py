@@ -1,0 +1,284 @@
+"""`ddpjob submit`, `status`, `logs` and `delete` against a real API server; the test says what an operator would."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.plant import Plant, build, start_api
+
+BIN = Path(sys.executable).parent
+EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
+DEADLINE_SECONDS = 60.0
+
+
+@dataclass
+class User:
+    """Somebody who calls `ddpjob` in a namespace of their own."""
+
+    plant: Plant
+    namespace: str
+    directory: Path
+    kubeconfig: Path | None = None
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, *arguments: str | Path, program: str = "ddpjob") -> subprocess.Popen[str]:
+        """Starts a command; what it prints goes to a file that can be read meanwhile."""
+        path = {"PATH": f"{BIN}:{build.path('kubectl').parent}:{os.environ['PATH']}", "COLUMNS": "200"}
+        with self.screen.open("w") as output:
+            process = subprocess.Popen(
+                [*program.split(), *arguments, "-n", self.namespace],
+                env=os.environ | self.plant.environment(self.kubeconfig) | path,
+                cwd=self.directory,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        self.started.append(process)
+        return process
+
+    def call(self, *arguments: str | Path, program: str = "ddpjob") -> tuple[int, str]:
+        """Calls a command to its end: exit code and all that it printed."""
+        code = self.start(*arguments, program=program).wait(timeout=DEADLINE_SECONDS)
+        return code, self.printed
+
+    @property
+    def screen(self) -> Path:
+        return self.directory / "screen"
+
+    @property
+    def printed(self) -> str:
+        """What the last command has printed so far."""
+        return self.screen.read_text()
+
+    def job(self, name: str = "digits") -> Any:
+        """The job as the API server has it; None if there is none."""
+        return self.plant.get(f"/apis/ddpjob.dev/v1alpha1/namespaces/{self.namespace}/ddpjobs/{name}")
+
+    def say(self, condition: str = "", reason: str = "Test", **status: Any) -> None:
+        """Writes status as an operator does: its message, and that the condition of that name is true."""
+        known = {one["type"]: one for one in self.job().get("status", {}).get("conditions", [])}
+        if condition:
+            known[condition] = {
+                "type": condition,
+                "status": "True",
+                "reason": reason,
+                "message": status["message"],
+                "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                "observedGeneration": 1,
+            }
+        patch = json.dumps({"status": {**status, "conditions": list(known.values())}})
+        arguments = ("patch", "ddpjob", "digits", "-n", self.namespace, "--subresource=status", "--type=merge")
+        self.plant.kubectl(*arguments, "-p", patch)
+
+    def wait(self, what: str, condition: Callable[[], Any]) -> None:
+        """Waits until a condition holds."""
+        end = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < end, f"waited {DEADLINE_SECONDS:.0f} s for {what}\n{self.printed}"
+            time.sleep(0.05)
+
+    def reads(self, text: str) -> None:
+        """Waits until the last command has printed this."""
+        self.wait(text, lambda: text in self.printed)
+
+
+@pytest.fixture
+def user(api: Plant, tmp_path: Path) -> Iterator[User]:
+    somebody = User(api, api.new_namespace(), tmp_path)
+    yield somebody
+    for process in somebody.started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
+    code, said = user.call("submit", EXAMPLE)
+    assert (code, said.splitlines()) == (
+        0,
+        [
+            f"digits: 2 nodes x 1 process, submitted to namespace {user.namespace} of context plant",
+            f"Watch it with: ddpjob logs digits -n {user.namespace} --follow",
+            f"Stop it with: ddpjob delete digits -n {user.namespace}",
+        ],
+    )
+    assert user.job()["spec"]["checkpoint"] == {"path": "/checkpoints", "everySteps": 50, "keep": 3}
+    user.say("Created", state="Starting", message="2 pods and the Service exist", ready="0/2", restarts=3)
+    code, said = user.call("status")
+    assert said.split()[:10] == [
+        "NAME",
+        "STATE",
+        "READY",
+        "RESTARTS",
+        "AGE",
+        "MESSAGE",
+        "digits",
+        "Starting",
+        "0/2",
+        "3",
+    ]
+    code, said = user.call("status", "digits")
+    assert f"Namespace:    {user.namespace} of context plant\nState:        Starting\n" in said
+    assert "Created             True" in said
+    assert user.call("delete", "digits") == (0, "digits: deleting it\ndigits: deleted\n")
+    assert user.job() is None
+
+
+def test_as_a_plugin_of_kubectl_it_is_the_same(user: User) -> None:
+    assert user.call("submit", "-f", EXAMPLE, program="kubectl ddpjob")[0] == 0
+    code, said = user.call("status", "-o", "json", program="kubectl ddpjob")
+    assert (code, [job["metadata"]["name"] for job in json.loads(said)]) == (0, ["digits"])
+    assert (json.loads(said)[0]["apiVersion"], json.loads(said)[0]["kind"]) == ("ddpjob.dev/v1alpha1", "DDPJob")
+
+
+def test_a_dry_run_says_what_would_be_made_and_makes_nothing(user: User) -> None:
+    code, said = user.call("submit", "--dry-run", EXAMPLE)
+    assert (code, "would get a Service and 2 pods; nothing was made" in said) == (0, True), said
+    assert user.job() is None
+
+
+def test_a_dry_run_and_a_submission_of_what_exists_say_what_to_do(user: User) -> None:
+    user.call("submit", EXAMPLE)
+    for arguments in (["--dry-run"], []):
+        code, said = user.call("submit", EXAMPLE, *arguments)
+        assert (code, said.startswith(f"error: digits exists already in namespace {user.namespace}.")) == (2, True)
+        assert f"kubectl apply -n {user.namespace} -f {EXAMPLE}" in said
+        assert f"ddpjob delete digits -n {user.namespace}" in said
+
+
+def test_a_mistake_in_the_file_has_its_line_and_nothing_is_made(user: User) -> None:
+    file = user.directory / "wrong.yaml"
+    file.write_text(EXAMPLE.read_text().replace("nodes: 2", "nodes: 0"))
+    code, said = user.call("submit", file)
+    assert (code, "line 8: spec.nodes: 0 is too small; it must be at least 1" in said) == (2, True), said
+    assert user.job() is None
+
+
+def test_what_only_the_server_finds_wrong_is_told_in_its_words(user: User) -> None:
+    document = yaml.safe_load(EXAMPLE.read_text())
+    document["metadata"]["labels"] = {"team": "not a label!"}
+    file = user.directory / "label.yaml"
+    file.write_text(yaml.safe_dump(document))
+    code, said = user.call("submit", file)
+    assert (code, said.startswith("error: the API server refuses digits: ")) == (2, True), said
+    assert "metadata.labels" in said
+
+
+def test_namespaces_that_differ_or_do_not_exist_are_named(user: User) -> None:
+    file = user.directory / "elsewhere.yaml"
+    file.write_text(EXAMPLE.read_text().replace("name: digits", "name: digits\n  namespace: elsewhere"))
+    expected = f"error: metadata.namespace is elsewhere and --namespace is {user.namespace}; they must agree\n"
+    assert user.call("submit", file) == (2, expected)
+    user.namespace = "elsewhere"
+    code, said = user.call("submit", file)
+    assert (code, "make it with: kubectl create namespace elsewhere" in said) == (2, True), said
+
+
+def test_waiting_tells_what_becomes_of_the_job_and_ends_with_its_success(user: User) -> None:
+    waiting = user.start("submit", "--wait", EXAMPLE)
+    user.wait("the job", user.job)
+    user.say(state="Pending", message="Service digits exists and belongs to somebody else")
+    user.reads("ddpjob: Service digits exists and belongs to somebody else\n")
+    user.say("Created", state="Starting", message="2 pods and the Service exist")
+    user.say("Running", state="Running", message="2 nodes running")
+    user.reads("ddpjob: Created: 2 pods and the Service exist\nddpjob: Running: 2 nodes running\n")
+    user.say("Succeeded", state="Succeeded", message="2 nodes finished")
+    assert waiting.wait(DEADLINE_SECONDS) == 0
+    assert "\ndigits: Succeeded. 2 nodes finished\n  restarts   0\n" in user.printed
+
+
+def test_waiting_ends_with_the_exit_code_of_the_rank_that_failed_first(user: User) -> None:
+    waiting = user.start("submit", "--wait", EXAMPLE)
+    user.wait("the job", user.job)
+    failure = {"time": "2026-01-01T00:00:00.000000Z", "attempt": 1, "rank": 1, "pod": "digits-1-x"}
+    failure |= {"cause": "Application", "message": "ValueError: no", "exitCode": 7}
+    user.say("Failed", state="Failed", message="Rank 1 failed", lastFailure=failure)
+    assert waiting.wait(DEADLINE_SECONDS) == 7
+    assert "digits: Failed. Rank 1 failed\n" in user.printed
+    assert f"Look at its log with: ddpjob logs digits -n {user.namespace} --rank 1\n" in user.printed
+
+
+def test_ctrl_c_leaves_the_job_running_and_says_so(user: User) -> None:
+    waiting = user.start("submit", "--wait", EXAMPLE)
+    user.wait("the job", user.job)
+    user.say("Running", state="Running", message="2 nodes running")
+    user.reads("ddpjob: Running")
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(DEADLINE_SECONDS) == 130
+    assert "digits goes on in the cluster\n" in user.printed
+    assert user.job() is not None
+
+
+def test_waiting_ends_when_the_job_is_deleted(user: User) -> None:
+    waiting = user.start("submit", "--wait", EXAMPLE)
+    user.wait("the job", user.job)
+    user.plant.kubectl("delete", "ddpjob", "digits", "-n", user.namespace)
+    assert waiting.wait(DEADLINE_SECONDS) == 1
+    assert "error: digits was deleted\n" in user.printed
+
+
+def test_logs_say_what_they_wait_for(user: User) -> None:
+    user.call("submit", EXAMPLE)
+    assert user.call("logs", "digits", "--rank", "2") == (2, "error: no rank 2; digits has 0 to 1\n")
+    user.say("Created", state="Starting", message="0 of 2 pods running; rank 1 waits: no node has a free GPU")
+    code, said = user.call("logs")
+    assert (code, said) == (0, "ddpjob: no log yet: 0 of 2 pods running; rank 1 waits: no node has a free GPU\n")
+    following = user.start("logs", "digits", "--follow")
+    user.reads("ddpjob: 0 of 2 pods running; rank 1 waits: no node has a free GPU\n")
+    user.say("Failed", state="Failed", message="Given up")
+    assert following.wait(DEADLINE_SECONDS) == 0
+
+
+def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
+    user.call("submit", EXAMPLE)
+    labels = {"ddpjob.dev/job-uid": user.job()["metadata"]["uid"], "ddpjob.dev/rank": "0"}
+    labels |= {"ddpjob.dev/incarnation": "1"}
+    metadata = {"name": "digits-0", "namespace": user.namespace, "labels": labels}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    pod |= {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
+    user.plant.kubectl("create", "-f", "-", input=json.dumps(pod))
+    deleting = user.start("delete", "digits")
+    user.wait("the job to go", lambda: user.job() is None)
+    assert user.printed == "digits: deleting it, its Service and 1 pod\n"
+    assert deleting.poll() is None
+    user.plant.kubectl("delete", "pod", "digits-0", "-n", user.namespace, "--grace-period=0", "--force")
+    assert deleting.wait(DEADLINE_SECONDS) == 0
+    user.call("submit", EXAMPLE)
+    assert user.call("delete", "digits", "--wait=false") == (0, "digits: deleting it\n")
+
+
+def test_a_job_that_is_not_there_is_told_with_those_that_are(user: User) -> None:
+    user.call("submit", EXAMPLE)
+    for command in ("status", "logs", "delete"):
+        code, said = user.call(command, "digitz")
+        where = f"no DDPJob digitz in namespace {user.namespace} of the cluster of context plant"
+        assert (code, said) == (2, f"error: {where}; did you mean digits?\n")
+
+
+def test_somebody_without_rights_is_told_which_and_whom_to_ask_for(user: User) -> None:
+    user.kubeconfig = user.plant.kubeconfig_for("stranger")
+    for arguments, verb in ((["submit", EXAMPLE], "create"), (["status"], "list"), (["delete", "x"], "get")):
+        code, said = user.call(*arguments)
+        assert (code, said.count("\n")) == (1, 1), said
+        assert f'User "stranger" cannot {verb} resource "ddpjobs"' in said
+        assert "Ask for the ClusterRole ddpjob-edit" in said
+
+
+def test_a_cluster_without_ddpjob_is_told_how_it_gets_there(tmp_path: Path) -> None:
+    with start_api() as bare:
+        somebody = User(bare, "default", tmp_path)
+        for arguments in (["submit", EXAMPLE], ["status"], ["delete", "x"]):
+            code, said = somebody.call(*arguments)
+            assert (code, said.count("\n")) == (1, 1), said
+            assert "DDPJob is not installed in the cluster of context plant: helm install" in said
