@@ -82,7 +82,7 @@ class Node:
 
     def kill_kubelet(self) -> None:
         """Kills the kubelet alone: containers go on, and nobody hears of them."""
-        for process in self._first().children():
+        for process in self._first().children(recursive=True):
             if process.name() == "kubelet":
                 process.kill()
 

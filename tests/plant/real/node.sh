@@ -40,24 +40,29 @@ mount_own() {
   done
 }
 
+# Should a program end, the node's own log says so: that is the one shown when the plant does not come up.
 run() {
-  "$@" >>"$LOGS/$NODE-$1.log" 2>&1 &
+  local log=$LOGS/$NODE-$1.log code=0
+  "$@" >>"$log" 2>&1 || code=$?
+  echo "$1 ended with $code. The end of $log:"
+  tail -n 5 "$log"
 }
 
 start_kubelet() {
   run kubelet --config /var/lib/kubelet.json --kubeconfig /var/lib/kubelet.kubeconfig --hostname-override "$NODE" \
-    --node-ip "$ADDRESS"
+    --node-ip "$ADDRESS" &
 }
 
 inside() {
   hostname "$NODE"
   connect
   mount_own
-  run containerd --config /var/lib/containerd.toml
-  run kube-proxy --config /var/lib/kube-proxy.json --hostname-override "$NODE"
   trap start_kubelet USR1
+  run containerd --config /var/lib/containerd.toml &
+  run kube-proxy --config /var/lib/kube-proxy.json --hostname-override "$NODE" &
   sleep infinity &
-  while true; do wait $! || true; done  # Bash takes in what other processes leave behind, and its traps run here.
+  local idle=$!
+  while true; do wait $idle || true; done  # Bash takes in what other processes leave behind, and its traps run here.
 }
 
 "${1:-outside}"
