@@ -1,6 +1,6 @@
 """The table of binaries that the plant is made of: all from pinned Go modules, those under modules/."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 KUBERNETES_VERSION = "v1.36.3"
 
@@ -12,7 +12,7 @@ class Binary:
     """A program and how it is built.
 
     module is the folder under modules/ whose go.mod pins it; ldflags are what its linker is told beside -s -w. The
-    other sizes run without those that are only_real; that is no part of the repr, after which a place is named.
+    other sizes run without those that are only_real.
     """
 
     name: str
@@ -21,7 +21,7 @@ class Binary:
     cgo: bool = False
     tags: str = ""
     ldflags: str = ""
-    only_real: bool = field(default=False, repr=False)
+    only_real: bool = False
 
 
 def _of_kubernetes(name: str, *, only_real: bool = False) -> Binary:

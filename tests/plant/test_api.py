@@ -3,13 +3,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.plant import Plant, PlantError, start_api
-from tests.plant.directory import plant_directory, processes_in
+from tests.plant import Plant, PlantError, directory, start_api
 from tests.plant.needs import demand
 
 HOLD = """
@@ -60,25 +60,35 @@ def test_a_service_account_is_known_by_its_token(plant: Plant) -> None:
 
 def test_nothing_is_left_at_exit() -> None:
     with start_api() as plant:
-        directory = plant.directory
-        assert {process.name() for process in processes_in(directory)} == {"etcd", "kube-apiserver"}
-    assert not processes_in(directory)
-    assert not directory.exists()
+        place = plant.directory
+        assert {process.name() for process in directory.processes_in(place)} == {"etcd", "kube-apiserver"}
+    assert not directory.processes_in(place)
+    assert not place.exists()
 
 
-def test_a_killed_test_run_leaves_no_process_and_the_next_start_removes_its_directory() -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A temporary directory where no other worker's plant cleans up; its path is short, as a socket's must be."""
+    with tempfile.TemporaryDirectory() as temporary:
+        monkeypatch.setattr(directory, "BASE", Path(temporary) / directory.BASE.name)
+        yield temporary
+
+
+def test_a_killed_test_run_leaves_no_process_and_the_next_start_removes_its_directory(alone: str) -> None:
+    environment = os.environ | {"TMPDIR": alone}
+    holder = subprocess.Popen([sys.executable, "-c", HOLD], env=environment, stdout=subprocess.PIPE, text=True)
     assert holder.stdout
-    directory = Path(holder.stdout.readline().strip())
-    programs = processes_in(directory)
+    left = Path(holder.stdout.readline().strip())
+    programs = directory.processes_in(left)
     assert programs
     os.kill(holder.pid, signal.SIGKILL)
     holder.communicate()
     for program in programs:
         program.wait(timeout=30)
-    with plant_directory() as mine:
-        assert mine.exists()
-        assert not directory.exists()
+    assert left.exists()
+    with directory.plant_directory() as mine:
+        assert mine.parent == left.parent
+        assert not left.exists()
 
 
 def test_what_does_not_come_up_is_told_with_the_end_of_its_log() -> None:
