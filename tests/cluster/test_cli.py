@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.client import Jobs, connect
 
 from tests.plant import Plant, build, start_api
 
@@ -173,6 +175,15 @@ def test_what_only_the_server_finds_wrong_is_told_in_its_words(user: User) -> No
     code, said = user.call("submit", file)
     assert (code, said.startswith("error: the API server refuses digits: ")) == (2, True), said
     assert "metadata.labels" in said
+
+
+def test_a_field_that_the_server_does_not_know_is_refused_and_not_dropped(user: User) -> None:
+    document = yaml.safe_load(EXAMPLE.read_text())
+    document["spec"]["nodez"] = 3
+    jobs = Jobs(connect(user.plant.kubeconfig, namespace=user.namespace))
+    with pytest.raises(BadInputError, match=r'unknown field "spec\.nodez"'):
+        jobs.create(document)
+    assert user.job() is None
 
 
 def test_namespaces_that_differ_or_do_not_exist_are_named(user: User) -> None:

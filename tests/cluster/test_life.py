@@ -102,7 +102,7 @@ def test_the_longest_name_is_long_enough_for_everything_made_of_it(team: Team) -
 
 
 def test_a_job_made_anew_under_its_name_does_not_wait_for_pods_of_the_former_one(team: Team) -> None:
-    team.apply(a_job(annotations={**FOR_LONG, "plant.ddpjob.dev/ends-after": "25s"}))
+    team.apply(a_job(annotations={**FOR_LONG, "plant.ddpjob.dev/ignores-sigterm": "true"}))
     team.wait("Running")
     former = {pod["metadata"]["uid"] for pod in team.pods()}
     team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")

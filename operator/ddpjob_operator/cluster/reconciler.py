@@ -21,7 +21,7 @@ from .logs import about
 from .store import Key, Store, StoredJob, of_owner
 from .writer import Refused, Writer
 
-MINOR_SECONDS = 1.0
+MINOR_SECONDS = 3.0
 """A status that can wait is written at most this often."""
 
 LONGEST_RETRY_SECONDS = 30.0
