@@ -11,7 +11,7 @@ from tests.docs.pages import CTRL_C, FIRST_TERMINAL, ROOT, Block, pattern, plain
 
 DEADLINE_SECONDS = 240.0
 OF_THE_CLONE = ("Makefile", "pyproject.toml", "requirements", ".venv", "deploy", "operator", "trainer", "docs")
-NOT_A_READERS = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DDPJOB_RUN_DIR", "COLUMNS", "FORCE_COLOR")
+NOT_A_READERS = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DDPJOB_RUN_DIR", "KUBECONFIG", "COLUMNS", "FORCE_COLOR")
 """Variables that the test's environment may have."""
 INTERRUPTED = 130
 
