@@ -26,12 +26,15 @@ def main() -> int:
     up.add_argument("size", choices=SIZES)
     arguments = parser.parse_args()
     try:
-        _build()
         if arguments.command == "up":
             _up(arguments.size)
+        else:
+            _build()
     except PlantError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     return 0
 
 
