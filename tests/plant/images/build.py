@@ -1,5 +1,6 @@
 """Builds the images into the store: a base, as no registry is asked for one, and the project's own on top of it."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -46,6 +47,13 @@ def build_images() -> None:
         PlantError: no room on the disk, or a build that failed.
     """
     STORE.mkdir(parents=True, exist_ok=True)
+    with (STORE.parent / "images.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _build_all()
+
+
+def _build_all() -> None:
+    _run("buildah", "rm", "--all")  # A build that failed or was killed leaves what it had made, torch and all.
     if TRAINER not in names():
         _check_disk()
     if PYTHON not in names():
