@@ -114,9 +114,7 @@ def test_the_operator_may_do_what_its_rules_say_and_no_more(
 ) -> None:
     rules = rights(named(render())["ClusterRole", RELEASE]["rules"])
     nodes = {("nodes", "*", verb) for verb in ("get", "list", "watch")}
-    lease = {("leases.coordination.k8s.io", "*", "create")} | {
-        ("leases.coordination.k8s.io", RELEASE, verb) for verb in ("get", "update")
-    }
+    lease = {("leases.coordination.k8s.io", "*", verb) for verb in ("get", "create", "update")}
     with installed(bare, *values):
         operator = bare.kubeconfig_for_service_account(NAMESPACE, RELEASE)
         anyone = bare.kubeconfig_for_service_account("kube-public", "default")

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.api.crd import crd
+from ddpjob_operator.cluster.options import parse
+from ddpjob_operator.cluster.rights import LEASE_RIGHTS, RIGHTS
 
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render
 from tests.plant import build
@@ -96,14 +99,28 @@ def test_without_nodes_it_has_no_rights_in_the_cluster() -> None:
     assert not [one for one in objects if one["kind"] == "ClusterRoleBinding"]
 
 
-def test_its_lease_has_the_name_for_which_it_has_rights() -> None:
-    role = named(render("fullnameOverride=ours"))["Role", "ours-lease"]
-    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, ["ours"]]
-    assert role["metadata"]["namespace"] == NAMESPACE
-    containers = named(render("fullnameOverride=ours"))["Deployment", "ours"]["spec"]["template"]["spec"][
-        "containers"
-    ]
-    assert "--lease-name=ours" in containers[0]["args"]
+def test_it_has_the_rights_that_the_operator_asks_for() -> None:
+    objects = named(render())
+    # The right to finalizers is for the garbage collector's checks; the operator itself makes no such request.
+    finalizers = {("ddpjob.dev", "ddpjobs/finalizers"): {"update"}}
+    assert verbs(objects["ClusterRole", RELEASE]) == {key: set(words) for key, words in RIGHTS.items()} | finalizers
+    assert verbs(objects["Role", f"{RELEASE}-lease"]) == {key: set(words) for key, words in LEASE_RIGHTS.items()}
+    assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == NAMESPACE
+
+
+def verbs(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
+    rules = role["rules"]
+    return {(rule["apiGroups"][0], resource): set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
+
+
+def test_the_operator_understands_the_flags() -> None:
+    values = ("namespaces={blue}", "podSecurity=none", "log.format=text", "log.level=debug", "fullnameOverride=ours")
+    deployment = named(render(*values))["Deployment", "ours"]
+    options = parse(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert options.lease
+    assert options.lease[1] == "ours"
+    assert (options.namespaces, options.log_format, options.log_level) == (["blue"], "text", "debug")
+    assert options.settings.pod_security == PodSecurity.NONE
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
   verbs: [get, list, watch, create]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, create]
+  verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
