@@ -62,6 +62,24 @@ print("seccomp", status["Seccomp"].strip(), flush=True)
 time.sleep(3600)
 """
 
+SERVE = """
+import socket
+
+with socket.create_server(("", 8000)) as server:
+    while True:
+        server.accept()[0].close()
+"""
+
+KNOCK = """
+import socket, sys
+
+try:
+    socket.create_connection((sys.argv[1], 8000), timeout=1)
+    print("reached")
+except OSError as error:
+    print(error)
+"""
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _possible() -> None:
@@ -79,20 +97,21 @@ def namespace(plant: RealPlant) -> str:
     return plant.new_namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
 
 
-def create(plant: RealPlant, namespace: str, number: int, *command: str) -> str:
+def create(plant: RealPlant, namespace: str, number: int, *command: str, app: str = "peers") -> str:
     """A pod on the node of the same number."""
+    name = f"pod-{number}" if app == "peers" else f"{app}-{number}"
     container = {"name": "main", "image": PYTHON, "command": command, "securityContext": RESTRICTED}
     spec = {
         "nodeName": f"node-{number}",
-        "hostname": f"pod-{number}",
+        "hostname": name,
         "subdomain": "peers",
         "containers": [container],
         "terminationGracePeriodSeconds": 0,
     }
-    metadata = {"name": f"pod-{number}", "namespace": namespace, "labels": {"app": "peers"}}
+    metadata = {"name": name, "namespace": namespace, "labels": {"app": app}}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     plant.kubectl("create", "-f", "-", input=json.dumps(document))
-    return f"pod-{number}"
+    return name
 
 
 def running(plant: RealPlant, namespace: str, pod: str) -> Any:
@@ -152,6 +171,37 @@ def test_a_node_that_loses_only(
     assert sleeper.is_running()
     regain(plant.nodes["node-1"])
     plant.wait("the node to be back", lambda: plant.ready_nodes() == {"node-1", "node-2"})
+
+
+def test_a_network_policy_keeps_others_out(plant: RealPlant, namespace: str) -> None:
+    server = create(plant, namespace, 1, "python3", "-c", SERVE)
+    friend = create(plant, namespace, 2, "sleep", "3600")
+    stranger = create(plant, namespace, 2, "sleep", "3600", app="other")
+    for pod in (friend, stranger):
+        running(plant, namespace, pod)
+    address = running(plant, namespace, server)["status"]["podIP"]
+    plant.wait("the server", lambda: reaches(plant, namespace, stranger, address))
+    plant.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(only_among("peers")))
+    plant.wait("the policy", lambda: not reaches(plant, namespace, stranger, address))
+    assert reaches(plant, namespace, friend, address)
+    plant.kubectl("delete", "networkpolicy", "among", "-n", namespace)
+    plant.wait("its end", lambda: reaches(plant, namespace, stranger, address))
+
+
+def only_among(app: str) -> dict[str, Any]:
+    selector = {"podSelector": {"matchLabels": {"app": app}}}
+    spec = selector | {"ingress": [{"from": [selector]}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "among"},
+        "spec": spec,
+    }
+
+
+def reaches(plant: RealPlant, namespace: str, pod: str, address: str) -> bool:
+    said = plant.kubectl("exec", pod, "-n", namespace, "--", "python3", "-c", KNOCK, address)
+    return said == "reached\n"
 
 
 def test_an_image_that_is_not_there_is_named_beside_those_that_are(plant: RealPlant) -> None:

@@ -4,19 +4,21 @@ import json
 import os
 import shutil
 import signal
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from tests.plant import build
-from tests.plant.api import Plant
+from tests.plant.api import ADMINS, Plant
 from tests.plant.processes import Program
 
 from . import cgroups, files
 from .network import Network, ip
 
 SCRIPT = Path(__file__).parent / "node.sh"
+POLICIES = Path(__file__).parent / "policies.py"
 BINARIES = ("containerd", "containerd-shim-runc-v2", "runc", "kubelet", "kube-proxy")
 
 
@@ -68,6 +70,9 @@ class Node:
             "HIERARCHIES": " ".join(cgroups.hierarchies()),
             "SWITCH": self.network.switch,
             "ADDRESS": self.network.node(self.number),
+            "SERVER": self.plant.url,
+            "PYTHON": sys.executable,
+            "POLICIES": POLICIES,
             "PREFIX": self.network.PREFIX,
             "ROUTES": self._routes(),
             "PATH": ":".join([*(str(build.path(name).parent) for name in BINARIES), os.environ["PATH"]]),
@@ -134,6 +139,8 @@ class Node:
         shutil.copy(plant.directory / "pki" / "ca.crt", lib)
         shutil.copy(plant.kubeconfig_for(f"system:node:{self.name}", "system:nodes"), lib / "kubelet.kubeconfig")
         shutil.copy(plant.kubeconfig_for("system:kube-proxy"), lib / "kube-proxy.kubeconfig")
+        agent = plant.authority.client("network-policies", (ADMINS,))
+        (lib / "policies.pem").write_text(f"{agent.certificate}{agent.key}")
         (lib / "resolv.conf").write_text("")
         (lib / "containerd.toml").write_text(files.containerd(self.sandbox_image))
         for name, content in {

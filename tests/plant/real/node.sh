@@ -42,7 +42,7 @@ mount_own() {
 
 # Should a program end, the node's own log says so: that is the one shown when the plant does not come up.
 run() {
-  local log=$LOGS/$NODE-$1.log code=0
+  local log=$LOGS/$NODE-${1##*/}.log code=0
   "$@" >>"$log" 2>&1 || code=$?
   echo "$1 ended with $code. The end of $log:"
   tail -n 5 "$log"
@@ -60,6 +60,7 @@ inside() {
   trap start_kubelet USR1
   run containerd --config /var/lib/containerd.toml &
   run kube-proxy --config /var/lib/kube-proxy.json --hostname-override "$NODE" &
+  run "$PYTHON" "$POLICIES" "$SERVER" "$NODE" /var/lib/ca.crt /var/lib/policies.pem &
   sleep infinity &
   local idle=$!
   while true; do wait $idle || true; done  # Bash takes in what other processes leave behind, and its traps run here.
