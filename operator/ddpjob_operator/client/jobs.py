@@ -1,6 +1,7 @@
 """DDPJobs in a cluster, and what belongs to them."""
 
 import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,6 +18,7 @@ from .watching import watch
 
 PLURAL = "ddpjobs"
 GROUP_PATH = f"/apis/{API_VERSION}"
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT")
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ class Jobs:
         passing = bool(after)  # The server counts whole seconds, so some come again.
         for line in self.cluster.lines(self._core("pods", pod.name, "log"), query):
             stamp, _, text = line.decode(errors="replace").rstrip("\n").partition(" ")
+            if not STAMP.match(stamp):
+                continue  # Not of the log, but the kubelet's own words in the middle of it.
             passing = passing and stamp <= str(after)
             if not passing:
                 yield stamp, text

@@ -1,0 +1,84 @@
+"""Logs of a cluster's job, as `ddpjob` shows them: every line of every rank and attempt, once."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.plant import Plant, build
+from tests.plant.images import PYTHON
+
+BIN = Path(sys.executable).parent
+DEADLINE_SECONDS = 180.0
+STEPS = 20
+FAILS_AT = 10
+TRAINER = f"""
+import os, sys, time
+for step in range(1, {STEPS} + 1):
+    print(f"progress step={{step}}/{STEPS} attempt={{os.environ['DDPJOB_INCARNATION']}}", flush=True)
+    time.sleep(0.1)
+    if (os.environ["RANK"], os.environ["DDPJOB_INCARNATION"], step) == ("1", "1", {FAILS_AT}):
+        sys.exit("ValueError: shard 3 is empty")
+"""
+LINE = re.compile(r"^\[rank (\d)\] progress step=(\d+)/\d+ attempt=(\d)$", re.MULTILINE)
+
+
+def start(plant: Plant, output: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+    path = f"{BIN}:{build.path('kubectl').parent}:{os.environ['PATH']}"
+    with output.open("w") as screen:
+        return subprocess.Popen(
+            ["ddpjob", *arguments],
+            env=os.environ | plant.environment() | {"PATH": path},
+            stdout=screen,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def lines(screen: Path) -> Counter[tuple[int, int, int]]:
+    """How often each line of a trainer is there, by attempt, rank and step."""
+    return Counter((int(attempt), int(rank), int(step)) for rank, step, attempt in LINE.findall(screen.read_text()))
+
+
+@pytest.mark.timeout(600)
+def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_readable(
+    real: Plant, tmp_path: Path
+) -> None:
+    namespace = real.new_namespace()
+    container = {"name": "trainer", "image": PYTHON, "command": ["python3", "-c", TRAINER]}
+    document = {
+        "apiVersion": "ddpjob.dev/v1alpha1",
+        "kind": "DDPJob",
+        "metadata": {"name": "talk"},
+        "spec": {"nodes": 2, "waitForMaster": False, "template": {"spec": {"containers": [container]}}},
+    }
+    file = tmp_path / "talk.yaml"
+    file.write_text(yaml.safe_dump(document))
+    submitted = start(real, tmp_path / "submit", "submit", "--wait", file, "-n", namespace)
+    try:
+        path = f"/apis/ddpjob.dev/v1alpha1/namespaces/{namespace}/ddpjobs/talk"
+        real.wait("the job", lambda: real.get(path))
+        followed = start(real, tmp_path / "follow", "logs", "talk", "--follow", "-n", namespace)
+        assert followed.wait(DEADLINE_SECONDS) == 0, (tmp_path / "follow").read_text()
+        assert submitted.wait(DEADLINE_SECONDS) == 0, (tmp_path / "submit").read_text()
+    finally:
+        submitted.kill()
+    whole = {(2, rank, step) for rank in (0, 1) for step in range(1, STEPS + 1)}
+    wanted = whole | {(1, 1, step) for step in range(1, FAILS_AT + 1)} | {(1, 0, 1)}
+    for screen in ("submit", "follow"):
+        shown = lines(tmp_path / screen)
+        assert wanted <= set(shown), (tmp_path / screen).read_text()
+        assert set(shown.values()) == {1}
+    said = (tmp_path / "submit").read_text()
+    assert "ddpjob: Restarting: Rank 1 failed: Application: ValueError: shard 3 is empty; restart 1 of 6" in said
+    assert "[rank 1] ValueError: shard 3 is empty\n" in said
+    assert "\ntalk: Succeeded. 2 nodes finished\n" in said
+    assert start(real, tmp_path / "logs", "logs", "talk", "-n", namespace).wait(DEADLINE_SECONDS) == 0
+    assert set(lines(tmp_path / "logs")) == whole
+    assert start(real, tmp_path / "one", "logs", "talk", "--rank", "1", "-n", namespace).wait(DEADLINE_SECONDS) == 0
+    assert set(lines(tmp_path / "one")) == {line for line in whole if line[1] == 1}
