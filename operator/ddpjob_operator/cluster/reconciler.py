@@ -22,7 +22,9 @@ from .store import Key, Store, StoredJob, of_owner
 from .writer import Refused, Writer
 
 MINOR_SECONDS = 3.0
-"""A status that can wait is written at most this often."""
+"""A status that can wait does so for so long: as a rule something that matters is then written with it."""
+MINOR_INTERVAL_SECONDS = 10.0
+"""And it is written no more often than this."""
 
 LONGEST_RETRY_SECONDS = 30.0
 """What was refused is tried again after 1, 2, 4 s and so on, then this often: nothing tells that it would pass."""
@@ -37,9 +39,24 @@ class _Memory:
     uid: str
     looked: bool
     """Whether this process knows all of its pods."""
-    written: float = -math.inf
+    minor_due: float | None = None
+    """When a status that can wait, and does, is to be written, by the monotonic clock."""
+    minor_written: float = -math.inf
     refusal: Refusal | None = None
     refusals: int = 0
+
+    def wait(self) -> float:
+        """Seconds that a status that can wait still has to."""
+        now = time.monotonic()
+        if self.minor_due is None:
+            self.minor_due = max(now + MINOR_SECONDS, self.minor_written + MINOR_INTERVAL_SECONDS)
+        return self.minor_due - now
+
+    def wrote(self, *, minor: bool) -> None:
+        """The status says all that there is to say."""
+        self.minor_due = None
+        if minor:
+            self.minor_written = time.monotonic()
 
     def refused(self, refused: Refused) -> None:
         """The next attempt comes later each time, with jitter."""
@@ -103,16 +120,17 @@ class Reconciler:
     async def _heed(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
         if decision.wake_at is not None:
             self._dirty.mark_in(key, (decision.wake_at - datetime.now(UTC)).total_seconds())
-        wait = memory.written + MINOR_SECONDS - time.monotonic()
-        if decision.empty or (decision.can_wait and wait > 0):
-            if not decision.empty:
-                self._dirty.mark_in(key, wait)
+        if decision.empty:
+            memory.minor_due = None
+            return
+        if decision.can_wait and (wait := memory.wait()) > 0:
+            self._dirty.mark_in(key, wait)
             return
         self._dirty.mark(key)
         if decision.status is not None:
             if not await self._write(key, stored, decision.status):
                 return
-            memory.written = time.monotonic()
+            memory.wrote(minor=decision.can_wait)
         self._announce(key, stored, decision.events)
         if decision.actions:
             try:

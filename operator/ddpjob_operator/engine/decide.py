@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.api import ConditionType, DDPJobStatus
 
 from .decision import Decision
 from .policies import POLICIES
@@ -37,8 +37,18 @@ def vanished(snapshot: Snapshot) -> bool:
 
 
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
-    """Whether only the words and the count of running pods differ."""
-    return before == after.model_copy(update={"message": before.message, "ready": before.ready})
+    """Whether it says no more than that all pods exist by now, or how many of them run."""
+    same = after.model_copy(update={"message": before.message, "ready": before.ready, "state": before.state})
+    return _without_created(same) == _without_created(before) and _all_exist(before) <= _all_exist(after)
+
+
+def _without_created(status: DDPJobStatus) -> DDPJobStatus:
+    others = tuple(condition for condition in status.conditions if condition.type is not ConditionType.CREATED)
+    return status.model_copy(update={"conditions": others})
+
+
+def _all_exist(status: DDPJobStatus) -> bool:
+    return status.is_true(ConditionType.CREATED)
 
 
 def _next_look(view: View, wanted: datetime | None, status: DDPJobStatus) -> datetime | None:
