@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from . import cgroups
 from .build import CACHE
 from .errors import PlantError
 
@@ -18,16 +19,16 @@ BASE = Path(tempfile.gettempdir()) / f"ddpjob-plant-{os.getuid()}"
 
 
 @contextmanager
-def plant_directory() -> Iterator[Path]:
+def plant_directory(base: Path = BASE) -> Iterator[Path]:
     """A new directory, removed at exit with all that still runs or is mounted in it; first those left behind are."""
-    BASE.mkdir(mode=0o700, exist_ok=True)
-    with (BASE / "lock").open("w") as door:
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (base / "lock").open("w") as door:
         fcntl.flock(door, fcntl.LOCK_EX)  # Nobody may look at a directory whose lock is still to be taken.
-        for other in BASE.iterdir():
+        for other in base.iterdir():
             if other.is_dir() and (held := _try_lock(other)) is not None:
                 remove(other)
                 os.close(held)
-        directory = Path(tempfile.mkdtemp(dir=BASE))
+        directory = Path(tempfile.mkdtemp(dir=base))
         mine = _try_lock(directory)
     if mine is None:
         raise PlantError(f"{directory} is locked by somebody else")
@@ -42,6 +43,7 @@ def remove(directory: Path) -> None:
     """Removes a plant's directory with all that runs from it or is mounted in it."""
     for process in processes_in(directory):
         process.kill()
+    cgroups.remove(f"{directory.name}-*")
     for mount in mounts_in(directory):
         subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
     if left := mounts_in(directory):

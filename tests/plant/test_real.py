@@ -10,13 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.plant import PlantError
+from tests.plant import PlantError, cgroups
 from tests.plant.directory import plant_directory
 from tests.plant.images import PYTHON
 from tests.plant.needs import demand
-from tests.plant.real import RealPlant, cgroups, start_real
-from tests.plant.real.network import DEVICE
-from tests.plant.real.plant import NODES, remove_left_behind
+from tests.plant.real import RealPlant, start_real
+from tests.plant.real.plant import NODES
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -33,7 +32,7 @@ import signal
 from tests.plant.real import start_real
 
 with start_real(nodes=1) as plant:
-    print(plant.directory, flush=True)
+    print(plant.nodes["node-1"].directory.parent, plant.network.device, flush=True)
     signal.pause()
 """
 
@@ -210,22 +209,18 @@ def test_an_image_that_is_not_there_is_named_beside_those_that_are(plant: RealPl
 
 
 def test_nothing_is_left_at_exit_nor_after_a_kill_9_and_the_next_start() -> None:
-    before = devices()
     with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout
-        directory = Path(holder.stdout.readline().strip())
+        folder, device = map(Path, holder.stdout.readline().split())
+        index = (device / "ifindex").read_text()
         programs = psutil.Process(holder.pid).children(recursive=True)
         assert {"etcd", "coredns", "containerd", "kubelet", "kube-proxy"} <= {program.name() for program in programs}
-        assert any(name.startswith(directory.name) for name in cgroups.names())
+        assert f"{folder.name}-node-1" in cgroups.names()
         os.kill(holder.pid, signal.SIGKILL)
     assert not psutil.wait_procs(programs, timeout=30)[1]
     assert "ddpjob" not in Path("/proc/mounts").read_text()
-    with plant_directory():
-        remove_left_behind()
-    assert not any(name.startswith(directory.name) for name in cgroups.names())
-    assert not (NODES / directory.name).exists()
-    assert devices() <= before
-
-
-def devices() -> set[str]:
-    return {folder.name for folder in Path("/sys/class/net").iterdir() if folder.name.startswith(DEVICE)}
+    with plant_directory(NODES):
+        pass
+    assert not folder.exists()
+    assert f"{folder.name}-node-1" not in cgroups.names()
+    assert not device.exists() or (device / "ifindex").read_text() != index, "or it is another plant's by now"

@@ -5,9 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.plant import cgroups
 from tests.plant.errors import PlantError
-
-from . import cgroups
 
 PACKAGES = {
     "ip": "iproute2",

@@ -27,10 +27,12 @@ SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && 
 class Network:
     """The addresses of one plant. Node n, from 1 on, has its pods in the n-th /24 and its own address in the 0th.
 
+    device  this machine's end of the cable, in /sys
     switch  the process that holds the switch
     """
 
     addresses: IPv4Network
+    device: Path
     switch: int
 
     PREFIX: ClassVar = 24
@@ -94,7 +96,8 @@ def _plug_in(program: Program, namespace: str) -> Network:
             if "File exists" not in str(error):
                 raise
             continue
-        network = Network(IPv4Network(f"10.{FIRST_NETWORK + number}.0.0/16"), program.process.pid)
+        addresses = IPv4Network(f"10.{FIRST_NETWORK + number}.0.0/16")
+        network = Network(addresses, Path("/sys/class/net") / device, program.process.pid)
         ip("link set host master switch up", namespace)
         ip(f"address add {network.host}/{Network.PREFIX} dev {device}\nlink set {device} up")
         return network

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 
-from tests.plant import build
+from tests.plant import build, cgroups
 from tests.plant.api import ADMINS, Plant
 from tests.plant.processes import Program
 
-from . import cgroups, files
+from . import files
 from .network import Network, ip
 
 SCRIPT = Path(__file__).parent / "node.sh"
@@ -114,7 +114,7 @@ class Node:
 
     @property
     def _cgroup(self) -> str:
-        return f"{self.plant.directory.name}-{self.name}"
+        return f"{self.directory.parent.name}-{self.name}"
 
     def _routes(self) -> str:
         others = self.network.routes(range(1, self.nodes + 1), except_for=self.number)

@@ -1,26 +1,25 @@
 """The size *real*: a whole cluster with nodes that run containers, joined by a network, with DNS."""
 
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.plant import build
 from tests.plant.api import Plant, start_api
 from tests.plant.control import start_control
-from tests.plant.directory import BASE, plant_directory
+from tests.plant.directory import plant_directory
 from tests.plant.images import PYTHON, read_image
 from tests.plant.processes import Programs
 
-from . import cgroups
 from .dns import start_dns
 from .loading import load
 from .network import Network, start_network
 from .node import Node
 
 NODES = build.CACHE / "nodes"
-"""On the disk of the images, whose layers the nodes share by hard links. A folder in it is named as its plant's."""
+"""On the disk of the images, whose layers the nodes share by hard links."""
 
 
 @dataclass
@@ -60,31 +59,22 @@ def start_real(
         PlantError: something is missing or did not come up; the message holds the end of the log that matters.
     """
     with ExitStack() as stack:
-        switch = Programs(stack.enter_context(plant_directory()) / "logs")
-        remove_left_behind()
-        network = stack.enter_context(start_network(switch, nodes))
+        directory = stack.enter_context(plant_directory(NODES))
+        network = stack.enter_context(start_network(Programs(directory / "logs"), nodes))
         reached_by_address = "--kubelet-preferred-address-types=InternalIP"
         api = start_api(reached_by_address, *flags, address=str(network.host), service_accounts=True)
         plant = RealPlant(**vars(stack.enter_context(api)), network=network, nodes={})
         start_dns(plant, str(network.host))
-        stack.callback(_remove_nodes, plant)
-        _start_nodes(plant, nodes, images)
+        stack.callback(_kill_nodes, plant)
+        _start_nodes(plant, directory, nodes, images)
         start_control(plant, node_grace_seconds=node_grace_seconds)
         plant.wait("the nodes", lambda: plant.ready_nodes() == plant.nodes.keys())
         yield plant
 
 
-def remove_left_behind() -> None:
-    """Removes what nodes leave behind when the tests are killed: folders and cgroups."""
-    for folder in NODES.iterdir() if NODES.exists() else ():
-        if not (BASE / folder.name).exists():
-            cgroups.remove(folder.name)
-            shutil.rmtree(folder)
-
-
-def _start_nodes(plant: RealPlant, count: int, images: tuple[str, ...]) -> None:
+def _start_nodes(plant: RealPlant, directory: Path, count: int, images: tuple[str, ...]) -> None:
     for number in range(1, count + 1):
-        node = Node(plant, plant.network, number, count, PYTHON, NODES / plant.directory.name / f"node-{number}")
+        node = Node(plant, plant.network, number, count, PYTHON, directory / f"node-{number}")
         plant.nodes[node.name] = node
         node.start()
     plant.load(PYTHON, *images)
@@ -92,10 +82,9 @@ def _start_nodes(plant: RealPlant, count: int, images: tuple[str, ...]) -> None:
         node.start_kubelet()
 
 
-def _remove_nodes(plant: RealPlant) -> None:
+def _kill_nodes(plant: RealPlant) -> None:
     for node in plant.nodes.values():
         node.kill()
-    shutil.rmtree(NODES / plant.directory.name)
 
 
 def _ready(node: dict[str, dict[str, list[dict[str, str]]]]) -> bool:

@@ -1,5 +1,7 @@
-"""The cgroups of nodes: one below this process's own, in every hierarchy of cgroup v1."""
+"""The cgroups of nodes: each below this process's own, in every hierarchy of cgroup v1."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -26,9 +28,9 @@ def make(name: str) -> list[Path]:
     return folders
 
 
-def remove(name: str) -> None:
-    """Removes the cgroups whose names begin so, with all below them; waits for processes that are about to end."""
-    for folder in [*BASE.glob(f"**/{PREFIX}{name}*/")]:
+def remove(pattern: str) -> None:
+    """Removes the cgroups whose names match, with all below them and with what still runs in them."""
+    for folder in [*BASE.glob(f"**/{PREFIX}{pattern}/")]:
         for inner in [*sorted(folder.glob("**/"), reverse=True)]:
             _remove(inner)
 
@@ -46,6 +48,8 @@ def _remove(folder: Path) -> None:
     end = time.monotonic() + GONE_SECONDS
     while folder.exists():
         try:
+            for pid in (folder / "cgroup.procs").read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
             folder.rmdir()
         except OSError:
             if time.monotonic() > end:
