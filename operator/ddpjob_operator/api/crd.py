@@ -115,6 +115,7 @@ def _bound(spec: dict[str, Any]) -> None:
     """Limits without which the API server refuses rules over lists as too costly."""
     procs = spec["properties"]["procsPerNode"]
     procs["x-kubernetes-validations"] = [PROCS_RULE]
+    spec["properties"]["template"]["required"] = ["spec"]  # Else the rules about it fail, each in its own words.
     template = spec["properties"]["template"]["properties"]
     for kind in ("labels", "annotations"):
         template["metadata"]["properties"][kind]["maxProperties"] = 256

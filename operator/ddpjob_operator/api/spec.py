@@ -54,7 +54,7 @@ class Checkpoint(Model):
     """Directory of the checkpoints inside the trainer container: an absolute path without a colon."""
     volume: JsonObject | None = None
     """A volume source, as in a pod's `volumes` but without `name`, to mount at path. Without it, path lies on a
-    volume of the template, or does not outlive the pod."""
+    volume of the template or, where that mounts none there, on an emptyDir, which does not outlive the pod."""
     every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Save every so many steps. Without everySteps and everySeconds: at the end of each epoch."""
     every_seconds: PositiveSeconds | None = None

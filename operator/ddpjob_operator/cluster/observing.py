@@ -60,7 +60,7 @@ def pod_of(manifest: Manifest) -> Pod | None:
         node=manifest["spec"].get("nodeName"),
         waiting="" if ended else _waiting(status, state),
         gone_by=_time(deleted_at),
-        lingering=ended is not None and status.get("phase") not in {"Succeeded", "Failed"},
+        lingering=ended is not None and any("running" in one["state"] for one in status.get("containerStatuses", ())),
     )
 
 

@@ -1,5 +1,6 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
+from .build import CHECKPOINT_VOLUME
 from .decide import decide, vanished
 from .decision import (
     Action,
@@ -18,6 +19,7 @@ from .snapshot import Exit, Manifest, Pod, Refusal, Service, Snapshot
 from .waiting import WAIT_CONTAINER
 
 __all__ = [
+    "CHECKPOINT_VOLUME",
     "DEADLINE_EXCEEDED",
     "WAIT_CONTAINER",
     "Action",

@@ -133,8 +133,14 @@ def _equip(container: Manifest, job: DDPJob, rank: int) -> None:
     mounts = container.setdefault("volumeMounts", [])
     if all(mount["mountPath"] != SHM_PATH for mount in mounts):
         mounts.append({"name": SHM_VOLUME, "mountPath": SHM_PATH})
-    if job.spec.checkpoint and job.spec.checkpoint.volume:
-        mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": job.spec.checkpoint.path})
+    checkpoint = job.spec.checkpoint
+    if checkpoint and (checkpoint.volume or not _is_on_a_volume(checkpoint.path, mounts)):
+        mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": checkpoint.path})
+
+
+def _is_on_a_volume(path: str, mounts: list[Manifest]) -> bool:
+    """Whether something is mounted there already; the image itself is nothing that our user could write to."""
+    return any(f"{path}/".startswith(f"{mount['mountPath'].rstrip('/')}/") for mount in mounts)
 
 
 def _live_output(own: list[Manifest]) -> list[Manifest]:
@@ -147,8 +153,9 @@ def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     volumes = pod.setdefault("volumes", [])
     if any(mount["name"] == SHM_VOLUME for mount in trainer["volumeMounts"]):
         volumes.append({"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", **_memory(pod, trainer)}})
-    if job.spec.checkpoint and job.spec.checkpoint.volume:
-        volumes.append({"name": CHECKPOINT_VOLUME, **job.spec.checkpoint.volume})
+    if any(mount["name"] == CHECKPOINT_VOLUME for mount in trainer["volumeMounts"]):
+        assert job.spec.checkpoint is not None, "the name is reserved for it"
+        volumes.append({"name": CHECKPOINT_VOLUME, **(job.spec.checkpoint.volume or {"emptyDir": {}})})
 
 
 def _memory(pod: Manifest, trainer: Manifest) -> Manifest:

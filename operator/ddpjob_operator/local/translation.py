@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env
-from ddpjob_operator.engine import WAIT_CONTAINER, Manifest
+from ddpjob_operator.engine import CHECKPOINT_VOLUME, WAIT_CONTAINER, Manifest
 
 from .run_directory import RunDirectory
 
@@ -131,9 +131,6 @@ class _Paths:
             if mount["mountPath"] != "/dev/shm"  # noqa: S108  This machine has its own.
         }
         contract = {variable["name"]: variable.get("value", "") for variable in container["env"]}
-        checkpoints = contract.get(Env.CHECKPOINT_DIR)
-        if checkpoints and not any(_inside(checkpoints, mount) for mount in places):
-            places[checkpoints.rstrip("/")] = run.volumes / "checkpoints"
         termination_log = contract[Env.TERMINATION_LOG]
         places[termination_log] = pod_directory / TERMINATION_LOG
         return cls(pod_directory / "work", places, termination_log)
@@ -152,6 +149,8 @@ class _Paths:
 
 def _place(volume: Manifest, run: RunDirectory, pod_directory: Path) -> Path:
     name: str = volume["name"]
+    if name == CHECKPOINT_VOLUME and "emptyDir" in volume:
+        return run.volumes / "checkpoints"  # It costs nothing to keep them here.
     if "emptyDir" in volume:
         return pod_directory / "volumes" / name
     host = Path(str(volume.get("hostPath", {}).get("path", "")))

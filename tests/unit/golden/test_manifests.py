@@ -11,6 +11,15 @@ from tests.unit.engine.builders import Scene, a_job
 
 from .conftest import Golden
 
+WITH_DATA: dict[str, Any] = {
+    "spec": {
+        "containers": [
+            {"name": "trainer", "image": "trainer:1", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+        ],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    }
+}
+
 OPINIONATED: dict[str, Any] = {
     "metadata": {
         "labels": {"team": "vision", "app.kubernetes.io/managed-by": "somebody"},
@@ -59,7 +68,8 @@ PODS: dict[str, tuple[Scene, int]] = {
     "several-processes-per-node": (a_job(nodes=2, procsPerNode=4), 1),
     "one-process-per-gpu": (a_job(nodes=2, template=with_gpus(8)), 0),
     "checkpoint-volume": (checkpointed, 0),
-    "checkpoint-on-a-volume-of-the-template": (a_job(checkpoint={"path": "/data/runs", "everySeconds": 600}), 0),
+    "checkpoint-without-a-volume": (a_job(checkpoint={"path": "/data/runs", "everySeconds": 600}), 0),
+    "checkpoint-on-a-volume-of-the-template": (a_job(checkpoint={"path": "/data/runs"}, template=WITH_DATA), 0),
     "template-that-wins": (a_job(template=OPINIONATED), 0),
     "after-a-restart": (a_job(nodes=2).running().fails(0).decided().gone().after(1), 0),
     "after-a-resize": (a_job(nodes=2).running().asks(nodes=4).decided().gone(), 3),
