@@ -44,7 +44,7 @@ unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
 test: unit ## Everything: the inner loop, the state machine, real processes, the docs
 	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench --numprocesses 3 --dist worksteal
 
-plant: $(READY) ## Build the cluster that the tests run on (needs 12 GB while it builds, keeps 1)
+plant: $(READY) ## Build the cluster that the tests run on (needs 16 GB while it builds, keeps 8)
 	@$(BIN)/python -m tests.plant build
 
 generate: $(READY) ## Write anew what is generated: schemas, reference pages, golden files

@@ -54,6 +54,8 @@ def build_images() -> None:
 
 def _build_all() -> None:
     _run("buildah", "rm", "--all")  # A build that failed or was killed leaves what it had made, torch and all.
+    if _free_gb() < NEEDED_GB:
+        _run("buildah", "rmi", "--prune")
     if TRAINER not in names():
         _check_disk()
     if PYTHON not in names():
@@ -98,9 +100,12 @@ def _environment(folder: str) -> dict[str, str]:
 
 
 def _check_disk() -> None:
-    free = shutil.disk_usage(CACHE).free / 1e9
-    if free < NEEDED_GB:
+    if (free := _free_gb()) < NEEDED_GB:
         raise PlantError(
             f"the images take {NEEDED_GB} GB in {CACHE} while they are built, and {free:.1f} GB are free: "
             "make room, or set XDG_CACHE_HOME to a folder on another disk"
         )
+
+
+def _free_gb() -> float:
+    return shutil.disk_usage(CACHE).free / 1e9
