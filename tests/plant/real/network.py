@@ -6,6 +6,7 @@ is.
 """
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.plant.errors import PlantError
-from tests.plant.processes import Program, Programs
+from tests.plant.processes import Programs
 
 DEVICE = "ddpjob"
 FIRST_NETWORK = 200
 """The first plant's addresses are 10.200.0.0/16, the next one's 10.201.0.0/16."""
 MOST_PLANTS = 16
+POLL_SECONDS = 0.01
 SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && exec sleep infinity"
 
 
@@ -27,13 +29,13 @@ SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && 
 class Network:
     """The addresses of one plant. Node n, from 1 on, has its pods in the n-th /24 and its own address in the 0th.
 
-    device  this machine's end of the cable, in /sys
-    switch  the process that holds the switch
+    device            this machine's end of the cable, in /sys
+    switch_namespace  the network namespace of the switch
     """
 
     addresses: IPv4Network
     device: Path
-    switch: int
+    switch_namespace: Path
 
     PREFIX: ClassVar = 24
 
@@ -67,14 +69,15 @@ def start_network(programs: Programs, nodes: int) -> Iterator[Network]:
     try:
         while "up" not in program.log.read_text():
             program.check()
-        network = _plug_in(program, f"/proc/{program.process.pid}/ns/net")
+            time.sleep(POLL_SECONDS)
+        network = _plug_in(Path(f"/proc/{program.process.pid}/ns/net"))
         ip(network.routes(range(1, nodes + 1)))
         yield network
     finally:
         program.kill()
 
 
-def ip(commands: str, namespace: Path | str = "/proc/self/ns/net") -> None:
+def ip(commands: str, namespace: Path = Path("/proc/self/ns/net")) -> None:
     """Runs commands of ip, one per line, in a network namespace.
 
     Raises:
@@ -86,7 +89,7 @@ def ip(commands: str, namespace: Path | str = "/proc/self/ns/net") -> None:
         raise PlantError(f"ip failed: {done.stderr.strip()}\n{commands}")
 
 
-def _plug_in(program: Program, namespace: str) -> Network:
+def _plug_in(namespace: Path) -> Network:
     """The first free device name tells which addresses are free: the kernel gives it to one plant only."""
     for number in range(MOST_PLANTS):
         device = f"{DEVICE}{number}"
@@ -97,7 +100,7 @@ def _plug_in(program: Program, namespace: str) -> Network:
                 raise
             continue
         addresses = IPv4Network(f"10.{FIRST_NETWORK + number}.0.0/16")
-        network = Network(addresses, Path("/sys/class/net") / device, program.process.pid)
+        network = Network(addresses, Path("/sys/class/net") / device, namespace)
         ip("link set host master switch up", namespace)
         ip(f"address add {network.host}/{Network.PREFIX} dev {device}\nlink set {device} up")
         return network

@@ -68,7 +68,7 @@ class Node:
             "LOGS": self.plant.directory / "logs",
             "CGROUPS": " ".join(map(str, folders)),
             "HIERARCHIES": " ".join(cgroups.hierarchies()),
-            "SWITCH": self.network.switch,
+            "SWITCH": self.network.switch_namespace,
             "ADDRESS": self.network.node(self.number),
             "SERVER": self.plant.url,
             "PYTHON": sys.executable,
@@ -101,11 +101,11 @@ class Node:
 
     def unplug(self) -> None:
         """Pulls its cable: all goes on, but it reaches nobody and nobody reaches it."""
-        ip("link set eth0 down", f"/proc/{self._first().pid}/ns/net")
+        ip(f"link set {self.name} down", self.network.switch_namespace)
 
     def plug_in(self) -> None:
         """Puts its cable back."""
-        ip(f"link set eth0 up\n{self._routes()}", f"/proc/{self._first().pid}/ns/net")
+        ip(f"link set {self.name} up", self.network.switch_namespace)
 
     def pids(self) -> list[int]:
         """All processes on the node, containers' too, as this machine numbers them."""

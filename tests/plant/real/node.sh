@@ -13,14 +13,12 @@ outside() {
 
 # Through the door that is still open: /proc shows the switch's process until the node's own takes its place.
 connect() {
-  local switch=/proc/$SWITCH/ns/net
-  ip link add eth0 type veth peer name "$NODE" netns "$switch"
-  nsenter --net="$switch" ip link set "$NODE" master switch up
+  ip link add eth0 type veth peer name "$NODE" netns "$SWITCH"
+  nsenter --net="$SWITCH" ip link set "$NODE" master switch up
   ip address add "$ADDRESS/$PREFIX" dev eth0
   ip link set lo up
   ip link set eth0 up
   ip -batch - <<<"$ROUTES"
-  echo 1 >/proc/sys/net/ipv4/ip_forward
 }
 
 # A cgroup namespace's mounts begin at the node's own cgroups: it sees no other.
