@@ -38,11 +38,13 @@ _BY_NAME = {binary.name: binary for binary in BINARIES}
 
 
 def path(name: str) -> Path:
-    """Where the binary of this name is.
+    """Where the binary of this name is; with PLANT=external, the one on PATH.
 
     Raises:
         PlantError: it has not been built.
     """
+    if os.environ.get("PLANT") == "external" and (own := shutil.which(name)):
+        return Path(own)
     found = _place(_BY_NAME[name])
     if not found.exists():
         raise PlantError(f"{name} is not built, or not as {found.parent.name}: run make plant")

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 from tests.plant.build import CACHE
@@ -32,8 +33,9 @@ buildah umount "$0"
 RECIPE = repr((SUITE, PACKAGES, STRIPPED, SEARCHED, COMMAND))
 PYTHON = f"localhost/plant-python:{hashlib.sha256(RECIPE.encode()).hexdigest()[:12]}"
 """A small image with Python and nothing of ours."""
-OPERATOR = "localhost/ddpjob-operator:plant"
-TRAINER = "localhost/ddpjob-trainer:plant"
+OPERATOR = f"docker.io/library/ddpjob-operator:{version('ddpjob')}"
+TRAINER = f"docker.io/library/ddpjob-trainer:{version('ddpjob')}"
+"""The project's own, named as a kubelet reads the names in the chart and in deploy/examples."""
 
 ROOT = Path(__file__).parents[3]
 NEEDED_GB = 16

@@ -1,0 +1,54 @@
+"""The cluster that these tests run on: the plant's real nodes or, with PLANT=external, that of KUBECONFIG."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, helm
+from tests.cluster.jobs import Team
+from tests.plant import Plant
+from tests.plant.images import OPERATOR, TRAINER
+from tests.plant.needs import demand
+from tests.plant.real import RealPlant, start_real
+
+from .external import External
+
+EXTERNAL = os.environ.get("PLANT") == "external"
+
+
+@pytest.fixture(scope="session")
+def real() -> Iterator[Plant]:
+    """A cluster of at least two nodes with the operator, installed from its chart."""
+    with _cluster() as plant:
+        helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", plant=plant)
+        try:
+            yield plant
+        finally:
+            if EXTERNAL:
+                helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", plant=plant)
+
+
+@pytest.fixture
+def host(real: Plant) -> RealPlant:
+    """The cluster, where the test needs the machines that its nodes are."""
+    if not isinstance(real, RealPlant):
+        pytest.skip("left out: it kills nodes, which only those that the plant starts allow")
+    return real
+
+
+@pytest.fixture
+def team(real: Plant) -> Team:
+    """A namespace of its own."""
+    return Team(real)
+
+
+@contextmanager
+def _cluster() -> Iterator[Plant]:
+    if EXTERNAL:
+        yield External.of_kubeconfig()
+        return
+    demand("real")
+    with start_real(nodes=2, images=(OPERATOR, TRAINER)) as plant:
+        yield plant

@@ -1,0 +1,78 @@
+"""What pods are given, seen from inside of them."""
+
+from typing import Any
+
+import pytest
+from ddpjob_operator.api.contract import Label
+
+from tests.cluster.jobs import Team
+from tests.plant import Plant
+
+from .work import a_script, logs
+
+WHO = ["sh", "-c", "id -u; touch ~/file /tmp/file && echo writable; ls /var/run/secrets 2>/dev/null || true"]
+LISTENS = (
+    "import socket; s = socket.create_server(('', 29500)); print('listening', flush=True); s.accept(); s.accept()"
+)
+KNOCKS = """
+import os, socket, sys
+try:
+    socket.create_connection((sys.argv[1], 29500), timeout=5)
+except OSError as error:
+    sys.exit(f"refused: {error}")
+print("connected")
+"""
+
+
+@pytest.mark.parametrize(
+    ("context", "user"), [({}, "1000"), ({"runAsNonRoot": False}, "0")], ids=["default", "opt-out"]
+)
+def test_an_image_that_runs_as_root_is_given_a_user_unless_the_template_wants_root(
+    context: dict[str, Any], user: str, team: Team
+) -> None:
+    job = a_script("who", WHO)
+    job["spec"]["template"]["spec"]["containers"][0]["securityContext"] = context
+    team.apply(job)
+    team.wait("Succeeded", "who")
+    assert logs(team, "who").splitlines() == [user, "writable"], "and no token of a service account"
+
+
+def test_shared_memory_is_as_large_as_the_memory_limit(team: Team) -> None:
+    job = a_script("memory", ["sh", "-c", "df -k /dev/shm | tail -1"])
+    job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "256Mi"}}
+    team.apply(job)
+    team.wait("Succeeded", "memory")
+    assert logs(team, "memory").split()[:2] == ["tmpfs", str(256 * 1024)]
+
+
+def test_the_other_pods_wait_for_the_master_s_port(team: Team) -> None:
+    listen = "import os, socket, time; time.sleep(3); print(time.time(), flush=True)\n"
+    listen += "if os.environ['RANK'] == '0':\n  s = socket.create_server(('', 29500)); s.accept(); s.accept()"
+    job = a_script("wait", ["python3", "-c", listen], nodes=2)
+    job["spec"]["waitForMaster"] = True
+    team.apply(job)
+    team.until("{.status.message}=1 of 2 pods running; rank 1: waiting for the master's port", "wait")
+    rank_1 = next(pod for pod in team.pods("wait") if pod["metadata"]["labels"][Label.RANK] == "1")
+    assert rank_1["status"]["initContainerStatuses"][0]["name"] == "wait-for-master"
+    team.kubectl("delete", "ddpjob", "wait")
+
+
+def test_other_containers_end_with_the_job(team: Team) -> None:
+    job = a_script("beside", ["true"])
+    sidecar = {"name": "sidecar", "image": job["spec"]["template"]["spec"]["containers"][0]["image"]}
+    job["spec"]["template"]["spec"]["containers"].append({**sidecar, "command": ["sleep", "infinity"]})
+    team.apply(job)
+    team.wait("Succeeded", "beside")
+    team.plant.wait("the pod to go", lambda: not team.pods("beside"))
+
+
+@pytest.mark.parametrize("policy", ["Enabled", "Disabled"])
+def test_a_network_policy_lets_in_the_job_s_own_pods_and_nobody_else(policy: str, real: Plant, team: Team) -> None:
+    team.apply(a_script("listens", ["python3", "-c", LISTENS], networkPolicy=policy))
+    team.wait("Running", "listens")
+    real.wait("it to listen", lambda: "listening" in logs(team, "listens"))
+    address = team.pods("listens")[0]["status"]["podIP"]
+    team.apply(a_script("knocks", ["python3", "-c", KNOCKS, address], restart={"maxRestarts": 0}))
+    team.wait("Failed" if policy == "Enabled" else "Succeeded", "knocks")
+    told = logs(team, "knocks") if policy == "Disabled" else team.status("knocks")["lastFailure"]["message"]
+    assert ("connected" if policy == "Disabled" else "refused: timed out") in told

@@ -1,0 +1,61 @@
+"""The first things that a user does, on nodes that run containers."""
+
+import re
+
+import yaml
+from ddpjob_operator.api.contract import Label
+
+from tests.cluster.jobs import Team
+from tests.plant import Plant
+
+from .work import CODE_MOUNT, EXAMPLE, LONG, PLAIN_SCRIPT, a_training, logs, with_script
+
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+
+
+def test_the_example_trains_on_two_nodes_under_the_restricted_standard(real: Plant) -> None:
+    team = Team(real, real.new_namespace(**RESTRICTED))
+    said = team.kubectl("apply", "-f", str(EXAMPLE))
+    assert said == "ddpjob.ddpjob.dev/digits created\n"
+    team.wait("Running", seconds=LONG)
+    pods = team.pods()
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2, "one on each node"
+    assert {pod["metadata"]["labels"][Label.RANK] for pod in pods} == {"0", "1"}
+    status = team.wait("Succeeded", seconds=LONG)
+    assert (status["restarts"], status["disruptions"]) == (0, 0)
+    accuracy = re.findall(r"^finished .*accuracy=([0-9.]+)", logs(team, "digits"), re.MULTILINE)
+    assert [float(value) >= 0.97 for value in accuracy] == [True], accuracy
+    assert team.events()["Blocked"] == 0
+
+    header, line = team.kubectl("get", "ddp").splitlines()
+    assert header.split() == ["NAME", "STATE", "READY", "RESTARTS", "AGE"]
+    assert line.split()[:4] == ["digits", "Succeeded", "0/2", "0"]
+    wide = team.kubectl("get", "ddp", "--output=wide").splitlines()
+    assert (wide[0].split()[-1], "2 nodes finished" in wide[1]) == ("MESSAGE", True)
+
+    team.kubectl("delete", "-f", str(EXAMPLE), "--timeout=60s")
+    kinds = "ddpjobs,pods,services,networkpolicies"
+    real.wait("nothing to be left", lambda: not team.kubectl("get", kinds, "--output=name"))
+
+
+def test_an_unchanged_script_trains(team: Team) -> None:
+    pod = with_script(team, PLAIN_SCRIPT)
+    team.apply(a_training("plain", {"command": ["python", "/code/train.py"], **CODE_MOUNT}, pod=pod))
+    team.wait("Succeeded", "plain", LONG)
+    assert {f"rank {rank} of 2 is done" for rank in range(2)} <= set(logs(team, "plain").splitlines())
+
+
+def test_an_unchanged_script_trains_under_torchrun_with_two_processes_on_each_node(team: Team) -> None:
+    pod = with_script(team, PLAIN_SCRIPT)
+    container = {"command": ["torchrun", "/code/train.py"], **CODE_MOUNT}
+    team.apply(a_training("elastic", container, procsPerNode=2, pod=pod))
+    team.wait("Succeeded", "elastic", LONG)
+    assert {f"rank {rank} of 4 is done" for rank in range(4)} <= set(logs(team, "elastic").splitlines())
+
+
+def test_the_example_trains_with_a_read_only_root_and_a_network_policy(team: Team) -> None:
+    job = yaml.safe_load(EXAMPLE.read_text())
+    job["spec"]["networkPolicy"] = "Enabled"
+    job["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
+    team.apply(job)
+    team.wait("Succeeded", seconds=LONG)
