@@ -58,10 +58,10 @@ def test_an_upgrade_leaves_jobs_and_operators_and_an_uninstall_leaves_the_jobs(b
     with installed(bare):
         bare.kubectl("apply", "--filename", DIGITS)
         job, deployment = bare.get(JOB), bare.get(DEPLOYMENT)
-        install(bare, "rbac.nodes=false", "replicas=2")
+        install(bare, "rbac.userRoles=false", "replicas=2")
         assert bare.get(JOB) == job
         assert bare.get(DEPLOYMENT)["metadata"]["generation"] == deployment["metadata"]["generation"]
-        assert not bare.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{RELEASE}-nodes")
+        assert not bare.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/ddpjob-edit")
 
         helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
         bare.wait("the release to be gone", lambda: not left(bare))
@@ -113,15 +113,12 @@ def test_the_operator_may_do_what_its_rules_say_and_no_more(
     bare: Plant, values: tuple[str, ...], namespaces: set[str]
 ) -> None:
     rules = rights(named(render())["ClusterRole", RELEASE]["rules"])
-    nodes = {("nodes", "*", verb) for verb in ("get", "list", "watch")}
     lease = {("leases.coordination.k8s.io", "*", verb) for verb in ("get", "create", "update")}
     with installed(bare, *values):
         operator = bare.kubeconfig_for_service_account(NAMESPACE, RELEASE)
         anyone = bare.kubeconfig_for_service_account("kube-public", "default")
         for namespace in ("default", "kube-public", NAMESPACE):
-            expected = (
-                nodes | (rules if namespace in namespaces else set()) | (lease if namespace == NAMESPACE else set())
-            )
+            expected = (rules if namespace in namespaces else set()) | (lease if namespace == NAMESPACE else set())
             assert allowed(bare, operator, namespace) - allowed(bare, anyone, namespace) == expected, namespace
 
 

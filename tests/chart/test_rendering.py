@@ -88,15 +88,9 @@ def test_in_chosen_namespaces_it_has_the_same_rights_and_elsewhere_none() -> Non
     assert {one["metadata"]["namespace"]: one["rules"] for one in roles} == {"blue": everywhere, "green": everywhere}
     bindings = [one for one in chosen if one["kind"] == "RoleBinding" and one["roleRef"]["name"] == RELEASE]
     assert {one["metadata"]["namespace"] for one in bindings} == {"blue", "green"}
-    bound = {one["roleRef"]["name"] for one in chosen if one["kind"] == "ClusterRoleBinding"}
-    assert bound == {f"{RELEASE}-nodes"}, "rights in the whole cluster, beyond reading nodes"
+    assert not [one for one in chosen if one["kind"] == "ClusterRoleBinding"], "rights in the whole cluster"
     flags = template("namespaces={blue,green}")["spec"]["containers"][0]["args"]
     assert [flag for flag in flags if "namespace" in flag] == ["--namespace=blue", "--namespace=green"]
-
-
-def test_without_nodes_it_has_no_rights_in_the_cluster() -> None:
-    objects = render("namespaces={blue}", "rbac.nodes=false")
-    assert not [one for one in objects if one["kind"] == "ClusterRoleBinding"]
 
 
 def test_it_has_the_rights_that_the_operator_asks_for() -> None:
@@ -127,7 +121,7 @@ def test_the_operator_understands_the_flags() -> None:
     "values",
     [
         ("replicas=1",),
-        ("rbac.nodes=false", "rbac.userRoles=false"),
+        ("rbac.userRoles=false",),
         ("crds.keep=false",),
         ("crds.install=false",),
         ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus"),
