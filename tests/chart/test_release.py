@@ -61,7 +61,7 @@ def test_an_upgrade_leaves_jobs_and_operators_and_an_uninstall_leaves_the_jobs(b
         install(bare, "rbac.userRoles=false", "replicas=2")
         assert bare.get(JOB) == job
         assert bare.get(DEPLOYMENT)["metadata"]["generation"] == deployment["metadata"]["generation"]
-        assert not bare.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/ddpjob-edit")
+        assert not bare.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/ddpjob-edit")
 
         helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
         bare.wait("the release to be gone", lambda: not left(bare))
