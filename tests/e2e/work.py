@@ -63,5 +63,6 @@ CODE_MOUNT = {"volumeMounts": [{"name": "code", "mountPath": "/code"}]}
 
 
 def logs(team: Team, name: str) -> str:
-    """What all pods of a job have said that are still there."""
-    return team.kubectl("logs", "--selector", f"ddpjob.dev/job-name={name}", "--container=trainer", "--tail=-1")
+    """What the pods of a job have said, but for those that are on their way out, be it with their node."""
+    stay = [pod["metadata"]["name"] for pod in team.pods(name) if "deletionTimestamp" not in pod["metadata"]]
+    return "".join(team.kubectl("logs", pod, "--container=trainer") for pod in stay)

@@ -108,7 +108,7 @@ class Node:
         ip(f"link set {self.name} up", self.network.switch_namespace)
 
     def pids(self) -> list[int]:
-        """All processes on the node, containers' too, as this machine numbers them."""
+        """The processes of the node itself, as this machine numbers them; those in containers are not among them."""
         namespace = _pid_namespace(self._first().pid)
         return [pid for pid in psutil.pids() if _pid_namespace(pid) == namespace]
 

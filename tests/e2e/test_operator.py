@@ -1,0 +1,161 @@
+"""The operator in its pods: killed, taken over from, rolled; and the rights that it uses."""
+
+import json
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.contract import Label
+from ddpjob_operator.engine.naming import network_policy_name, pod_name
+
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, helm
+from tests.cluster.jobs import Team
+from tests.plant import Plant
+from tests.plant.real import RealPlant
+
+from .processes import operators
+from .work import LONG, a_script
+
+SLEEP = ["sleep", "infinity"]
+USER = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+
+
+def leader(plant: Plant) -> str:
+    """Name of the pod that leads."""
+    lease = plant.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}")
+    return str(lease["spec"]["holderIdentity"]).split("_")[0]
+
+
+def places(team: Team, name: str) -> Counter[tuple[str, str]]:
+    """Ranks and incarnations of the job's pods."""
+    labels = (pod["metadata"]["labels"] for pod in team.pods(name))
+    return Counter((one[Label.RANK], one[Label.INCARNATION]) for one in labels)
+
+
+def test_the_leader_killed_while_it_creates_pods_leaves_no_gap_and_no_second_pod(host: RealPlant, team: Team) -> None:
+    processes = operators(host)
+    team.apply(a_script("wide", SLEEP, nodes=10))
+    host.wait("the first pods", lambda: team.pods("wide"))
+    processes[leader(host)].kill()
+    team.wait("Running", "wide", LONG)
+    assert places(team, "wide") == {(str(rank), "1"): 1 for rank in range(10)}
+    assert team.status("wide")["attempt"] == 1
+    team.kubectl("delete", "ddpjob", "wide")
+
+
+def test_the_leader_killed_under_load_is_succeeded_within_seconds(host: RealPlant, team: Team) -> None:
+    team.apply(*(a_script(f"short-{number}", ["sleep", "1"], nodes=2) for number in range(12)))
+    host.wait("the first to run", lambda: any(team.status(f"short-{number}").get("attempt") for number in range(12)))
+    first = leader(host)
+    operators(host)[first].kill()
+    begun = time.monotonic()
+    host.wait("another leader", lambda: leader(host) != first)
+    print(f"failover after {time.monotonic() - begun:.1f} s")
+    assert time.monotonic() - begun < 40, "10 s are promised; this machine may be busy"
+    for number in range(12):
+        status = team.wait("Succeeded", f"short-{number}", LONG)
+        assert (status["attempt"], status["restarts"]) == (1, 0)
+
+
+def test_all_operators_killed_while_a_job_runs_change_nothing_about_it(host: RealPlant, team: Team) -> None:
+    team.apply(a_script("steady", SLEEP, nodes=2))
+    team.wait("Running", "steady", LONG)
+    before = {pod["metadata"]["uid"] for pod in team.pods("steady")}
+    for process in operators(host).values():
+        process.kill()
+    host.wait("them to come back", lambda: len(operators(host)) == 2)
+    team.kubectl("delete", "pod", team.pods("steady")[0]["metadata"]["name"], "--grace-period=1", "--wait=false")
+    team.until("{.status.attempt}=2", "steady", LONG)
+    status = team.wait("Running", "steady", LONG)
+    assert (status["restarts"], status["disruptions"]) == (0, 1)
+    assert not before & {pod["metadata"]["uid"] for pod in team.pods("steady")}
+
+
+def test_a_roll_with_another_default_leaves_running_jobs_as_they_are(real: Plant, team: Team) -> None:
+    team.apply(a_script("steady", SLEEP, nodes=2))
+    team.wait("Running", "steady", LONG)
+    before = {pod["metadata"]["uid"] for pod in team.pods("steady")}
+    upgrade = ("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "5m")
+    helm(*upgrade, "--set", "podSecurity=none", "--set", "log.level=debug", plant=real)
+    try:
+        real.wait("the new leader", lambda: leader(real) in _pods_of(real))
+        team.apply(a_script("after", ["true"]))
+        team.wait("Succeeded", "after", LONG)
+        status = team.status("steady")
+        assert (status["state"], status["attempt"], status["podSecurity"]) == ("Running", 1, "Restricted")
+        assert {pod["metadata"]["uid"] for pod in team.pods("steady")} == before
+        assert team.status("after")["podSecurity"] == "None", "the new default is there"
+    finally:
+        helm(*upgrade, plant=real)
+
+
+def _pods_of(plant: Plant) -> set[str]:
+    """Names of the operator's pods that are ready and stay."""
+    pods = plant.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+
+
+@pytest.mark.timeout(600)
+def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(host: RealPlant, team: Team) -> None:
+    _use_every_right(host, team)
+    role = host.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{RELEASE}")
+    lease = host.get(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/{RELEASE}-lease")
+    granted = {
+        (group, resource, verb)
+        for rule in (*role["rules"], *lease["rules"])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    # Asked for by no request: the server checks it where blockOwnerDeletion is set.
+    granted.remove(("ddpjob.dev", "ddpjobs/finalizers", "update"))
+    assert _used(host) == granted
+
+
+def _use_every_right(plant: RealPlant, team: Team) -> None:
+    """What other tests may not lead to: names that are taken, a pod and a policy that go, an event that repeats."""
+    team.apply(a_script("rights", SLEEP, suspend=True, networkPolicy="Enabled"))
+    team.wait("Suspended", "rights", LONG)
+    job = DDPJob.from_dict(team.job("rights") or {})
+    _take(team, "NetworkPolicy", network_policy_name(job), {"podSelector": {}}, "networking.k8s.io/v1")
+    _take(team, "Service", "rights", {"ports": [{"port": 80}]})
+    _take(team, "Pod", pod_name(job, 0, 1), {"containers": [{"name": "other", "image": "other"}]})
+    _patch(team, '{"spec": {"suspend": false}}')
+    for kind in ("NetworkPolicy", "Service", "Pod"):
+        plant.wait(f"a {kind} to be in the way", lambda kind=kind: f"{kind} " in team.status("rights")["message"])
+        team.kubectl("delete", kind, "--all", "--force")
+    team.wait("Running", "rights", LONG)
+    team.kubectl("delete", "pod", "--all", "--force")
+    team.until("{.status.attempt}=2", "rights", LONG)
+    team.wait("Running", "rights", LONG)
+    _patch(team, '{"spec": {"suspend": true}}')
+    team.wait("Suspended", "rights", LONG)
+    _patch(team, '{"spec": {"suspend": false, "networkPolicy": "Disabled"}}')
+    team.wait("Running", "rights", LONG)
+    plant.wait("an event to repeat", lambda: team.events("rights")["Running"] > 1)
+
+
+def _take(team: Team, kind: str, name: str, spec: dict[str, Any], version: str = "v1") -> None:
+    """Makes something foreign under a name that the job will want."""
+    manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    team.kubectl("create", "-f", "-", input=json.dumps(manifest))
+
+
+def _patch(team: Team, patch: str) -> None:
+    team.kubectl("patch", "ddpjob", "rights", "--type=merge", "--patch", patch)
+
+
+def _used(plant: RealPlant) -> set[tuple[str, str, str]]:
+    """API group, resource and verb of all of the operator's requests; none of them was forbidden."""
+    used = set()
+    for line in plant.audit_log.read_text().splitlines():
+        event = json.loads(line)
+        target = event.get("objectRef")
+        if event["user"]["username"] != USER or target is None or target["resource"] == "selfsubjectaccessreviews":
+            continue
+        assert event["responseStatus"]["code"] != 403, event
+        resource = "/".join(part for part in (target["resource"], target.get("subresource")) if part)
+        used.add((target.get("apiGroup", ""), resource, event["verb"]))
+    return used
