@@ -41,8 +41,15 @@ unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest tests/unit
 
-test: unit ## Everything: the inner loop, the state machine, real processes, the docs
-	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench --numprocesses 3 --dist worksteal
+test: unit plant ## Everything: the inner loop, the state machine, real processes, the docs, clusters
+	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL)) --numprocesses 3 --dist worksteal
+	$(BIN)/pytest $(REAL)
+
+# Tests on real nodes come one after another: they share their cluster, and the cores with its training.
+REAL := tests/plant/test_real.py tests/e2e
+
+e2e: $(if $(filter external,$(PLANT)),$(READY),plant) ## Real nodes, training and faults; PLANT=external: on the cluster of KUBECONFIG
+	@$(BIN)/pytest tests/e2e -rs
 
 plant: $(READY) ## Build the cluster that the tests run on (needs 16 GB while it builds, keeps 8)
 	@$(BIN)/python -m tests.plant build
@@ -84,4 +91,4 @@ bench-train: $(READY) ## Our trainer beside the smallest hand-written DDP script
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit test plant generate vendor-kubernetes images lock bench-train clean
+.PHONY: help setup run unit test e2e plant generate vendor-kubernetes images lock bench-train clean

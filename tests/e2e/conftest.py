@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,14 @@ from tests.plant.real import RealPlant, start_real
 from .external import External
 
 EXTERNAL = os.environ.get("PLANT") == "external"
+LIMIT_SECONDS = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Training takes its time here."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
 
 
 @pytest.fixture(scope="session")

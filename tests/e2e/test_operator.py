@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from typing import Any
 
-import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine.naming import network_policy_name, pod_name
@@ -97,7 +96,6 @@ def _pods_of(plant: Plant) -> set[str]:
     return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
 
 
-@pytest.mark.timeout(600)
 def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(host: RealPlant, team: Team) -> None:
     _use_every_right(host, team)
     role = host.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{RELEASE}")

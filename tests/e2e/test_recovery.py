@@ -43,7 +43,6 @@ FAULTS: dict[str, tuple[Callable[[RealPlant, Team], None], dict[str, int]]] = {
 }
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("fault", "costs"), FAULTS.values(), ids=FAULTS)
 def test_training_goes_on_from_its_checkpoint_when(
     fault: Callable[[RealPlant, Team], None], costs: dict[str, int], host: RealPlant, team: Team, tmp_path: Path
