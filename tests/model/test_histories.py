@@ -98,7 +98,7 @@ class Histories(RuleBasedStateMachine):
 
     @property
     def going(self) -> list[RealPod]:
-        return [pod for pod in self.world.pods.values() if pod.deleting]
+        return [pod for pod in self.world.pods.values() if pod.deleting and not pod.dead]
 
     @happens(index=which, when=lambda self: self.waiting)
     def pod_starts(self, index: int) -> None:
@@ -133,7 +133,11 @@ class Histories(RuleBasedStateMachine):
 
     @happens(index=which, when=lambda self: self.world.pods)
     def pod_is_deleted_by_hand(self, index: int) -> None:
-        self.pick(list(self.world.pods.values()), index).deleting = True
+        self.pick(list(self.world.pods.values()), index).delete(self.world.now)
+
+    @happens(index=which, when=lambda self: self.world.live)
+    def node_of_a_pod_dies(self, index: int) -> None:
+        self.pick(self.world.live, index).dead = True
 
     @happens(index=which, when=lambda self: self.going)
     def deleted_pod_is_gone(self, index: int) -> None:
@@ -151,7 +155,7 @@ class Histories(RuleBasedStateMachine):
 
     @happens(seconds=st.sampled_from([0.5, 5.0, 70.0, 200.0]))
     def time_passes(self, seconds: float) -> None:
-        self.world.now += timedelta(seconds=seconds)
+        self.world.pass_time(seconds)
 
     @happens(suspend=st.sampled_from([True, False, False]))
     def user_suspends_or_resumes(self, *, suspend: bool) -> None:
@@ -208,6 +212,9 @@ class Histories(RuleBasedStateMachine):
         world.service = Service.MISSING if world.service in {Service.FORMER, Service.FOREIGN} else world.service
         for pod in self.going:
             world.pods.pop(pod.name)
+        for pod in world.pods.values():
+            if pod.dead:
+                pod.delete(world.now)  # Kubernetes' node controller does, and no more than that.
         for pod in world.live:
             if pod.running:
                 world.end(pod, 0, "Completed")

@@ -25,6 +25,7 @@ from ddpjob_operator.engine import (
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+GRACE_SECONDS = 30
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
 
 
@@ -40,16 +41,38 @@ class RealPod:
     world_size: int
     running: bool = False
     exit: Exit | None = None
-    deleting: bool = False
+    gone_by: datetime | None = None
+    """When its kubelet will have ended it, once it is deleted."""
+    dead: bool = False
+    """Its node is gone, and nobody is left to say so."""
 
     @property
     def live(self) -> bool:
         """Whether its trainer runs or may still come to run."""
-        return self.exit is None
+        return self.exit is None and not self.dead
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it was deleted."""
+        return self.gone_by is not None
+
+    def delete(self, now: datetime, grace: int | None = None) -> None:
+        """Somebody deletes it; a second time can only make it go sooner."""
+        wanted = now + timedelta(seconds=GRACE_SECONDS if grace is None else grace)
+        self.gone_by = wanted if self.gone_by is None else min(wanted, self.gone_by)
 
     def seen(self) -> Pod:
         """The pod as an operator sees it."""
-        return Pod(self.name, self.uid, self.rank, self.incarnation, self.running, self.exit, self.deleting)
+        return Pod(
+            name=self.name,
+            uid=self.uid,
+            rank=self.rank,
+            incarnation=self.incarnation,
+            running=self.running,
+            exit=self.exit,
+            deleting=self.deleting,
+            gone_by=self.gone_by,
+        )
 
 
 def made_of(manifest: Manifest, uid: str) -> RealPod:
@@ -110,6 +133,13 @@ class World:
         """A trainer ends."""
         pod.running, pod.exit = False, Exit(code, reason, message, self.now)
 
+    def pass_time(self, seconds: float) -> None:
+        """Time goes by, and kubelets keep to it: only on a dead node does a deleted pod outstay its grace period."""
+        self.now += timedelta(seconds=seconds)
+        for pod in list(self.pods.values()):
+            if pod.gone_by is not None and pod.gone_by <= self.now and not pod.dead:
+                self.pods.pop(pod.name)
+
     # What the operator does to the world.
 
     def write(self, status: DDPJobStatus) -> None:
@@ -131,11 +161,11 @@ class World:
                 self.service = Service.OURS if self.service is Service.MISSING else self.service
             case CreatePod(_, manifest):
                 self._create(manifest)
-            case DeletePod(name, uid):
+            case DeletePod(name, uid, grace):
                 self.told_to_end.add(name)
                 pod = self.pods.get(name)
                 if pod is not None and pod.uid == uid:
-                    pod.deleting = True
+                    pod.delete(self.now, grace)
 
     def _create(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]

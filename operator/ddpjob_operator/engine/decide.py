@@ -39,21 +39,9 @@ def vanished(snapshot: Snapshot) -> bool:
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
     """Whether it says no more than that all pods exist by now, or how many of them run."""
     same = after.model_copy(update={"message": before.message, "ready": before.ready, "state": before.state})
-    return _without_created(same) == _without_created(before) and _all_exist(before) <= _all_exist(after)
+    return _without_created(same) == _without_created(before)
 
 
 def _without_created(status: DDPJobStatus) -> DDPJobStatus:
     others = tuple(condition for condition in status.conditions if condition.type is not ConditionType.CREATED)
     return status.model_copy(update={"conditions": others})
-
-
-def _all_exist(status: DDPJobStatus) -> bool:
-    return status.is_true(ConditionType.CREATED)
-
-
-def _next_look(view: View, wanted: datetime | None, status: DDPJobStatus) -> datetime | None:
-    """The next moment at which time alone changes the decision."""
-    if status.finished:
-        return None
-    times = (wanted, deadline(view.spec, status), view.next_loss)
-    return min((time for time in times if time is not None and time > view.now), default=None)

@@ -1,5 +1,6 @@
+from ddpjob_operator.api.contract import Label
 from ddpjob_operator.cluster.observing import pod_of
-from ddpjob_operator.cluster.store import Cache, in_namespace, of_owner
+from ddpjob_operator.cluster.store import REMEMBERED_GONE, Cache, in_namespace, of_owner
 from ddpjob_operator.engine import Pod
 
 from .manifests import UID, a_pod, trainer
@@ -29,8 +30,49 @@ def test_a_pod_that_is_gone_is_not_brought_back_by_the_answer_to_its_deletion() 
     cache = pods()
     cache.saw(a_pod(version=1))
     cache.forget(("team", "digits-0-1"), "pod-0-1")
-    assert not cache.saw(a_pod(version=2), only_known=True)
+    assert not cache.saw(a_pod(version=2))
     assert cache.owned_by(UID) == ()
+
+
+def test_a_pod_that_is_gone_is_not_brought_back_by_a_list_from_before_its_deletion() -> None:
+    cache = pods()
+    cache.forget(("team", "digits-0-1"), "pod-0-1", version=6)
+    cache.listed([a_pod(version=4)], 5, of_owner(UID))
+    assert cache.owned_by(UID) == (), "known or not when it went"
+
+
+def test_a_pod_that_a_list_has_missed_is_not_brought_back_by_an_older_answer() -> None:
+    cache = pods()
+    cache.saw(a_pod(version=1))
+    cache.listed([], 5, of_owner(UID))
+    assert not cache.saw(a_pod(version=4))
+
+
+def test_a_pod_that_a_watch_selects_again_comes_back() -> None:
+    cache = pods()
+    cache.saw(a_pod(version=1))
+    cache.forget(("team", "digits-0-1"), "pod-0-1", version=2)
+    assert cache.saw(a_pod(version=3))
+
+
+def test_a_pod_whose_labels_were_changed_is_the_job_s_no_more() -> None:
+    cache = pods()
+    cache.saw(a_pod(version=1))
+    changed = a_pod(version=2)
+    del changed["metadata"]["labels"][Label.RANK]
+    assert cache.saw(changed), "that is news"
+    assert cache.owned_by(UID) == ()
+
+
+def test_what_is_remembered_of_those_that_are_gone_has_a_limit() -> None:
+    cache = pods()
+    for number in range(REMEMBERED_GONE):
+        cache.forget(("team", "digits-0-1"), f"pod {number}")
+    cache.forget(("team", "digits-0-1"), "pod-0-1")
+    assert not cache.saw(a_pod())
+    for number in range(REMEMBERED_GONE):
+        cache.forget(("team", "digits-0-1"), f"pod {number}")
+    assert cache.saw(a_pod()), "the oldest is forgotten first"
 
 
 def test_forgetting_spares_another_object_of_the_same_name() -> None:

@@ -21,6 +21,7 @@ from ddpjob_operator.engine import (
     DeletePod,
     Exit,
     Pod,
+    Refusal,
     Service,
     Snapshot,
     decide,
@@ -154,6 +155,24 @@ class Scene:
         """Somebody else deletes the pods of these ranks; they take their time to end."""
         return self._each(ranks, lambda pod: replace(pod, deleting=True))
 
+    def node_dies(self, *ranks: int) -> "Scene":
+        """The nodes of these ranks are lost, and Kubernetes deletes their pods, which nobody is there to end."""
+        gone_by = self.snapshot.now + timedelta(seconds=30)
+        return self._each(ranks, lambda pod: replace(pod, deleting=True, gone_by=gone_by))
+
+    def lingers(self, *ranks: int) -> "Scene":
+        """Other containers go on beside the trainer of these ranks, which has ended."""
+        return self._each(ranks, lambda pod: replace(pod, lingering=True))
+
+    def refused(self, reason: str, message: str, retry_in: float = 5) -> "Scene":
+        """The cluster would not make what was missing."""
+        refusal = Refusal(reason, message, self.snapshot.now + timedelta(seconds=retry_in))
+        return Scene(replace(self.snapshot, refusal=refusal))
+
+    def accepted(self) -> "Scene":
+        """The cluster takes what it refused before."""
+        return Scene(replace(self.snapshot, refusal=None))
+
     def waits(self, rank: int, reason: str) -> "Scene":
         """The pod of a rank cannot start yet."""
         return self._each((rank,), lambda pod: replace(pod, waiting=reason))
@@ -165,6 +184,10 @@ class Scene:
     def gone(self) -> "Scene":
         """All that was terminating has ended and is removed."""
         return self._with_pods(tuple(pod for pod in self.pods if not pod.deleting))
+
+    def gone_but(self, *ranks: int) -> "Scene":
+        """All that was terminating has ended and is removed, but for pods of these ranks, whose nodes are lost."""
+        return self._with_pods(tuple(pod for pod in self.pods if not pod.deleting or pod.rank in ranks))
 
     def service(self, service: Service) -> "Scene":
         """Such a Service stands under the job's name."""
@@ -200,6 +223,12 @@ class Scene:
     def _with_pods(self, pods: tuple[Pod, ...]) -> "Scene":
         return Scene(replace(self.snapshot, pods=pods))
 
+    def _deleted(self, pod: Pod, grace: int | None) -> Pod:
+        """Deleted once more, a pod goes sooner, if that."""
+        if pod.gone_by is None or grace is None:
+            return replace(pod, deleting=True)
+        return replace(pod, gone_by=min(pod.gone_by, self.snapshot.now + timedelta(seconds=grace)))
+
     def _each(self, ranks: tuple[int, ...], change: Any) -> "Scene":
         present = self.status.incarnations.default
         chosen = [pod.rank in ranks and pod.incarnation == present for pod in self.pods]
@@ -220,10 +249,10 @@ class Scene:
                 name = manifest["metadata"]["name"]
                 incarnation = int(manifest["metadata"]["labels"][Label.INCARNATION])
                 return self._with_pods((*self.pods, Pod(name, f"uid of {name}", rank, incarnation)))
-            case DeletePod(name):
+            case DeletePod(name, _, grace):
                 return self._with_pods(
                     tuple(
-                        replace(pod, deleting=True) if pod.name == name else pod
+                        self._deleted(pod, grace) if pod.name == name else pod
                         for pod in self.pods
                         if pod.active or pod.name != name
                     )

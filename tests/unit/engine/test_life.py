@@ -14,6 +14,8 @@ ready_again = broken.gone().after(1)
 finished = two.running().succeeds(0, 1).settled()
 failed = a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0).settled().gone().settled()
 limited = a_job(nodes=2, activeDeadlineSeconds=60)
+lost_node = two.running().node_dies(1).decided().gone_but(1)
+over_quota = two.decided().vanishes(1).refused("QuotaExceeded", "exceeded quota")
 no_wait = {"backoffSeconds": 0}
 
 INCIDENT = "Rank 1 failed: Application: ValueError: no; restart 1 of 6 in 0.9 s"
@@ -317,6 +319,69 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         "+2.0",
         "Pending",
         "Creating 1 pod",
+    ),
+    # what is lost with its node
+    "the survivors of a lost node end soon, and so does, for the API, its own pod": (
+        two.running().node_dies(1),
+        "-1.0/5 -1.1/5",
+        "Restarting",
+        "Rank 1 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
+    ),
+    "a pod that is about to go anyway is not deleted again": (
+        two.running().node_dies(1).after(21),
+        "-1.0/5",
+        "Restarting",
+        "Rank 1 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
+    ),
+    "its pod may still run until it is overdue": (
+        lost_node.after(14),
+        "",
+        "Restarting",
+        "Waiting for 1 pod of the last attempt to end",
+    ),
+    "and is not waited for after that, although it never goes": (
+        lost_node.after(15),
+        "+2.0 +2.1",
+        "Restarting",
+        "Creating 2 of 2 pods",
+    ),
+    # what the cluster refuses
+    "what is refused is told in the cluster's words": (
+        over_quota,
+        "",
+        "Pending",
+        "exceeded quota",
+    ),
+    "and tried again when it is time": (
+        over_quota.after(5),
+        "+1.1",
+        "Pending",
+        "exceeded quota",
+    ),
+    "and forgotten when it is accepted": (
+        over_quota.after(5).decided().accepted(),
+        "",
+        "Starting",
+        "0 of 2 pods running",
+    ),
+    "an incident goes before what is refused": (
+        over_quota.fails(0),
+        "-1.0/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 1; restart 1 of 6 in 0.9 s",
+    ),
+    # other containers
+    "other containers may go on as long as the job does": (
+        two.running().succeeds(0).lingers(0),
+        "",
+        "Running",
+        "1 of 2 nodes finished",
+    ),
+    "and end with it": (
+        finished.lingers(0),
+        "-1.0/5",
+        "Succeeded",
+        "2 nodes finished",
     ),
     # the Service
     "another's Service under the job's name is not touched": (

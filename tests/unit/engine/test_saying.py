@@ -56,6 +56,14 @@ CONDITIONS: dict[str, tuple[Scene, str]] = {
         a_job(activeDeadlineSeconds=9).running().after(9).decided().gone().decided(),
         "Created:PodsCreated Failed:DeadlineExceeded FailureTarget:DeadlineExceeded -Running:DeadlineExceeded",
     ),
+    "a job that is refused its pods": (
+        two.decided().vanishes(1).refused("QuotaExceeded", "no").decided(),
+        "Blocked:QuotaExceeded",
+    ),
+    "a job that was refused its pods for a while": (
+        two.decided().vanishes(1).refused("QuotaExceeded", "no").decided().after(5).decided().accepted().decided(),
+        "Created:PodsCreated -Blocked:Unblocked",
+    ),
     "a job whose Service was taken while it restarts": (
         broken.gone().service(Service.FOREIGN).decided(),
         "Blocked:ServiceTaken Restarting:Application -Created:Application -Running:Application",
@@ -102,6 +110,29 @@ READY: dict[str, tuple[Scene, str]] = {
 @pytest.mark.parametrize(("scene", "expected"), READY.values(), ids=READY)
 def test_ready(scene: Scene, expected: str) -> None:
     assert scene.status.ready == expected
+
+
+CAN_WAIT: dict[str, tuple[Scene, bool]] = {
+    "that an attempt begins": (two, False),
+    "that all pods exist": (two.decided(), True),
+    "how many of them run": (two.created().runs(0), True),
+    "what a pod waits for": (two.created().waits(1, "Unschedulable: no room"), True),
+    "that all run": (two.created().runs(0, 1), False),
+    "that a rank is done": (running.succeeds(0), True),
+    "that all are done": (running.succeeds(0, 1), False),
+    "an incident": (running.fails(0), False),
+    "that something is in the way": (two.decided().vanishes(1).refused("QuotaExceeded", "no"), False),
+    "that it is not any more": (
+        two.decided().vanishes(1).refused("QuotaExceeded", "no").decided().after(5).decided().accepted(),
+        False,
+    ),
+    "nothing": (running, False),
+}
+
+
+@pytest.mark.parametrize(("scene", "expected"), CAN_WAIT.values(), ids=CAN_WAIT)
+def test_it_can_wait_to_be_said(scene: Scene, expected: bool) -> None:  # noqa: FBT001  A table's column.
+    assert scene.decision.can_wait is expected
 
 
 EVENTS: dict[str, tuple[Scene, str]] = {
