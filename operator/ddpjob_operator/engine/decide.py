@@ -45,3 +45,11 @@ def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
 def _without_created(status: DDPJobStatus) -> DDPJobStatus:
     others = tuple(condition for condition in status.conditions if condition.type is not ConditionType.CREATED)
     return status.model_copy(update={"conditions": others})
+
+
+def _next_look(view: View, wanted: datetime | None, status: DDPJobStatus) -> datetime | None:
+    """The next moment at which time alone changes the decision."""
+    if status.finished:
+        return None
+    times = (wanted, deadline(view.spec, status), view.next_loss)
+    return min((time for time in times if time is not None and time > view.now), default=None)
