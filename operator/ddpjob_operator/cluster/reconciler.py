@@ -108,13 +108,17 @@ class Reconciler:
             return
         try:
             snapshot = self._snapshot(key, stored, memory)
+            if vanished(snapshot) and not snapshot.job.status.finished:
+                await self._look(
+                    key, stored
+                )  # That a pod is not there is the one thing that a watch may have missed.
+                if self._store.jobs.get(key) is not stored:
+                    self._dirty.mark(key)
+                    return
+                snapshot = self._snapshot(key, stored, memory)
         except ValidationError as error:
             self._complain(key, stored, error)
             return
-        if vanished(snapshot) and not snapshot.job.status.finished:
-            await self._look(key, stored)  # That a pod is not there is the one thing that a watch may have missed.
-            stored = self._store.jobs.get(key) or stored
-            snapshot = self._snapshot(key, stored, memory)
         await self._heed(key, stored, memory, decide(snapshot))
 
     async def _heed(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
@@ -149,7 +153,7 @@ class Reconciler:
                 raise
             await self._look(key, stored)
             return False
-        self._store.jobs.saw(answer, only_known=True)
+        self._store.jobs.saw(answer)
         return True
 
     async def _look(self, key: Key, stored: StoredJob) -> None:

@@ -4,7 +4,8 @@ It is filled by watches, by the answers to our own writes, and by lists. Version
 object is newer, so that a late event undoes nothing. A watch may miss that something was deleted; a list tells.
 """
 
-from collections import Counter, defaultdict
+import math
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,9 @@ from .observing import Ref, job_name_of, owner_of, pod_of, ref_of
 
 Key = tuple[str, str]
 """An object's namespace and name."""
+
+REMEMBERED_GONE = 10_000
+"""How many objects that are gone are remembered: more than go while a list is under way."""
 
 T = TypeVar("T")
 
@@ -68,6 +72,7 @@ class Cache(Generic[T]):
         self._trimmed = trimmed
         self._entries: dict[Key, _Entry[T]] = {}
         self._owned: defaultdict[str, dict[Key, _Entry[T]]] = defaultdict(dict)
+        self._gone: OrderedDict[str, float] = OrderedDict()
 
     def get(self, key: Key) -> T | None:
         """The object of that namespace and name."""
@@ -87,25 +92,32 @@ class Cache(Generic[T]):
         """All objects with their names."""
         return [(key, entry.value) for key, entry in self._entries.items()]
 
-    def saw(self, manifest: Manifest, *, only_known: bool = False) -> bool:
+    def saw(self, manifest: Manifest) -> bool:
         """Takes an object in unless something newer is known; returns whether that changed what is known.
 
-        `only_known`: unless it is not known at all, being gone already for all that the watch has said.
+        Newer is also that it is gone: an answer or a list may come in after the watch has told of the deletion.
         """
         ref = ref_of(manifest)
-        known = self._entries.get((ref.namespace, ref.name))
-        if known is None and only_known:
-            return False
-        if known is not None and known.ref.version >= ref.version:
+        key = (ref.namespace, ref.name)
+        known = self._entries.get(key)
+        if ref.version <= self._gone.get(ref.uid, 0) or (known is not None and known.ref.version >= ref.version):
             return False
         value = self._trimmed(manifest)
-        if value is None:
-            return False
+        if value is None:  # What it was, it is no more: somebody has changed its labels or its owner.
+            self._drop(key)
+            return known is not None
         self._put(_Entry(ref, owner_of(manifest), value))
         return known is None or known.ref.uid != ref.uid or known.value != value
 
-    def forget(self, key: Key, uid: str) -> None:
-        """Forgets an object that is gone, unless another one has taken its name."""
+    def forget(self, key: Key, uid: str, version: float = math.inf) -> None:
+        """Forgets an object that is gone, unless another one has taken its name.
+
+        `version`: when it went, where it may come back: for a watch, gone is also what its selector selects no more.
+        """
+        self._gone[uid] = version
+        self._gone.move_to_end(uid)
+        if len(self._gone) > REMEMBERED_GONE:
+            self._gone.popitem(last=False)
         known = self._entries.get(key)
         if known is not None and known.ref.uid == uid:
             self._drop(key)
@@ -117,7 +129,7 @@ class Cache(Generic[T]):
         there = {(ref.namespace, ref.name) for ref in map(ref_of, manifests)}
         for key, entry in list(self._entries.items()):
             if key not in there and entry.ref.version <= version and covers(entry):
-                self._drop(key)
+                self.forget(key, entry.ref.uid, version)
 
     def _put(self, entry: _Entry[T]) -> None:
         key = (entry.ref.namespace, entry.ref.name)

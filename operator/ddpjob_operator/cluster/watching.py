@@ -11,12 +11,15 @@ from ddpjob_operator.engine import Manifest
 
 from .connection import credentials
 from .dirty import DirtyKeys
+from .observing import ref_of
 from .store import Cache, Key, Store, job_of
 
 OURS = f"{Label.MANAGED_BY}={MANAGER}"
 """Selects what operators of this kind have made; the server sends nothing else."""
 
 CHUNK = 500
+BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
+"""A watch that finds no API server tries again so often, then ends. Its return may cost as much as the last wait."""
 
 
 def registry_for(store: Store, dirty: DirtyKeys[Key]) -> kopf.OperatorRegistry:
@@ -29,8 +32,8 @@ def registry_for(store: Store, dirty: DirtyKeys[Key]) -> kopf.OperatorRegistry:
         async def seen(event: kopf.RawEvent, **_: object) -> None:
             manifest: Manifest = dict(event["object"])
             if event["type"] == "DELETED":
-                metadata = manifest["metadata"]
-                cache.forget((metadata["namespace"], metadata["name"]), metadata["uid"])
+                ref = ref_of(manifest)
+                cache.forget((ref.namespace, ref.name), ref.uid, ref.version)
             elif not cache.saw(manifest):
                 return
             key = key_of(manifest)
@@ -50,6 +53,7 @@ async def watch(registry: kopf.OperatorRegistry, namespaces: list[str], ready: a
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.watching.chunk_size = CHUNK
+    settings.networking.error_backoffs = BACKOFF_SECONDS
     for kind in (("", "v1", "pods"), ("", "v1", "services"), ("networking.k8s.io", "v1", "networkpolicies")):
         settings.watching.label_selectors[kind] = OURS
     await kopf.operator(

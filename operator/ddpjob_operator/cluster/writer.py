@@ -84,27 +84,31 @@ class Writer:
         except ApiError as error:
             if error.reason == "AlreadyExists":
                 there = await self._api.get(resource, namespace, name)
-                if there is None or owner_of(there) == owner:
-                    if there is not None:
-                        cache.saw(there)
+                if there is None:
                     return
-                raise Refused(f"{kind}Taken", _taken(there)) from None
+                if owner_of(there) != owner:
+                    raise Refused(f"{kind}Taken", _taken(kind, name, there)) from None
+                cache.saw(there)
+                if cache.get((namespace, name)) is None:
+                    message = f"{kind} {name} is the job's own, but its labels were changed: delete it"
+                    raise Refused(f"{kind}Taken", message) from None
+                return
             if error.passing or error.status == HTTPStatus.CONFLICT:
                 raise
             raise Refused(_reason(error), error.message) from error
 
     async def _delete(self, resource: Resource, cache: Cache[Any], key: Key, uid: str, grace: int | None) -> None:
         try:
-            cache.saw(await self._api.delete(resource, *key, uid, grace), only_known=True)
+            cache.saw(await self._api.delete(resource, *key, uid, grace))
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
             cache.forget(key, uid)  # Gone, or another one by now, which is not meant.
 
 
-def _taken(there: Manifest) -> str:
+def _taken(kind: str, name: str, there: Manifest) -> str:
     """Whose the thing is that has our name."""
-    what = f"{there['kind']} {there['metadata']['name']}"
+    what = f"{kind} {name}"
     if there["metadata"].get("labels", {}).get(Label.MANAGED_BY) == MANAGER:
         return f"Waiting for {what} of the deleted job of the same name to go away"
     return f"{what} exists and belongs to somebody else: delete it, or give the job another name"
