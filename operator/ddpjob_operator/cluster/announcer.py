@@ -76,7 +76,8 @@ class Announcer:
             except ApiError as error:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
-                count = 1
+                there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
+                count = there.get("count", 1)  # An operator before this one has counted.
         if count:
             patch = {"count": count + 1, "lastTimestamp": body["lastTimestamp"]}
             try:

@@ -172,7 +172,10 @@ class Api:
         API_REQUESTS.labels(method, plural, str(status)).inc()
         if status >= HTTPStatus.BAD_REQUEST:
             raise _error(status, content, retry_after)
-        result: Manifest = json.loads(content)
+        try:
+            result: Manifest = json.loads(content)
+        except ValueError as error:
+            raise ApiError(0, "NoAnswer", f"the API server's answer is not JSON: {content[:80]!r}") from error
         return result
 
 

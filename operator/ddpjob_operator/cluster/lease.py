@@ -37,6 +37,7 @@ class Elector:
         self._renewed = float("-inf")
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
+        self._trying = asyncio.Lock()
         self.elected = asyncio.Event()
         """Set once this replica leads; it never leads twice."""
 
@@ -46,30 +47,33 @@ class Elector:
         return time.monotonic() < self._renewed + LEADING_SECONDS
 
     async def run(self) -> None:
-        """Waits to be elected, then renews; returns when the leadership is lost."""
+        """Waits to be elected, then renews; returns when the leadership is lost or given back."""
         while True:
-            started = time.monotonic()
-            try:
-                held = await asyncio.wait_for(self._try(), LEADING_SECONDS)
-            except (ApiError, TimeoutError) as error:
-                logger.warning("lease %s/%s: %s", self._namespace, self._name, error or "no answer in time")
-                held = False
-            if held:
-                self._lead_from(started)
-            elif self.elected.is_set() and not self.leads:
-                LEADER.set(0)
-                return
+            async with self._trying:
+                if self.elected.is_set() and not self.leads:
+                    LEADER.set(0)
+                    return
+                await self._try_in_time()
             await asyncio.sleep(RETRY_SECONDS)
 
     async def release(self) -> None:
         """Gives the lease back, so that the next leader need not wait for its end."""
-        if not self.leads:
-            return
-        lease = await self._api.get(LEASES, self._namespace, self._name)
-        if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
-            lease["spec"]["holderIdentity"] = ""
-            await self._api.replace(LEASES, self._namespace, self._name, lease)
-        self._renewed = float("-inf")
+        async with self._trying:  # A renewal under way would take it again.
+            if not self.leads:
+                return
+            self._renewed = float("-inf")
+            lease = await self._api.get(LEASES, self._namespace, self._name)
+            if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
+                lease["spec"]["holderIdentity"] = ""
+                await self._api.replace(LEASES, self._namespace, self._name, lease)
+
+    async def _try_in_time(self) -> None:
+        started = time.monotonic()
+        try:
+            if await asyncio.wait_for(self._try(), LEADING_SECONDS):
+                self._lead_from(started)
+        except (ApiError, TimeoutError) as error:
+            logger.warning("lease %s/%s: %s", self._namespace, self._name, error or "no answer in time")
 
     def _lead_from(self, moment: float) -> None:
         self._renewed = moment
@@ -82,12 +86,12 @@ class Elector:
         """Takes or renews the lease, if it is free or ours; the server lets one of several win."""
         lease = await self._api.get(LEASES, self._namespace, self._name)
         try:
+            if not self._is_free(lease):
+                return False
             if lease is None:
                 await self._api.create(LEASES, self._namespace, self._fresh())
                 return True
             spec = lease["spec"]
-            if not self._is_free(lease):
-                return False
             changed = {} if spec.get("holderIdentity") == self._identity else self._taking(spec)
             lease["spec"] = {**spec, **changed, "renewTime": _now()}
             await self._api.replace(LEASES, self._namespace, self._name, lease)
@@ -97,15 +101,17 @@ class Elector:
             raise
         return True
 
-    def _is_free(self, lease: Manifest) -> bool:
-        spec = lease["spec"]
-        holder = spec.get("holderIdentity") or ""
-        if holder == self._identity:
-            return not self.elected.is_set() or self.leads
-        seen = (holder, str(spec.get("renewTime")))
-        if seen != self._seen:
-            self._seen, self._seen_at = seen, time.monotonic()
-        return not holder or time.monotonic() >= self._seen_at + LEASE_SECONDS
+    def _is_free(self, lease: Manifest | None) -> bool:
+        """Whether it is ours to take; that somebody has deleted it does not end its last holder's time."""
+        if lease is not None:
+            holder = lease["spec"].get("holderIdentity") or ""
+            if holder == self._identity:
+                return not self.elected.is_set() or self.leads
+            seen = (holder, str(lease["spec"].get("renewTime")))
+            if seen != self._seen:
+                self._seen, self._seen_at = seen, time.monotonic()
+        others = self._seen is not None and self._seen[0]
+        return not others or time.monotonic() >= self._seen_at + LEASE_SECONDS
 
     def _fresh(self) -> Manifest:
         return {

@@ -1,0 +1,98 @@
+"""Parts of the operator by themselves against a real API server: what no whole operator shows at will."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+from ddpjob_operator.cluster.announcer import Announcer
+from ddpjob_operator.cluster.api import Api
+from ddpjob_operator.cluster.connection import Connection
+from ddpjob_operator.cluster.lease import Elector
+from ddpjob_operator.engine import Event
+
+from tests.plant import Plant
+
+from .jobs import Team, a_job
+
+A_WHILE = 60.0
+
+Play = Callable[[Callable[[], Api], Team], Awaitable[None]]
+
+
+@pytest.fixture
+def scene(api: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]:
+    """Plays with connections of their own to the API server, in a namespace of its own."""
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
+
+    async def whole(play: Play) -> None:
+        connections: list[Connection] = []
+
+        def an_api() -> Api:
+            connections.append(Connection())
+            return Api(connections[-1], lambda: True)
+
+        try:
+            async with asyncio.timeout(A_WHILE):
+                await play(an_api, Team(api))
+        finally:
+            for connection in connections:
+                await connection.close()
+
+    return lambda play: asyncio.run(whole(play))
+
+
+def holder(team: Team) -> str:
+    lease = team.plant.get(f"/apis/coordination.k8s.io/v1/namespaces/{team.namespace}/leases/operator")
+    return str(lease["spec"]["holderIdentity"]) if lease else "nobody"
+
+
+def test_a_lease_that_is_given_back_is_not_taken_again(scene: Callable[[Play], None]) -> None:
+    async def play(an_api: Callable[[], Api], team: Team) -> None:
+        elector = Elector(an_api(), team.namespace, "operator", "first")
+        running = asyncio.create_task(elector.run())
+        await elector.elected.wait()
+        await elector.release()
+        assert not elector.leads
+        await running
+        assert holder(team) == ""
+
+    scene(play)
+
+
+def test_a_lease_that_somebody_deletes_makes_no_second_leader(scene: Callable[[Play], None]) -> None:
+    async def play(an_api: Callable[[], Api], team: Team) -> None:
+        first, second = (Elector(an_api(), team.namespace, "operator", name) for name in ("first", "second"))
+        leading = asyncio.create_task(first.run())
+        await first.elected.wait()
+        assert not await second._try(), "it has seen who leads"
+        standing_by = asyncio.create_task(second.run())
+        leading.cancel()  # It is frozen, say.
+        with suppress(asyncio.CancelledError):
+            await leading
+        team.kubectl("delete", "lease", "operator")
+        await second.elected.wait()
+        assert not first.leads
+        assert holder(team) == "second"
+        standing_by.cancel()
+
+    scene(play)
+
+
+def test_an_event_goes_on_counting_where_another_operator_has_stopped(scene: Callable[[Play], None]) -> None:
+    async def play(an_api: Callable[[], Api], team: Team) -> None:
+        team.apply(a_job())
+        job = team.job()
+        assert job is not None
+        for times in (3, 2):
+            announcer = Announcer(an_api())
+            writing = asyncio.create_task(announcer.run())
+            for _ in range(times):
+                announcer.announce(job, Event(warning=True, reason="Blocked", message="No room"))
+            await announcer.drained()
+            writing.cancel()
+        assert team.events() == {"Blocked": 5}
+        assert "(x5 over" in team.kubectl("describe", "ddpjob", "digits")
+        assert "No room" in team.kubectl("events", "--for", "ddpjob/digits")
+
+    scene(play)
