@@ -1,6 +1,9 @@
 """Where the API server is and who we are to it, for kopf's watches and for our own requests alike."""
 
+import os
+import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -8,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import kopf
+import yaml
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
@@ -26,16 +30,47 @@ def credentials() -> kopf.ConnectionInfo:
     Raises:
         NoClusterError: there is neither.
     """
-    settings = kopf.OperatorSettings()
+    return _of_the_pod() or _of_the_kubeconfig()
+
+
+def _of_the_pod() -> kopf.ConnectionInfo | None:
+    """The address comes from the environment, as every client takes it: a pod need not have the cluster's DNS."""
+    info = kopf.login_with_service_account(settings=kopf.OperatorSettings())
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if info is None or not host:
+        return info
+    return replace(info, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
+
+
+def _of_the_kubeconfig() -> kopf.ConnectionInfo:
     try:
-        info = kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(settings=settings)
-    except (OSError, kopf.LoginError) as error:
-        raise NoClusterError(f"The kubeconfig cannot be used: {error}") from error
+        info = kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+    except KeyError as error:
+        raise NoClusterError(f"The kubeconfig cannot be used: there is no {error} in it.") from error
+    except (OSError, kopf.LoginError, yaml.YAMLError, AttributeError, TypeError) as error:
+        raise NoClusterError(f"The kubeconfig cannot be used: {' '.join(str(error).split())}") from error
     if info is None:
         raise NoClusterError(
             "No cluster: this is not a pod with a service account, and there is no kubeconfig (set KUBECONFIG)."
         )
+    if not info.server:
+        raise NoClusterError("The kubeconfig cannot be used: its cluster has no server.")
+    known = info.token or info.password or info.certificate_path or info.certificate_data
+    if not known and info.server.startswith("https:"):
+        raise NoClusterError(
+            "The kubeconfig cannot be used: its user has no token, password or certificate of its own, and plugins "
+            "(exec) are not called here. `kubectl create token` makes a token for a service account."
+        )
     return info
+
+
+def _ssl_context(info: kopf.ConnectionInfo) -> ssl.SSLContext:
+    try:
+        return info.as_ssl_context()
+    except (OSError, ValueError) as error:
+        paths = (info.ca_path, info.certificate_path, info.private_key_path)
+        files = ", ".join(str(path) for path in paths if path)
+        raise NoClusterError(f"The certificates cannot be read ({files or 'given as data'}): {error}") from error
 
 
 Check = Callable[[], None]
@@ -48,7 +83,7 @@ class Connection:
         self._info = credentials()
         self._session = aiohttp.ClientSession(
             base_url=self._info.server.rstrip("/") + "/",
-            connector=aiohttp.TCPConnector(ssl=self._info.as_ssl_context(), limit=0),
+            connector=aiohttp.TCPConnector(ssl=_ssl_context(self._info), limit=0),
             headers={"User-Agent": USER_AGENT},
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, connect=CONNECT_SECONDS),
             trace_configs=[_checked_at_the_last_moment()],

@@ -2,9 +2,12 @@
 
 import asyncio
 import logging
+import os
+import random
 import signal
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from itertools import count
 from typing import Any
 
 from . import rights
@@ -24,6 +27,8 @@ from .web import serve
 WORKERS = 16
 RESYNC_SECONDS = 300.0
 """How often everything is read anew: what a watch has missed costs at most this."""
+SPREAD_SECONDS = 30.0
+"""The looks that follow are spread over so long: what happens just then must not wait for all of them."""
 CRD_RETRY_SECONDS = 2.0
 STOP_SECONDS = 4.0
 """Work in flight may take so long to finish when the operator is told to stop."""
@@ -63,9 +68,14 @@ class Operator:
         """
         _on_signals(self._stopping)
         async with AsyncExitStack() as stack:
-            runner, port = await serve(
-                self._options.port, healthy=self._ill, ready=lambda: self._not_ready, store=self._store
-            )
+            try:
+                runner, port = await serve(
+                    self._options.port, healthy=self._ill, ready=lambda: self._not_ready, store=self._store
+                )
+            except OSError as error:
+                raise StoppedError(
+                    f"Cannot serve on --port {self._options.port}: {os.strerror(error.errno or 0)}"
+                ) from error
             stack.push_async_callback(runner.cleanup)
             logger.info("serving /healthz, /readyz and /metrics on port %d; API server %s", port, self._server)
             await self._until_stopped(self._work())
@@ -97,7 +107,6 @@ class Operator:
 
     async def _work(self) -> None:
         await self._until_installed()
-        await self._check_rights()
         ready = asyncio.Event()
         parts = {
             "leading": self._lead(),
@@ -136,23 +145,28 @@ class Operator:
         _on_signals(self._stopping)
 
     async def _until_installed(self) -> None:
-        """Waits for the CRD, and says so."""
-        while not await self._is_installed():
+        """Waits for the API server and the CRD, and says so."""
+        while not await self._may_begin():
             if not self._not_ready.startswith("waiting"):
                 logger.warning("The API server has no DDPJobs: apply deploy/crd.yaml or install the chart. Waiting.")
             self._not_ready = "waiting for the CustomResourceDefinition ddpjobs.ddpjob.dev: it is not installed"
             await asyncio.sleep(CRD_RETRY_SECONDS)
         self._not_ready = "starting"
 
-    async def _is_installed(self) -> bool:
+    async def _may_begin(self) -> bool:
+        """Whether the CRD is there; without enough rights it never may."""
         try:
-            return await self._unfenced.served(DDPJOBS)
+            if not await self._unfenced.served(DDPJOBS):
+                return False
+            await self._check_rights()
         except ApiError as error:
             if not error.passing:
                 raise StoppedError(f"The API server {self._server} refuses us: {error.message}") from error
             self._not_ready = f"waiting for the API server {self._server}: {error.message}"
             logger.warning("%s", self._not_ready)
             return False
+        else:
+            return True
 
     async def _check_rights(self) -> None:
         lease_namespace = self._options.lease[0] if self._options.lease else None
@@ -166,26 +180,28 @@ class Operator:
             self._not_ready = ""
             await self._elector.elected.wait()
         LEADER.set(1)
+        await self._resync(spread=0.0)
+        self._dirty.open()
+        self._not_ready = ""
         while True:
-            await self._resync()
-            self._dirty.open()
-            self._not_ready = ""
             await asyncio.sleep(RESYNC_SECONDS)
+            await self._resync(SPREAD_SECONDS)
 
-    async def _resync(self) -> None:
-        """Lists everything; every job gets a look."""
-        while True:
+    async def _resync(self, spread: float) -> None:
+        """Lists everything; every job gets a look, within `spread` seconds."""
+        for failures in count():
             try:
                 for namespace in self._namespaces:
                     await self._list(namespace)
             except ApiError as error:
-                logger.warning("resync: %s", error)
-                await asyncio.sleep(error.retry_after or 1.0)
+                seconds = max(error.retry_after or 0.0, 2.0 ** min(failures, 5))
+                logger.warning("resync: %s; again in %.0f s", error, seconds)
+                await asyncio.sleep(seconds)
             else:
                 break
         self._reconciler.know_all()
         for key, _ in self._store.jobs.all():
-            self._dirty.mark(key)
+            self._dirty.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
 
     async def _list(self, namespace: str | None) -> None:
         kinds: tuple[tuple[tuple[str, str], Cache[Any], str], ...] = (

@@ -14,6 +14,8 @@ from .logs import Format
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
+LAST_PORT = 65535
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -56,7 +58,7 @@ def parse(arguments: list[str] | None = None) -> Options:
     parser.add_argument("--lease-namespace", default=own or "default", metavar="NAMESPACE", help="where the Lease is")
     parser.add_argument("--lease-name", default="ddpjob-operator", metavar="NAME", help="name of the Lease")
     parser.add_argument(
-        "--port", type=int, default=8080, help="port of /healthz, /readyz and /metrics; 0: a free one"
+        "--port", type=_port, default=8080, help="port of /healthz, /readyz and /metrics; 0: a free one"
     )
     parser.add_argument("--log-format", choices=["json", "text"], default="json", help="lines for programs or people")
     parser.add_argument(
@@ -78,6 +80,13 @@ def parse(arguments: list[str] | None = None) -> Options:
         log_level=given.log_level,
         settings=Settings(pod_security=PodSecurity(given.pod_security.capitalize()), operator_namespace=own),
     )
+
+
+def _port(text: str) -> int:
+    port = int(text) if text.isdecimal() else -1
+    if not 0 <= port <= LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to {LAST_PORT}")
+    return port
 
 
 def _own_namespace() -> str:

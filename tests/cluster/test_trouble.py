@@ -1,0 +1,77 @@
+"""What befalls an operator from outside: it goes on, or says in one line why it ends."""
+
+import json
+import socket
+from typing import Any
+
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.contract import API_VERSION, KIND, Label
+from ddpjob_operator.engine import pod_name
+
+from tests.plant import Plant, start_api
+
+from .conftest import install_crd
+from .jobs import Team, a_job, condition
+from .operators import an_operator
+from .test_replicas import created
+
+
+def test_without_the_crd_any_more_the_operator_says_so_in_one_line_and_ends() -> None:
+    with start_api() as plant:
+        install_crd(plant)
+        with an_operator(plant, "--no-leader-elect") as operator:
+            plant.kubectl("delete", "crd", "ddpjobs.ddpjob.dev", "--wait=false")
+            assert operator.ended() == 1
+            assert operator.log.splitlines()[-1].startswith("ddpjob-operator: watching has ended: 404")
+            assert "Traceback" not in operator.log
+
+
+def test_a_port_that_is_taken_is_named(api: Plant) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with an_operator(api, "--no-leader-elect", f"--port={port}", until_ready=False) as operator:
+            assert operator.ended() == 1
+            assert operator.log == f"ddpjob-operator: Cannot serve on --port {port}: Address already in use\n"
+
+
+def test_a_pod_whose_labels_were_changed_is_replaced(api: Plant) -> None:
+    team = Team(api)
+    with an_operator(api, f"--namespace={team.namespace}", "--no-leader-elect"):
+        team.apply(a_job())
+        api.wait("the pods", lambda: created(team))
+        team.kubectl("label", "pod", team.pods()[0]["metadata"]["name"], f"{Label.RANK}-")
+        team.until("{.status.attempt}=2")
+        api.wait("the second attempt", lambda: created(team))
+        ranks = [pod["metadata"]["labels"].get(Label.RANK) for pod in team.pods() if incarnation(pod) == "2"]
+        assert sorted(ranks) == ["0", "1"]
+
+
+def test_an_own_pod_without_its_labels_blocks_the_job_and_is_not_asked_for_again_and_again(api: Plant) -> None:
+    team = Team(api)
+    with an_operator(api, f"--namespace={team.namespace}", "--no-leader-elect") as operator:
+        team.apply(a_job(suspend=True))
+        team.wait("Suspended")
+        job = team.job()
+        assert job is not None
+        name = pod_name(DDPJob.from_dict(job), 1, 1)
+        owner = {"apiVersion": API_VERSION, "kind": KIND, "name": "digits", "uid": job["metadata"]["uid"]}
+        metadata = {"name": name, "ownerReferences": [{**owner, "controller": True}]}
+        containers = [{"name": "other", "image": "other"}]
+        bare = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
+        team.kubectl("create", "-f", "-", input=json.dumps(bare))
+        team.kubectl("patch", "ddpjob", "digits", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+        team.kubectl("wait", "--for=condition=Blocked", "ddpjob/digits", "--timeout=60s")
+        said = condition(team.status(), "Blocked")
+        assert (said["reason"], said["message"]) == (
+            "PodTaken",
+            f"Pod {name} is the job's own, but its labels were changed: delete it",
+        )
+        asked = operator.metric('ddpjob_api_requests_total{code="409",method="POST",resource="pods"}')
+        assert asked <= 10, "1, 2, 4 s and so on lie between two attempts"
+        team.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+        api.wait("the pods", lambda: created(team))
+
+
+def incarnation(pod: dict[str, Any]) -> str:
+    """Of a job's pod."""
+    return str(pod["metadata"]["labels"][Label.INCARNATION])
