@@ -18,6 +18,8 @@ from .external import External
 
 EXTERNAL = os.environ.get("PLANT") == "external"
 LIMIT_SECONDS = 900
+STRICT = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+"""Whoever makes pods that keep a job from being deleted must be allowed to do so, as on OpenShift."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,5 +61,5 @@ def _cluster() -> Iterator[Plant]:
         yield External.of_kubeconfig()
         return
     demand("real")
-    with start_real(nodes=2, images=(OPERATOR, TRAINER)) as plant:
+    with start_real(STRICT, nodes=2, images=(OPERATOR, TRAINER)) as plant:
         yield plant

@@ -107,7 +107,7 @@ def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(h
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    # Asked for by no request: the server checks it where blockOwnerDeletion is set.
+    # Asked for by no request: admission checks it, since pods have blockOwnerDeletion.
     granted.remove(("ddpjob.dev", "ddpjobs/finalizers", "update"))
     assert _used(host) == granted
 
