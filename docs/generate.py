@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.api.schema import job_schema
-from generator import api, chart, commands, contract
+from generator import api, chart, commands, contract, operator
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of generated -->\n)", re.DOTALL)
@@ -36,6 +36,8 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "ddpjob": commands.ddpjob,
     "ddpjob-train": commands.ddpjob_train,
     "values": chart.values,
+    "rights": operator.rights,
+    "metrics": operator.metrics,
 }
 
 

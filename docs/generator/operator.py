@@ -1,0 +1,33 @@
+"""What the operator may do and what it tells Prometheus, from the code that says so."""
+
+from ddpjob_operator.cluster.metrics import REGISTRY
+from ddpjob_operator.cluster.rights import LEASE_RIGHTS, RIGHTS
+
+from .markdown import code, table
+
+
+def metrics() -> str:
+    """Every metric with its type and meaning."""
+    families = REGISTRY.collect()
+    return table(
+        ("Metric", "Type", "Meaning"),
+        (
+            (code(f"{one.name}_total" if one.type == "counter" else one.name), one.type, f"{one.documentation}.")
+            for one in families
+        ),
+    )
+
+
+def rights() -> str:
+    """Every right, and where it holds."""
+    return table(
+        ("API group", "Resource", "Verbs", "Where"),
+        (
+            (code(group) if group else "core", code(resource), ", ".join(verbs), where)
+            for where, granted in (
+                ("in the namespaces that it looks after", RIGHTS),
+                ("in its own namespace", LEASE_RIGHTS),
+            )
+            for (group, resource), verbs in granted.items()
+        ),
+    )
