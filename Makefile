@@ -51,6 +51,10 @@ REAL := tests/plant/test_real.py tests/e2e
 e2e: $(if $(filter external,$(PLANT)),$(READY),plant) ## Real nodes, training and faults; PLANT=external: on the cluster of KUBECONFIG
 	@$(BIN)/pytest tests/e2e -rs
 
+e2e-kind: $(READY) ## The same on a kind cluster, which it makes (needs docker, kind, helm, kubectl, and 35 GB)
+	@kubeconfig=$$(deploy/kind/up)
+	KUBECONFIG=$$kubeconfig PLANT=external $(BIN)/pytest tests/e2e -rs
+
 plant: $(READY) ## Build the cluster that the tests run on (needs 16 GB while it builds, keeps 8)
 	@$(BIN)/python -m tests.plant build
 
@@ -91,4 +95,4 @@ bench-train: $(READY) ## Our trainer beside the smallest hand-written DDP script
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit test e2e plant generate vendor-kubernetes images lock bench-train clean
+.PHONY: help setup run unit test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train clean
