@@ -7,6 +7,7 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
     ```yaml title=job.yaml             a file that the reader saves under this name, in any language
 
     <!-- not run: REASON -->           before bash: only a reader can run this
+    <!-- on a cluster -->              before bash: run by tests/e2e, on nodes with the operator and our images
     <!-- not valid: REASON -->         before yaml: a DDPJob with mistakes
     <!-- first terminal -->            before bash: goes on while the page's other commands run
     <!-- first terminal -->            before text: awaited there, after what was awaited before
@@ -26,10 +27,15 @@ PAGES = {page.relative_to(ROOT).as_posix(): page for page in sorted([*ROOT.glob(
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\S*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = "not run: "
 NOT_VALID = "not valid: "
+HERE = "here"
+ON_A_CLUSTER = "on a cluster"
 FIRST_TERMINAL = "first terminal"
 CTRL_C = "first terminal: Ctrl-C"
 
-LOOSE = re.compile(r"(\n…\n|…|(?<==)\d+(?:\.\d+)?|\d+\.\d+)")
+LOOSE = re.compile(r"(\n…\n|\A…\n|\n…\Z|…|(?<==)\d+(?:\.\d+)?|\d+\.\d+)")
+
+LINES = {"\n…\n": r"\n(?:.*?\n)?", "…\n": r"(?:.*?\n)?", "\n…": r"(?:\n.*)?", "…": ".*?"}
+"""Any lines or none: between others, before them, after them; and anything within one."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,11 @@ class Block:
     """The comment before it."""
     text: str
 
-    @property
-    def runs(self) -> bool:
-        """Whether these are commands that a test can run."""
-        return self.language == "bash" and not self.note.startswith(NOT_RUN)
+    def runs(self, where: str) -> bool:
+        """Whether these are commands that a test can run HERE or ON_A_CLUSTER."""
+        if self.language != "bash" or self.note.startswith(NOT_RUN):
+            return False
+        return (self.note == ON_A_CLUSTER) == (where == ON_A_CLUSTER)
 
 
 def blocks(page: Path) -> list[Block]:
@@ -65,6 +72,11 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+def pages_that_run(where: str) -> list[str]:
+    """Names of the pages with commands that a test can run there."""
+    return [name for name, page in PAGES.items() if any(block.runs(where) for block in blocks(page))]
+
+
 def pattern(shown: str) -> re.Pattern[str]:
     """What `plain` output must look like for a shown one to be true."""
     exact_and_loose = enumerate(LOOSE.split(plain(shown)))
@@ -74,9 +86,7 @@ def pattern(shown: str) -> re.Pattern[str]:
 
 
 def _loose(part: str) -> str:
-    if part == "\n…\n":
-        return r"\n(?:.*?\n)?"
-    return ".*?" if part == "…" else r"[\d.e+-]+"
+    return LINES.get(part, r"[\d.e+-]+")
 
 
 def plain(output: str) -> str:

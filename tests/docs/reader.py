@@ -7,7 +7,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.docs.pages import CTRL_C, FIRST_TERMINAL, ROOT, Block, pattern, plain
+import pytest
+
+from tests.docs.pages import CTRL_C, FIRST_TERMINAL, HERE, PAGES, ROOT, Block, blocks, pattern, plain
 
 DEADLINE_SECONDS = 240.0
 OF_THE_CLONE = ("Makefile", "pyproject.toml", "requirements", ".venv", "deploy", "operator", "trainer", "docs")
@@ -53,11 +55,28 @@ class Terminal:
         assert code == (INTERRUPTED if self.interrupted else 0), f"ended with {code}:\n{self.output}"
 
 
+def read(name: str, reader: "Reader") -> None:
+    """Has a page read from top to bottom; fails the test at the block that is not true."""
+    try:
+        for block in blocks(PAGES[name]):
+            try:
+                reader.take(block)
+            except AssertionError as error:
+                pytest.fail(f"{name}, line {block.line}: {error}", pytrace=False)
+        reader.finish()
+    finally:
+        reader.leave()
+
+
 @dataclass
 class Reader:
     """Carries out the blocks of one page."""
 
     directory: Path
+    where: str = HERE
+    """Of the page's commands, those are run that can be run there."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables for the commands."""
     _terminals: list[Terminal] = field(default_factory=list)
     _first: Terminal | None = None
     _output: str | None = None
@@ -93,7 +112,7 @@ class Reader:
 
     def _type(self, block: Block) -> None:
         self._output = None
-        if not block.runs:
+        if not block.runs(self.where):
             return
         if block.note == FIRST_TERMINAL:
             self.finish()
@@ -116,7 +135,7 @@ class Reader:
             process = subprocess.Popen(
                 ["bash", "-c", block.text],
                 cwd=self.directory,
-                env=environment | {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"},
+                env=environment | {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"} | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

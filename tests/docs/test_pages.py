@@ -6,8 +6,21 @@ from pathlib import Path
 import pytest
 from ddpjob_operator.api.manifest import parse
 
-from tests.docs.pages import CTRL_C, FIRST_TERMINAL, NOT_RUN, NOT_VALID, PAGES, ROOT, blocks, pattern, plain
-from tests.docs.reader import Reader
+from tests.docs.pages import (
+    CTRL_C,
+    FIRST_TERMINAL,
+    HERE,
+    NOT_RUN,
+    NOT_VALID,
+    ON_A_CLUSTER,
+    PAGES,
+    ROOT,
+    blocks,
+    pages_that_run,
+    pattern,
+    plain,
+)
+from tests.docs.reader import Reader, read
 
 LANGUAGES = {"bash", "text", "yaml", "json", "python"}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -16,18 +29,9 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if any(one.runs for one in blocks(page))])
+@pytest.mark.parametrize("name", pages_that_run(HERE))
 def test_the_commands_of_a_page_print_what_it_shows(name: str, tmp_path: Path) -> None:
-    reader = Reader(tmp_path / "ddpjob")
-    try:
-        for block in blocks(PAGES[name]):
-            try:
-                reader.take(block)
-            except AssertionError as error:
-                pytest.fail(f"{name}, line {block.line}: {error}", pytrace=False)
-        reader.finish()
-    finally:
-        reader.leave()
+    read(name, Reader(tmp_path / "ddpjob"))
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -36,7 +40,7 @@ def test_every_block_is_of_a_kind_that_is_checked(name: str) -> None:
     assert {block.language for block in blocks(PAGES[name])} <= LANGUAGES
     assert text.count("```") == 2 * len(blocks(PAGES[name])), "a fence is not closed, or indented"
     for block in blocks(PAGES[name]):
-        assert block.note in {"", FIRST_TERMINAL, CTRL_C} or block.note.startswith((NOT_RUN, NOT_VALID))
+        assert block.note in {"", FIRST_TERMINAL, CTRL_C, ON_A_CLUSTER} or block.note.startswith((NOT_RUN, NOT_VALID))
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -81,6 +85,12 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         ("a\n…\nb", "a\nb", True),
         ("a\n…\nb", "a\nx\ny\nb", True),
         ("a\n…\nb", "a\nx", False),
+        ("…\na", "a", True),
+        ("…\na", "b\nc\na", True),
+        ("…\na", "ba", False),
+        ("a\n…", "a", True),
+        ("a\n…", "a\nb\nc", True),
+        ("a\n…", "ab", False),
         ("rank …: lost", "rank 1: lost", True),
     ],
 )
