@@ -18,6 +18,8 @@ from .connection import Check, Connection
 from .metrics import API_REQUESTS
 
 LIST_LIMIT = 500
+LONGEST_RETRY_AFTER = 60.0
+"""A server that is busy asks for seconds; what asks for a day stands between."""
 
 DDPJOBS = f"/apis/{API_VERSION}", "ddpjobs"
 PODS = "/api/v1", "pods"
@@ -181,7 +183,7 @@ class Api:
 
 def _error(status: int, content: bytes, retry_after: str | None) -> ApiError:
     """What a refusal says; a proxy before the server may say it in another form than a Status object."""
-    seconds = float(retry_after) if retry_after and retry_after.isdecimal() else None
+    seconds = min(float(retry_after), LONGEST_RETRY_AFTER) if retry_after and retry_after.isdecimal() else None
     try:
         said = json.loads(content)
         return ApiError(status, said.get("reason") or str(status), said.get("message") or str(status), seconds)
