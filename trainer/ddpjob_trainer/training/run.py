@@ -89,18 +89,19 @@ def _prepare(
         order=order,
         epochs=epochs,
         position=position,
-        progress=Progress(
-            position,
-            epochs,
-            total_steps,
-            batch_size=order.batch_size,
-            log_every=config.log_every,
-            rank=world.rank if world.local_world_size > 1 else None,
-        ),
+        progress=_progress(config, world, position, order, epochs, total_steps),
         saver=saver,
         stop=stop,
         agreement=Agreement(world),
     )
+
+
+def _progress(
+    config: TrainConfig, world: World, position: Position, order: Order, epochs: int, total_steps: int
+) -> Progress:
+    """Says where training is; names the rank where several share one log."""
+    rank = world.rank if world.local_world_size > 1 else None
+    return Progress(position, epochs, total_steps, batch_size=order.batch_size, log_every=config.log_every, rank=rank)
 
 
 def _order(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
