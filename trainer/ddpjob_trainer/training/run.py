@@ -89,7 +89,7 @@ def _prepare(
         order=order,
         epochs=epochs,
         position=position,
-        progress=_progress(config, world, position, order, epochs, total_steps),
+        progress=_progress(config, world, position, order.batch_size, (epochs, total_steps)),
         saver=saver,
         stop=stop,
         agreement=Agreement(world),
@@ -97,11 +97,11 @@ def _prepare(
 
 
 def _progress(
-    config: TrainConfig, world: World, position: Position, order: Order, epochs: int, total_steps: int
+    config: TrainConfig, world: World, position: Position, batch_size: int, whole: tuple[int, int]
 ) -> Progress:
-    """Says where training is; names the rank where several share one log."""
+    """Says where training is in the whole of it, epochs and steps; names the rank where several share one log."""
     rank = world.rank if world.local_world_size > 1 else None
-    return Progress(position, epochs, total_steps, batch_size=order.batch_size, log_every=config.log_every, rank=rank)
+    return Progress(position, *whole, batch_size=batch_size, log_every=config.log_every, rank=rank)
 
 
 def _order(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
