@@ -45,7 +45,7 @@ def real() -> Iterator[Plant]:
 def host(real: Plant) -> RealPlant:
     """The cluster, where the test needs the machines that its nodes are."""
     if not isinstance(real, RealPlant):
-        pytest.skip("left out: it kills nodes, which only those that the plant starts allow")
+        pytest.skip("left out: it needs the machines of the cluster, and its audit log, which only the plant has")
     return real
 
 

@@ -87,7 +87,7 @@ def test_a_roll_with_another_default_leaves_running_jobs_as_they_are(real: Plant
         assert {pod["metadata"]["uid"] for pod in team.pods("steady")} == before
         assert team.status("after")["podSecurity"] == "None", "the new default is there"
     finally:
-        helm(*upgrade, plant=real)
+        helm(*upgrade, "--reset-values", plant=real)
 
 
 def _pods_of(plant: Plant) -> set[str]:

@@ -29,7 +29,7 @@ for step in range(20):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-print(f"rank {rank} of {world} is done", flush=True)
+print(f"rank {rank} of {world} is done\\n", end="", flush=True)  # In one piece: ranks share a log.
 dist.destroy_process_group()
 """
 """What a user has today: nothing of ours in it."""
