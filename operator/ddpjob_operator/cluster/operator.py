@@ -146,27 +146,25 @@ class Operator:
 
     async def _until_installed(self) -> None:
         """Waits for the API server and the CRD, and says so."""
-        while not await self._may_begin():
-            if not self._not_ready.startswith("waiting"):
-                logger.warning("The API server has no DDPJobs: apply deploy/crd.yaml or install the chart. Waiting.")
-            self._not_ready = "waiting for the CustomResourceDefinition ddpjobs.ddpjob.dev: it is not installed"
+        while wanting := await self._what_is_wanting():
+            if wanting != self._not_ready:
+                logger.warning("%s", wanting)
+            self._not_ready = wanting
             await asyncio.sleep(CRD_RETRY_SECONDS)
         self._not_ready = "starting"
 
-    async def _may_begin(self) -> bool:
-        """Whether the CRD is there; without enough rights it never may."""
+    async def _what_is_wanting(self) -> str:
+        """What has to come before we can begin; without enough rights we never can."""
         try:
             if not await self._unfenced.served(DDPJOBS):
-                return False
+                return "waiting for the type DDPJob: apply deploy/crd.yaml, or install the chart"
             await self._check_rights()
         except ApiError as error:
             if not error.passing:
                 raise StoppedError(f"The API server {self._server} refuses us: {error.message}") from error
-            self._not_ready = f"waiting for the API server {self._server}: {error.message}"
-            logger.warning("%s", self._not_ready)
-            return False
+            return f"waiting for the API server {self._server}: {error.message}"
         else:
-            return True
+            return ""
 
     async def _check_rights(self) -> None:
         lease_namespace = self._options.lease[0] if self._options.lease else None
