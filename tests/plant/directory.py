@@ -19,8 +19,9 @@ BASE = Path(tempfile.gettempdir()) / f"ddpjob-plant-{os.getuid()}"
 
 
 @contextmanager
-def plant_directory(base: Path = BASE) -> Iterator[Path]:
+def plant_directory(base: Path | None = None) -> Iterator[Path]:
     """A new directory, removed at exit with all that still runs or is mounted in it; first those left behind are."""
+    base = base or BASE
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (base / "lock").open("w") as door:
         fcntl.flock(door, fcntl.LOCK_EX)  # Nobody may look at a directory whose lock is still to be taken.

@@ -165,7 +165,7 @@ class Api:
         headers = {"Content-Type": "application/json", **(headers or {})}
         try:
             status, content, retry_after = await self._connection.send(
-                method, path, check, data=data, params=query, headers=headers
+                method, path, data, check, params=query, headers=headers
             )
         except (aiohttp.ClientError, TimeoutError) as error:
             API_REQUESTS.labels(method, plural, "none").inc()

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 from importlib.metadata import version
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import kopf
 import yaml
+from aiohttp.abc import AbstractStreamWriter
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
@@ -86,7 +86,6 @@ class Connection:
             connector=aiohttp.TCPConnector(ssl=_ssl_context(self._info), limit=0),
             headers={"User-Agent": USER_AGENT},
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, connect=CONNECT_SECONDS),
-            trace_configs=[_checked_at_the_last_moment()],
         )
 
     @property
@@ -94,18 +93,24 @@ class Connection:
         """Address of the API server."""
         return self._info.server
 
-    async def send(self, method: str, path: str, check: Check, **more: Any) -> tuple[int, bytes, str | None]:
+    async def send(
+        self, method: str, path: str, data: bytes | None, check: Check, **more: Any
+    ) -> tuple[int, bytes, str | None]:
         """One request; returns the response's status, its body and its Retry-After.
 
-        `check` is called when all is ready and nothing is sent yet; what it raises ends the request.
+        `check` is called before anything is done, and again right before a body is sent; what it raises ends the
+        request, the second time as a ClientError.
 
         Raises:
             aiohttp.ClientError, TimeoutError: there was no response.
         """
-        answer = await self._send(method, path, trace_request_ctx=check, **more)
-        if answer[0] == HTTPStatus.UNAUTHORIZED:
+        check()
+        for _ in range(2):
+            body = None if data is None else _Body(data, check)
+            answer = await self._send(method, path, data=body, **more)
+            if answer[0] != HTTPStatus.UNAUTHORIZED:
+                break
             self._info = credentials()
-            answer = await self._send(method, path, trace_request_ctx=check, **more)
         return answer
 
     async def close(self) -> None:
@@ -118,13 +123,16 @@ class Connection:
             return response.status, await response.read(), response.headers.get("Retry-After")
 
 
-def _checked_at_the_last_moment() -> aiohttp.TraceConfig:
-    """Calls a request's check once it has its connection: opening one takes a while, a frozen process any time."""
+class _Body(aiohttp.BytesPayload):
+    """A request's body, with which its head goes out too, and a check right before.
 
-    async def check(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-        context.trace_request_ctx()
+    Not earlier: the process may be stopped at any moment between the check and the bytes, and be woken much later.
+    """
 
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(check)
-    trace.on_connection_reuseconn.append(check)
-    return trace
+    def __init__(self, content: bytes, check: Check) -> None:
+        super().__init__(content)
+        self._check = check
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._check()
+        await super().write_with_length(writer, content_length)
