@@ -201,7 +201,8 @@ def children_missing(view: View) -> Verdict | None:
 
 
 def under_way(view: View) -> Verdict | None:
-    """Everything is there: the pods come up, then run."""
+    """Everything is there: the pods come up, then run. A pod of a former attempt that comes late is ended."""
+    late = _delete(view, view.previous, grace=_grace(view))
     created = Say(
         ConditionType.CREATED,
         value=True,
@@ -212,14 +213,14 @@ def under_way(view: View) -> Verdict | None:
     if up < view.nodes:
         message = f"{up} of {counted(view.nodes, 'pod')} running{_waiting_for(view)}"
         said = Say(ConditionType.RUNNING, value=False, reason="PodsStarting", message=message)
-        return Verdict(updated(view, created, said), message)
+        return Verdict(updated(view, created, said), message, late)
     all_run = f"{counted(view.nodes, 'node')} running"
     message = f"{view.succeeded} of {counted(view.nodes, 'node')} finished" if view.succeeded else all_run
     running = Say(ConditionType.RUNNING, value=True, reason="AllPodsRunning", message=all_run)
     recovered = Say(
         ConditionType.RESTARTING, value=False, reason="Restarted", message=f"Attempt {view.status.attempt} runs"
     )
-    return Verdict(updated(view, created, running, recovered, backoff_until=None), message)
+    return Verdict(updated(view, created, running, recovered, backoff_until=None), message, late)
 
 
 POLICIES: tuple[Policy, ...] = (

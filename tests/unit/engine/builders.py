@@ -173,6 +173,11 @@ class Scene:
         """The cluster takes what it refused before."""
         return Scene(replace(self.snapshot, refusal=None))
 
+    def comes_late(self, rank: int) -> "Scene":
+        """A pod of the attempt before appears: a request to make it was under way for long."""
+        incarnation = self.status.incarnations.default - 1
+        return self._with_pods((*self.pods, Pod("late", "uid of late", rank, incarnation)))
+
     def waits(self, rank: int, reason: str) -> "Scene":
         """The pod of a rank cannot start yet."""
         return self._each((rank,), lambda pod: replace(pod, waiting=reason))

@@ -185,6 +185,12 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         "Failed",
         "Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)",
     ),
+    "a pod of a former attempt that comes late is ended": (
+        two.running().fails(1).restarted().comes_late(0),
+        "-1.0/5",
+        "Running",
+        "2 nodes running",
+    ),
     # deadline
     "before its deadline a job goes on": (
         limited.running().after(59.9),
