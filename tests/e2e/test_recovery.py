@@ -15,7 +15,7 @@ from tests.plant.real import RealPlant
 from .processes import rank_of
 from .work import LONG, a_training, logs
 
-ARGUMENTS = ["--workload", "convnet", "--data", "digits", "--epochs", "60"]
+ARGUMENTS = ["--workload", "convnet", "--data", "digits", "--epochs", "30"]
 TOLERANT = [
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
     for key in ("unreachable", "not-ready")
