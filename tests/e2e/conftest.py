@@ -17,7 +17,7 @@ from tests.plant.real import RealPlant, start_real
 from .external import External
 
 EXTERNAL = os.environ.get("PLANT") == "external"
-LIMIT_SECONDS = 900
+LIMIT_SECONDS = 1500
 STRICT = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 """Whoever makes pods that keep a job from being deleted must be allowed to do so, as on OpenShift."""
 

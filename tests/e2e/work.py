@@ -10,7 +10,7 @@ from tests.cluster.jobs import Team
 from tests.plant.images import PYTHON, TRAINER
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
-LONG = 300
+LONG = 600
 """Seconds that a training may take here: all of it shares the cores with everything else."""
 
 PLAIN_SCRIPT = """
