@@ -92,6 +92,8 @@ class Cause(StrEnum):
     """A collective failed because another rank went away: a consequence, unless nothing else is known."""
     STOPPED = "Stopped"
     """It saved and stopped because it was asked to, but not by this job's operator. A disruption."""
+    NODE_LOST = "NodeLost"
+    """Its node went away or does not answer any more. A disruption."""
     POD_DELETED = "PodDeleted"
     """The pod was deleted, or vanished, without this job's operator. A disruption."""
 

@@ -47,7 +47,7 @@ PEER_LOST_PHRASES = (
 )
 """What gloo, NCCL and the store say when another rank goes away; for programs that write no failure report."""
 
-FREE = frozenset({Cause.STOPPED, Cause.POD_DELETED})
+FREE = frozenset({Cause.STOPPED, Cause.POD_DELETED, Cause.NODE_LOST})
 """Disruptions: nobody's fault in the job, so they cost nothing of the budget."""
 
 FINAL = frozenset({Cause.CONFIG_ERROR, Cause.STORAGE_FULL, Cause.START_ERROR})
@@ -83,6 +83,11 @@ def failure_of(pod: Pod, attempt: int, now: datetime) -> Failure:
         signal=signal,
         step=report.step,
     )
+
+
+def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Failure:
+    """The failure of a pod that was told to end, and of which nobody says that it has."""
+    return _failure(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.node} does not answer")
 
 
 def lost_pod(name: str, rank: int, incarnation: int) -> Pod:
@@ -128,7 +133,7 @@ def _kind(failure: Failure) -> int:
             return 3
         case Cause.PEER_LOST:
             return 4
-        case Cause.POD_DELETED:
+        case Cause.POD_DELETED | Cause.NODE_LOST:
             return 1
         case _:
             return 1 if failure.signal else 2

@@ -6,14 +6,24 @@ Read POLICIES as the table of contents. Each policy looks at the whole present s
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from ddpjob_operator.api import Budget, ConditionType, DDPJobStatus, Failure, Incarnations, NetworkPolicy, State
+from ddpjob_operator.api import (
+    Budget,
+    Cause,
+    ConditionType,
+    DDPJobStatus,
+    Failure,
+    Incarnations,
+    NetworkPolicy,
+    State,
+)
 from ddpjob_operator.api.words import counted
 
 from .budget import backoff, charged, present
 from .build import build_network_policy, build_pod, build_service
 from .decision import Action, CreateNetworkPolicy, CreatePod, CreateService, DeleteNetworkPolicy, DeletePod
-from .incident import FINAL, FREE, amended, failure_of, first_of, lost_pod
+from .incident import FINAL, FREE, amended, failure_of, first_of, lost_pod, lost_with_its_node
 from .naming import network_policy_name, pod_name
 from .saying import Say, updated
 from .snapshot import Pod, Service
@@ -147,11 +157,18 @@ def all_succeeded(view: View) -> Verdict | None:
     return _end(view, succeeded=True, reason="AllRanksSucceeded", message=message)
 
 
-def between_attempts(view: View) -> Verdict | None:
-    """No attempt begins before its backoff is over, nor while pods of a former one may still run.
+def known_better(view: View) -> Verdict | None:
+    """What the pods of the attempt that failed say at last may tell more of the incident, and that it was free."""
+    if view.created:
+        return None
+    known, learned = view.status.last_failure, _amendment(view)
+    if known is None or learned.get("last_failure", known) == known:
+        return None
+    return Verdict(updated(view, **learned), view.status.message)
 
-    Until then the last words of those pods may tell more of the incident.
-    """
+
+def between_attempts(view: View) -> Verdict | None:
+    """No attempt begins before its backoff is over, nor while pods of a former one may still run."""
     if view.created:
         return None
     actions = _delete(view, view.previous, grace=_grace(view))
@@ -161,7 +178,7 @@ def between_attempts(view: View) -> Verdict | None:
     if not (actions or running or waiting):
         return None
     message = view.status.message if waiting else _waiting_to_end(running)
-    return Verdict(updated(view, **_amendment(view)), message, actions, wake_at=until if waiting else None)
+    return Verdict(view.status, message, actions, wake_at=until if waiting else None)
 
 
 def service_taken(view: View) -> Verdict | None:
@@ -234,6 +251,7 @@ POLICIES: tuple[Policy, ...] = (
     first_start,
     resized,
     pods_failed,
+    known_better,
     between_attempts,
     refused,
     children_missing,
@@ -300,13 +318,13 @@ def _restarting(view: View, reason: str, message: str) -> tuple[Say, ...]:
     )
 
 
-def _next_attempt(view: View) -> dict[str, object]:
+def _next_attempt(view: View) -> dict[str, Any]:
     """The gang starts once more, and every rank with a new pod: a former pod is one of a smaller incarnation."""
     incarnations = Incarnations(default=view.status.incarnations.default + 1)
     return {"attempt": view.status.attempt + 1, "incarnations": incarnations}
 
 
-def _stamped(view: View) -> dict[str, object]:
+def _stamped(view: View) -> dict[str, Any]:
     """What is fixed for the attempts to come, whatever a later operator's defaults are."""
     return {
         "nodes": view.spec.nodes,
@@ -361,15 +379,31 @@ def _troubled(view: View) -> list[Pod]:
     return bad + [lost_pod(pod_name(job, rank, incarnation), rank, incarnation) for rank in view.missing]
 
 
-def _amendment(view: View) -> dict[str, object]:
-    """What the pods of the attempt that failed have said since about who was first."""
+def _amendment(view: View) -> dict[str, Any]:
+    """What the pods of the attempt that failed have said since about who was first.
+
+    A pod that went with its node says nothing: it is overdue. That explains the loss of a peer, and nothing else: a
+    pod that hangs in its end is overdue as well.
+    """
     known = view.status.last_failure
     if known is None:
         return {}
-    incarnation = view.status.incarnations.default - (view.status.attempt - known.attempt)
-    ended = [pod for pod in view.snapshot.pods if pod.failed and pod.incarnation == incarnation]
-    later = [failure_of(pod, known.attempt, view.now) for pod in ended]
-    return {"last_failure": amended(known, later)}
+    attempt, now = known.attempt, view.now
+    incarnation = view.status.incarnations.default - (view.status.attempt - attempt)
+    pods = [pod for pod in view.snapshot.pods if pod.incarnation == incarnation]
+    later = [failure_of(pod, attempt, now) for pod in pods if pod.failed]
+    if known.cause is Cause.PEER_LOST:
+        later += [lost_with_its_node(pod, attempt, now) for pod in pods if pod.active and view.lost(pod)]
+    failure = amended(known, later)
+    return {"last_failure": failure, **_refund(view.status, known, failure)}
+
+
+def _refund(status: DDPJobStatus, before: Failure, after: Failure) -> dict[str, Any]:
+    """Gives back what an incident has cost that turns out to be free."""
+    if before.cause in FREE or after.cause not in FREE:
+        return {}
+    budget = status.budget.model_copy(update={"used": status.budget.used - 1})
+    return {"restarts": status.restarts - 1, "disruptions": status.disruptions + 1, "budget": budget}
 
 
 def _waiting_for(view: View) -> str:

@@ -78,7 +78,7 @@ class View:
     @property
     def active(self) -> tuple[Pod, ...]:
         """Pods of any attempt whose trainer runs or may still come to run."""
-        return tuple(pod for pod in self.snapshot.pods if pod.active and not self._lost(pod))
+        return tuple(pod for pod in self.snapshot.pods if pod.active and not self.lost(pod))
 
     @property
     def next_loss(self) -> datetime | None:
@@ -86,7 +86,8 @@ class View:
         times = (pod.gone_by + LOST_AFTER for pod in self.active if pod.gone_by is not None)
         return min(times, default=None)
 
-    def _lost(self, pod: Pod) -> bool:
+    def lost(self, pod: Pod) -> bool:
+        """Whether a deleted pod is overdue: its node does not answer."""
         return pod.gone_by is not None and self.now >= pod.gone_by + LOST_AFTER
 
     @property

@@ -160,6 +160,12 @@ class Scene:
         gone_by = self.snapshot.now + timedelta(seconds=30)
         return self._each(ranks, lambda pod: replace(pod, deleting=True, gone_by=gone_by))
 
+    def overdue(self, *ranks: int) -> "Scene":
+        """The pods of these ranks should be gone by now; all others that were told to end are."""
+        scene = self.gone_but(*ranks)
+        gone_by = self.snapshot.now - timedelta(seconds=60)
+        return scene._with_pods(tuple(replace(pod, gone_by=gone_by) for pod in scene.pods))
+
     def lingers(self, *ranks: int) -> "Scene":
         """Other containers go on beside the trainer of these ranks, which has ended."""
         return self._each(ranks, lambda pod: replace(pod, lingering=True))

@@ -41,6 +41,14 @@ COSTS: dict[str, tuple[Scene, int, int, Budget]] = {
         gang().fails(0, code=143).fails(1, message=PEER).decided(),
         *(0, 1, Budget(used=0, streak=1)),
     ),
+    "a lost peer costs nothing once it turns out that its node is lost": (
+        gang().fails(0, message=PEER).decided().overdue(1).decided(),
+        *(0, 1, Budget(used=0, streak=1)),
+    ),
+    "an error is not excused by a node that is lost at its end": (
+        gang().fails(0).decided().overdue(1).decided(),
+        *(1, 0, Budget(used=1, streak=1)),
+    ),
     "suspension costs nothing": (gang().asks(suspend=True).decided().gone().decided(), 0, 0, Budget()),
     "a resize costs nothing": (gang().asks(nodes=3).decided(), 0, 0, Budget()),
     "an hour of health frees the whole budget": (
