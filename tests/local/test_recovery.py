@@ -99,7 +99,7 @@ def test_a_ddpjob_run_killed_at_any_moment_leaves_neither_orphan_nor_duplicate(h
     first.kill()
     first.communicate()
     second = here.start("run", file)
-    here.wait("a whole gang", lambda: here.status("any").get("state") == "Running")
+    here.wait("a whole gang", lambda: here.status("any").get("state") == "Running" and up(here, "any", 1, nodes=3))
     assert sorted(here.trainers("any")) == [0, 1, 2]
     assert len([one for one in here.processes("any") if "container.py" not in " ".join(one.cmdline())]) == 3
     done.touch()
