@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, DDPJobStatus, State
+from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, DDPJobStatus, RestartAction, State
 from ddpjob_operator.api.rules import RULES
 from ddpjob_operator.api.schema import job_schema
-from ddpjob_operator.engine.incident import FINAL, FREE
+from ddpjob_operator.engine.rules import DEFAULTS
 from ddpjob_operator.engine.saying import ANNOUNCED, WARNINGS
 
 from .markdown import code, table
@@ -65,10 +65,15 @@ def _event(condition: ConditionType) -> str:
     return "Warning" if condition in WARNINGS else "Normal"
 
 
+COSTS = {
+    RestartAction.RESTART: "a restart of the budget",
+    RestartAction.RESTART_FREE: "a restart that is not counted",
+    RestartAction.FAIL: "the job fails at once",
+}
+
+
 def _cost(cause: Cause) -> str:
-    if cause in FINAL:
-        return "the job fails at once"
-    return "a restart that is not counted" if cause in FREE else "a restart of the budget"
+    return COSTS[DEFAULTS[cause]]
 
 
 def _fields(schema: Schema, known: dict[str, Schema], path: str) -> Iterator[tuple[str, str, str, str]]:

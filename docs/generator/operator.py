@@ -1,7 +1,7 @@
 """What the operator may do and what it tells Prometheus, from the code that says so."""
 
 from ddpjob_operator.cluster.metrics import REGISTRY
-from ddpjob_operator.cluster.rights import LEASE_RIGHTS, RIGHTS
+from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NODE_RIGHTS, RIGHTS
 
 from .markdown import code, table
 
@@ -27,6 +27,7 @@ def rights() -> str:
             for where, granted in (
                 ("in the namespaces that it looks after", RIGHTS),
                 ("in its own namespace", LEASE_RIGHTS),
+                ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),
             )
             for (group, resource), verbs in granted.items()
         ),

@@ -10,7 +10,7 @@ import yaml
 from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.cluster.options import parse
-from ddpjob_operator.cluster.rights import LEASE_RIGHTS, RIGHTS
+from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NODE_RIGHTS, RIGHTS
 
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render
 from tests.plant import build
@@ -83,7 +83,7 @@ def test_the_type_and_the_roles_of_users_can_be_left_out() -> None:
 
 def test_in_chosen_namespaces_it_has_the_same_rights_and_elsewhere_none() -> None:
     everywhere = named(render())["ClusterRole", RELEASE]["rules"]
-    chosen = render("namespaces={blue,green}")
+    chosen = render("namespaces={blue,green}", "rbac.nodes=false")
     roles = [one for one in chosen if one["kind"] == "Role" and one["metadata"]["name"] == RELEASE]
     assert {one["metadata"]["namespace"]: one["rules"] for one in roles} == {"blue": everywhere, "green": everywhere}
     bindings = [one for one in chosen if one["kind"] == "RoleBinding" and one["roleRef"]["name"] == RELEASE]
@@ -100,6 +100,9 @@ def test_it_has_the_rights_that_the_operator_asks_for() -> None:
     assert verbs(objects["ClusterRole", RELEASE]) == {key: set(words) for key, words in RIGHTS.items()} | finalizers
     assert verbs(objects["Role", f"{RELEASE}-lease"]) == {key: set(words) for key, words in LEASE_RIGHTS.items()}
     assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == NAMESPACE
+    assert verbs(objects["ClusterRole", f"{RELEASE}-nodes"]) == {
+        key: set(words) for key, words in NODE_RIGHTS.items()
+    }
 
 
 def verbs(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:

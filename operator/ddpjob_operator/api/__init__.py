@@ -3,22 +3,37 @@
 Imports nothing else of ours.
 """
 
+from .causes import Cause
 from .job import DDPJob, Metadata
 from .problems import BadInputError, InvalidJobError, Problem
-from .spec import Backend, Checkpoint, DDPJobSpec, NetworkPolicy, Restart
-from .status import Budget, Cause, Condition, ConditionType, DDPJobStatus, Failure, Incarnations, PodSecurity, State
+from .restart import Restart, RestartAction, RestartRule, Signal
+from .spec import Backend, Checkpoint, CleanPodPolicy, DDPJobSpec, Elastic, NetworkPolicy, SuccessPolicy
+from .status import (
+    AvoidedNode,
+    Budget,
+    Condition,
+    ConditionType,
+    DDPJobStatus,
+    Failure,
+    Incarnations,
+    PodSecurity,
+    State,
+)
 
 __all__ = [
+    "AvoidedNode",
     "Backend",
     "BadInputError",
     "Budget",
     "Cause",
     "Checkpoint",
+    "CleanPodPolicy",
     "Condition",
     "ConditionType",
     "DDPJob",
     "DDPJobSpec",
     "DDPJobStatus",
+    "Elastic",
     "Failure",
     "Incarnations",
     "InvalidJobError",
@@ -27,5 +42,9 @@ __all__ = [
     "PodSecurity",
     "Problem",
     "Restart",
+    "RestartAction",
+    "RestartRule",
+    "Signal",
     "State",
+    "SuccessPolicy",
 ]

@@ -18,6 +18,7 @@ from .contract import (
     TRAINER_CONTAINER,
     VERSION,
 )
+from .restart import LAST_EXIT_CODE
 from .schema import NAME_PATTERN, job_schema, status_schema
 
 PLURAL = "ddpjobs"
@@ -31,6 +32,13 @@ COLUMNS = (
     ("Age", ".metadata.creationTimestamp", "date", 0),
     ("Message", ".status.message", "string", 1),
 )
+
+SCALE = {
+    "specReplicasPath": ".spec.nodes",
+    "statusReplicasPath": ".status.nodes",
+    "labelSelectorPath": ".status.selector",
+}
+"""For `kubectl scale` and for autoscalers."""
 
 Rule = dict[str, str]
 
@@ -57,7 +65,7 @@ def crd() -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    "subresources": {"status": {}, "scale": SCALE},
                     "additionalPrinterColumns": [_column(*column) for column in COLUMNS],
                     "schema": {"openAPIV3Schema": _root()},
                 }
@@ -115,6 +123,10 @@ def _bound(spec: dict[str, Any]) -> None:
     """Limits without which the API server refuses rules over lists as too costly."""
     procs = spec["properties"]["procsPerNode"]
     procs["x-kubernetes-validations"] = [PROCS_RULE]
+    rule = spec["properties"]["restart"]["properties"]["rules"]["items"]
+    rule["x-kubernetes-validations"] = [MATCH_RULE]
+    rule["properties"]["exitCodes"]["items"]["x-kubernetes-validations"] = [EXIT_CODE_RULE]
+    rule["properties"]["exitCodes"]["items"]["maxLength"] = 7
     spec["properties"]["template"]["required"] = ["spec"]  # Else the rules about it fail, each in its own words.
     template = spec["properties"]["template"]["properties"]
     for kind in ("labels", "annotations"):
@@ -142,6 +154,17 @@ NAME_RULE = _rule(
 PROCS_RULE = _rule(
     f"type(self) == int ? self >= 1 && self <= {MAX_PROCS_PER_NODE} : self == 'Auto'",
     f"must be Auto or a whole number from 1 to {MAX_PROCS_PER_NODE}",
+)
+
+MATCH_RULE = _rule(
+    "has(self.exitCodes) || has(self.signals) || has(self.causes)",
+    "matches nothing; give one of exitCodes, signals, causes",
+)
+EXIT_CODE_RULE = _rule(
+    f"type(self) == int ? self >= 1 && self <= {LAST_EXIT_CODE} : self.matches('^[0-9]{{1,3}}-[0-9]{{1,3}}$') && "
+    "int(self.split('-')[0]) >= 1 && int(self.split('-')[0]) <= int(self.split('-')[1]) && "
+    f"int(self.split('-')[1]) <= {LAST_EXIT_CODE}",
+    f"must be an exit code from 1 to {LAST_EXIT_CODE}, or a range of them like 64-78",
 )
 
 _POD = "self.template.spec"
@@ -201,6 +224,14 @@ SPEC_RULES: list[Rule] = [
         "self.restart.backoffSeconds <= self.restart.maxBackoffSeconds",
         "must not be more than maxBackoffSeconds",
         ".restart.backoffSeconds",
+    ),
+    _rule("!has(self.elastic) || self.nodes >= self.elastic.minNodes", "is less than elastic.minNodes", ".nodes"),
+    _rule("!has(self.elastic) || self.nodes <= self.elastic.maxNodes", "is more than elastic.maxNodes", ".nodes"),
+    _rule(
+        "has(self.managedBy) == has(oldSelf.managedBy) && "
+        "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+        "can never be changed: who brings a job forward is decided when it is made",
+        ".managedBy",
     ),
     *(
         _rule(

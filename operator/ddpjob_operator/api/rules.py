@@ -3,6 +3,7 @@
 Each rule looks at a document that may be wrong in other ways too, and reports only what it is about.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,15 +12,18 @@ from .contract import (
     GROUP,
     MAX_CONTAINERS,
     MAX_ENV,
+    MAX_NODES,
     RESERVED_VOLUME_PREFIX,
     TRAINER_CONTAINER,
 )
 from .problems import Path, Problem
-from .spec import AUTO, Restart, is_gpu
+from .restart import LAST_EXIT_CODE, Restart
+from .spec import AUTO, is_gpu
 
 Rule = Callable[[Any], Iterator[Problem]]
 
 TEMPLATE: Path = ("spec", "template")
+RULE_MATCHES = ("exitCodes", "signals", "causes")
 POD: Path = (*TEMPLATE, "spec")
 
 
@@ -123,6 +127,30 @@ def ordered_backoff(job: Any) -> Iterator[Problem]:
         yield Problem(("spec", "restart", "backoffSeconds"), f"{first} is more than maxBackoffSeconds ({longest})")
 
 
+def matching_rules(job: Any) -> Iterator[Problem]:
+    """A restart rule says what it matches, and its ranges of exit codes are ranges."""
+    for path, rule in mappings(job, ("spec", "restart", "rules")):
+        if not any(rule.get(field) for field in RULE_MATCHES):
+            yield Problem(path, f"matches nothing; give one of {', '.join(RULE_MATCHES)}")
+        codes = rule.get("exitCodes")
+        for index, code in enumerate(codes if isinstance(codes, list) else ()):
+            if isinstance(code, str) and re.fullmatch(r"[0-9]{1,3}-[0-9]{1,3}", code) and not _is_range(code):
+                message = f"{code!r} must go from a smaller to a larger exit code, both from 1 to {LAST_EXIT_CODE}"
+                yield Problem((*path, "exitCodes", index), message)
+
+
+def elastic_bounds(job: Any) -> Iterator[Problem]:
+    """The number of nodes lies within the bounds of elastic."""
+    elastic = mapping(job, ("spec", "elastic"))
+    nodes = mapping(job, ("spec",)).get("nodes", 1)
+    least, most = elastic.get("minNodes", 1), elastic.get("maxNodes", MAX_NODES)
+    if "elastic" in mapping(job, ("spec",)) and all(isinstance(one, int) for one in (nodes, least, most)):
+        if nodes < least:
+            yield Problem(("spec", "nodes"), f"{nodes} is less than elastic.minNodes ({least})")
+        if nodes > most:
+            yield Problem(("spec", "nodes"), f"{nodes} is more than elastic.maxNodes ({most})")
+
+
 def counted_devices(job: Any) -> Iterator[Problem]:
     """Devices that are claimed cannot be counted from the container's requests."""
     auto = mapping(job, ("spec",)).get("procsPerNode", AUTO) == AUTO
@@ -153,6 +181,8 @@ RULES: tuple[Rule, ...] = (
     known_volumes,
     checkpoint_mount,
     ordered_backoff,
+    matching_rules,
+    elastic_bounds,
     counted_devices,
     whole_gpus,
 )
@@ -187,6 +217,11 @@ def _listed(value: Any, path: Path) -> list[Any]:
         else:
             return []
     return value if isinstance(value, list) else []
+
+
+def _is_range(code: str) -> bool:
+    first, last = (int(end) for end in code.split("-"))
+    return 1 <= first <= last <= LAST_EXIT_CODE
 
 
 def _is_whole(amount: Any) -> bool:

@@ -5,13 +5,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from .contract import DEFAULT_MASTER_PORT, GPU_RESOURCES, MAX_NODES, MAX_PROCS_PER_NODE, TRAINER_CONTAINER
+from .contract import DEFAULT_MASTER_PORT, GPU_RESOURCES, GROUP, MAX_NODES, MAX_PROCS_PER_NODE, TRAINER_CONTAINER
 from .model import Model
+from .numbers import PositiveSeconds, Seconds
+from .restart import Restart
 
 AUTO = "Auto"
+MANAGER = f"{GROUP}/operator"
+"""What `managedBy` stands for where it is missing."""
+MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
-Seconds = Annotated[int, Field(ge=0, le=366 * 24 * 3600)]
-PositiveSeconds = Annotated[int, Field(ge=1, le=366 * 24 * 3600)]
 JsonObject = dict[str, Any]
 
 
@@ -30,21 +33,31 @@ class NetworkPolicy(StrEnum):
     DISABLED = "Disabled"
 
 
-class Restart(Model):
-    """How often, how fast and how gently a failed gang starts again."""
+class CleanPodPolicy(StrEnum):
+    """Which pods are removed once a job has finished."""
 
-    max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 6
-    """Incidents that are answered by a restart, within windowSeconds of healthy running. An incident counts once,
-    however many ranks it took down."""
-    window_seconds: PositiveSeconds = 3600
-    """After all ranks have run this long without a failure the whole of maxRestarts is free again."""
-    backoff_seconds: Seconds = 1
-    """Wait before the first restart; doubled with every further incident until the job was healthy for
-    windowSeconds."""
-    max_backoff_seconds: Seconds = 300
-    """The longest such wait."""
-    grace_period_seconds: Seconds = 5
-    """Time between SIGTERM and SIGKILL for the survivors of a failed gang, which have nothing left to save."""
+    NONE = "None"
+    RUNNING = "Running"
+    ALL = "All"
+
+
+class SuccessPolicy(StrEnum):
+    """Which ranks have to exit with 0 for the job to succeed."""
+
+    ALL_RANKS = "AllRanks"
+    RANK_ZERO = "RankZero"
+
+
+class Elastic(Model):
+    """How small and how large the gang may be."""
+
+    min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
+    """The job goes on with so few nodes where the cluster has no more."""
+    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = MAX_NODES
+    """The most that `nodes` may be set to, by `kubectl scale` or an autoscaler too."""
+    shrink_after_seconds: PositiveSeconds = 120
+    """When some pods have had no place for so long, the gang starts again without them. And when places are found
+    for some of those that are missing, but not for all, it starts again with those after so long."""
 
 
 class Checkpoint(Model):
@@ -83,14 +96,40 @@ class DDPJobSpec(Model):
     suspend: bool = False
     """True: the pods get their full grace period to save, then go. False again: training goes on from the
     checkpoint, and startTime and the clock of activeDeadlineSeconds begin anew."""
+    managed_by: Annotated[str, Field(max_length=63, pattern=MANAGED_BY_PATTERN)] | None = None
+    """Who brings the job forward: a name with a prefix, like `example.com/other`. With another name than
+    `ddpjob.dev/operator` the operator leaves the job alone. It can never be changed."""
     active_deadline_seconds: PositiveSeconds | None = None
     """The job fails when it has been active for so long, whatever it is doing."""
+    start_deadline_seconds: PositiveSeconds | None = None
+    """The job fails when it has been active for so long and its ranks have never yet all run."""
+    schedule_timeout_seconds: PositiveSeconds = 600
+    """A gang that holds nodes for some of its pods and finds none for others gives all back after so long, and a
+    little more, and tries again: two jobs must not wait for each other's nodes for ever."""
+    success_policy: SuccessPolicy = SuccessPolicy.ALL_RANKS
+    """AllRanks: the job succeeds when every rank has exited with 0. RankZero: when rank 0 has; the others are then
+    told to stop."""
+    finish_timeout_seconds: PositiveSeconds = 1800
+    """Where some ranks have finished, the others have so long to finish too, counted anew with each that does. One
+    that has not is taken for stalled."""
+    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
+    """What is removed when the job has finished. Running: pods that still run; those that ended keep their logs. All:
+    every pod. None: nothing, and what runs goes on."""
+    ttl_seconds_after_finished: Seconds | None = None
+    """The job is deleted, with all that belongs to it, so long after it has finished. Without it, never."""
     restart: Restart = Restart()
-    """What happens when a rank fails: how often, how fast and how gently the gang starts again."""
+    """What happens when a rank fails: whether, how often, how fast and how gently the gang starts again."""
+    elastic: Elastic | None = None
+    """Lets the job run with fewer nodes than `nodes` where the cluster has no more, and grow again."""
     checkpoint: Checkpoint | None = None
     """Where and how often the trainer saves. Without it, training that is restarted begins anew."""
     template: JsonObject
     """Pod template of every node, with a container named `trainer` that runs the training."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is this operator that brings the job forward."""
+        return self.managed_by in {None, MANAGER}
 
     @property
     def trainer(self) -> JsonObject:

@@ -2,11 +2,13 @@
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, PlainSerializer
 
+from .causes import Cause
 from .model import Model
+from .restart import RestartAction
 from .spec import Backend
 
 Time = Annotated[
@@ -14,6 +16,15 @@ Time = Annotated[
     PlainSerializer(lambda time: time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), when_used="json"),
 ]
 """A moment as Kubernetes' MicroTime: seconds alone would swallow a backoff of one second."""
+
+
+HISTORY = 10
+MAX_AVOIDED = 8
+
+
+def _by(key: str) -> dict[str, Any]:
+    """A list whose items are told apart by a key."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 class _Said(Model):
@@ -75,29 +86,6 @@ class PodSecurity(StrEnum):
     """Nothing: user, rights and home are what the image and the cluster make of them."""
 
 
-class Cause(StrEnum):
-    """Why a rank failed."""
-
-    APPLICATION = "Application"
-    """The training program ended with an error or by a signal."""
-    OUT_OF_MEMORY = "OutOfMemory"
-    """The kernel ended it because its memory limit was reached."""
-    CONFIG_ERROR = "ConfigError"
-    """The program says that its arguments, data or environment are wrong. Trying again cannot help."""
-    STORAGE_FULL = "StorageFull"
-    """A checkpoint could not be written for want of space. Trying again cannot help."""
-    START_ERROR = "StartError"
-    """The trainer container could not be started at all. Trying again cannot help."""
-    PEER_LOST = "PeerLost"
-    """A collective failed because another rank went away: a consequence, unless nothing else is known."""
-    STOPPED = "Stopped"
-    """It saved and stopped because it was asked to, but not by this job's operator. A disruption."""
-    NODE_LOST = "NodeLost"
-    """Its node went away or does not answer any more. A disruption."""
-    POD_DELETED = "PodDeleted"
-    """The pod was deleted, or vanished, without this job's operator. A disruption."""
-
-
 class Condition(_Said):
     """One condition, as the Kubernetes API conventions have it."""
 
@@ -127,6 +115,8 @@ class Budget(_Said):
 
     used: int = 0
     """Restarts that count against maxRestarts."""
+    disruptions: int = 0
+    """Restarts that count against maxDisruptions."""
     streak: int = 0
     """Incidents of any kind; the exponent of the backoff."""
 
@@ -153,13 +143,28 @@ class Failure(_Said):
     message: Annotated[str, Field(max_length=512)] = ""
     """The program's last words: as a rule the last line of its exception."""
     step: int | None = None
-    """The last step that the rank had finished, where its failure report says so."""
+    """The last step that the rank had finished or, where it does not say so, the last that any other says."""
     tied: bool = False
     """Another rank failed in the same way at the same moment; which came first is unknown."""
+    action: RestartAction = RestartAction.RESTART
+    """What was decided about it."""
+    rule: Annotated[str, Field(max_length=64)] = ""
+    """What decided: a rule, as in `spec.restart.rules[0]`, or `default`."""
     consequences: int = 0
     """Ranks that failed with it."""
-    consequence_ranks: Annotated[tuple[int, ...], Field(max_length=8)] = ()
+    consequence_ranks: Annotated[
+        tuple[int, ...], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = ()
     """The first eight of them."""
+
+
+class AvoidedNode(_Said):
+    """A machine that pods are kept away from."""
+
+    node: Annotated[str, Field(max_length=253)]
+    """Its name."""
+    until: Time
+    """When it is forgotten."""
 
 
 class DDPJobStatus(_Said):
@@ -177,6 +182,8 @@ class DDPJobStatus(_Said):
     """Starts of the gang."""
     incarnations: Incarnations = Incarnations()
     """Tells the present pods from previous ones."""
+    selector: str = ""
+    """Selects the job's pods, for autoscalers."""
     nodes: int | None = None
     """Present number of nodes. This and the next three are fixed when an attempt starts."""
     procs_per_node: int | None = None
@@ -199,9 +206,19 @@ class DDPJobStatus(_Said):
     """The next attempt starts no earlier."""
     completion_time: Time | None = None
     """When the job succeeded or failed."""
+    first_run_time: Time | None = None
+    """When all ranks ran for the first time since startTime."""
     last_failure: Failure | None = None
     """The last incident: who failed first, and why."""
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
+    history: Annotated[
+        tuple[Failure, ...], Field(max_length=HISTORY, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = ()
+    """The last ten incidents, the newest first."""
+    avoided_nodes: Annotated[
+        tuple[AvoidedNode, ...], Field(max_length=MAX_AVOIDED, json_schema_extra=_by("node"))
+    ] = ()
+    """Machines that were lost lately: pods are put elsewhere where that is possible."""
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=_by("type"))] = ()
     """What is true of the job, and since when."""
 
     def condition(self, kind: ConditionType) -> Condition | None:

@@ -4,13 +4,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus, State
+from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine import DEADLINE_EXCEEDED
 
 INTERRUPTED = 128 + 2
 """As a shell has it after Ctrl-C."""
 TIMED_OUT = 124
 """As timeout(1) has it."""
+
+DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -22,7 +24,7 @@ def exit_code(status: DDPJobStatus) -> int:
     if status.state is State.SUSPENDED:
         return INTERRUPTED
     failed = status.condition(ConditionType.FAILED)
-    if failed is not None and failed.reason == DEADLINE_EXCEEDED:
+    if failed is not None and failed.reason in DEADLINES:
         return TIMED_OUT
     failure = status.last_failure
     return failure.exit_code if failure is not None and failure.exit_code else 1

@@ -25,6 +25,7 @@ DDPJOBS = f"/apis/{API_VERSION}", "ddpjobs"
 PODS = "/api/v1", "pods"
 SERVICES = "/api/v1", "services"
 EVENTS = "/api/v1", "events"
+NODES = "/api/v1", "nodes"
 NETWORK_POLICIES = "/apis/networking.k8s.io/v1", "networkpolicies"
 LEASES = "/apis/coordination.k8s.io/v1", "leases"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews"
@@ -108,9 +109,11 @@ class Api:
         headers = {"Content-Type": "application/json-patch+json"}
         return await self._change("PATCH", resource, namespace, f"{name}/status", body=patch, headers=headers)
 
-    async def delete(self, resource: Resource, namespace: str, name: str, uid: str, grace: int | None) -> Manifest:
-        """Deletes an object if it is still the one with this uid; returns it as it is while it ends."""
-        body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, only_if: dict[str, str], grace: int | None = None
+    ) -> Manifest:
+        """Deletes an object if it still has this uid, or this resource version; returns it as it is while it ends."""
+        body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only_if}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         return await self._change("DELETE", resource, namespace, name, body=body)

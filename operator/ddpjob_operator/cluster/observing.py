@@ -5,7 +5,13 @@ from datetime import datetime
 from typing import Any
 
 from ddpjob_operator.api.contract import TRAINER_CONTAINER, Label
-from ddpjob_operator.engine import WAIT_CONTAINER, Exit, Manifest, Pod
+from ddpjob_operator.engine import WAIT_CONTAINER, Disruption, Exit, Manifest, Pod, Waiting
+
+STOPPED_SECONDS = 1
+"""A pod with this `activeDeadlineSeconds` is told to stop and to stay: a kubelet ends it and keeps its logs."""
+
+Conditions = dict[str, Manifest]
+"""A pod's conditions by their type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +46,56 @@ def job_name_of(manifest: Manifest) -> str | None:
 
 def pod_of(manifest: Manifest) -> Pod | None:
     """The pod, or None where it is not a pod of a job: its labels may be anybody's, its owner reference is not."""
-    labels = manifest["metadata"].get("labels", {})
+    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
+    labels = metadata.get("labels", {})
     rank, incarnation = labels.get(Label.RANK, ""), labels.get(Label.INCARNATION, "")
     if owner_of(manifest) != labels.get(Label.JOB_UID) or not (rank.isdecimal() and incarnation.isdecimal()):
         return None
-    status = manifest.get("status", {})
     trainer = _container(status.get("containerStatuses"))
     state = trainer.get("state", {})
     ended = _exit(status, state)
-    deleted_at = manifest["metadata"].get("deletionTimestamp")
+    deleted_at = metadata.get("deletionTimestamp")
+    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
     return Pod(
-        name=manifest["metadata"]["name"],
-        uid=manifest["metadata"]["uid"],
+        name=metadata["name"],
+        uid=metadata["uid"],
         rank=int(rank),
         incarnation=int(incarnation),
         running="running" in state and ended is None,
         exit=ended,
         deleting=deleted_at is not None,
-        node=manifest["spec"].get("nodeName"),
-        waiting="" if ended else _waiting(status, state),
+        node=spec.get("nodeName"),
+        waiting=None if ended else _waiting(status, state, conditions),
+        created_at=_time(metadata.get("creationTimestamp")),
+        scheduled_at=_scheduled_at(conditions),
+        reason=status.get("reason", ""),
+        message=status.get("message", ""),
+        disruption=_disruption(conditions),
+        stopped=spec.get("activeDeadlineSeconds") == STOPPED_SECONDS,
         gone_by=_time(deleted_at),
         lingering=ended is not None and any("running" in one["state"] for one in status.get("containerStatuses", ())),
     )
+
+
+def node_problem(manifest: Manifest | None) -> str:
+    """What is wrong with a node, in a sentence; empty where nothing is. None: there is no such node any more."""
+    if manifest is None:
+        return "is gone"
+    for condition in manifest.get("status", {}).get("conditions", ()):
+        if condition["type"] == "Ready" and condition["status"] != "True":
+            return f"is not ready: {condition.get('message') or condition.get('reason', '')}"
+    taints = (taint for taint in manifest["spec"].get("taints", ()) if taint["effect"] == "NoExecute")
+    return next((f"has the taint {taint['key']}:NoExecute" for taint in taints), "")
+
+
+def _scheduled_at(conditions: Conditions) -> datetime | None:
+    scheduled = conditions.get("PodScheduled", {})
+    return _time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
+
+
+def _disruption(conditions: Conditions) -> Disruption | None:
+    said = conditions.get("DisruptionTarget", {})
+    return Disruption(said.get("reason", ""), said.get("message", "")) if said.get("status") == "True" else None
 
 
 def _exit(status: Manifest, state: Manifest) -> Exit | None:
@@ -90,25 +124,27 @@ def _exit(status: Manifest, state: Manifest) -> Exit | None:
     )
 
 
-def _waiting(status: Manifest, state: Manifest) -> str:
+def _waiting(status: Manifest, state: Manifest, conditions: Conditions) -> Waiting | None:
     """Why the trainer does not run yet, where somebody says so."""
-    for condition in status.get("conditions", ()):
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return _told(condition)
-    statuses = [*status.get("initContainerStatuses", ()), {"state": state}]
-    for container in statuses:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return _told(scheduled)
+    for container in (*status.get("initContainerStatuses", ()), {"state": state}):
         waiting = container.get("state", {}).get("waiting")
         if waiting and waiting.get("reason") not in {None, "PodInitializing", "ContainerCreating"}:
             return _told(waiting)
     inits = (init["name"] for init in status.get("initContainerStatuses", ()) if "running" in init.get("state", {}))
     running = next(inits, None)
-    if running is None:
-        return ""
-    return "waiting for the master's port" if running == WAIT_CONTAINER else f"init container {running} runs"
+    if running is not None:
+        return Waiting(
+            "waiting for the master's port" if running == WAIT_CONTAINER else f"init container {running} runs"
+        )
+    sandbox = conditions.get("PodReadyToStartContainers", {})
+    return Waiting("waiting for its volumes and network") if sandbox.get("status") == "False" else None
 
 
-def _told(said: Manifest) -> str:
-    return ": ".join(part for part in (said.get("reason"), said.get("message")) if part)
+def _told(said: Manifest) -> Waiting:
+    return Waiting(said.get("reason", ""), said.get("message", ""))
 
 
 def _failed_init(status: Manifest) -> Manifest | None:

@@ -70,6 +70,11 @@ def parse(arguments: list[str] | None = None) -> Options:
         default=PodSecurity.RESTRICTED.lower(),
         help="what pods get where their template is silent: the restricted Pod Security Standard, or nothing",
     )
+    parser.add_argument(
+        "--force-delete-lost-pods",
+        action="store_true",
+        help="remove pods from the API whose nodes do not answer; their processes may still run there",
+    )
     given = parser.parse_args(arguments)
     return Options(
         namespaces=sorted(set(given.namespaces)),
@@ -78,7 +83,11 @@ def parse(arguments: list[str] | None = None) -> Options:
         port=given.port,
         log_format=given.log_format,
         log_level=given.log_level,
-        settings=Settings(pod_security=PodSecurity(given.pod_security.capitalize()), operator_namespace=own),
+        settings=Settings(
+            pod_security=PodSecurity(given.pod_security.capitalize()),
+            operator_namespace=own,
+            force_delete_lost_pods=given.force_delete_lost_pods,
+        ),
     )
 
 

@@ -4,7 +4,7 @@ import logging
 import math
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 
@@ -12,12 +12,14 @@ from pydantic import ValidationError
 
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.api.contract import Label
-from ddpjob_operator.engine import Decision, Event, Refusal, Settings, Snapshot, decide, vanished
+from ddpjob_operator.engine import Decision, Event, Refusal, Settings, Snapshot, decide, nodes_in_question, vanished
 
 from .announcer import Announcer
 from .api import DDPJOBS, PODS, Api, ApiError
 from .dirty import DirtyKeys
 from .logs import about
+from .nodes import Nodes
+from .observing import ref_of
 from .store import Key, Store, StoredJob, of_owner
 from .writer import Refused, Writer
 
@@ -81,6 +83,7 @@ class Reconciler:
         self._announcer = announcer
         self._settings = settings
         self._writer = Writer(api, store)
+        self._nodes = Nodes(api)
         self._memories: dict[Key, _Memory] = {}
 
     def know_all(self) -> None:
@@ -107,6 +110,10 @@ class Reconciler:
             self._dirty.mark(key)
             return
         try:
+            if not stored.job.spec.ours:
+                self._memories.pop(key, None)
+                self._dirty.forget(key)
+                return
             snapshot = self._snapshot(key, stored, memory)
             if vanished(snapshot) and not snapshot.job.status.finished:
                 await self._look(
@@ -116,6 +123,9 @@ class Reconciler:
                     self._dirty.mark(key)
                     return
                 snapshot = self._snapshot(key, stored, memory)
+            nodes = nodes_in_question(snapshot)
+            if nodes:
+                snapshot = replace(snapshot, node_problems=await self._nodes.problems(nodes))
         except ValidationError as error:
             self._complain(key, stored, error)
             return
@@ -138,7 +148,7 @@ class Reconciler:
         self._announce(key, stored, decision.events)
         if decision.actions:
             try:
-                await self._writer.carry_out(decision.actions, key[0], stored.uid)
+                await self._writer.carry_out(decision.actions, ref_of(stored.document))
             except Refused as refused:
                 memory.refused(refused)
             else:

@@ -9,9 +9,9 @@ from .api import Api
 READ = ("get", "list", "watch")
 
 RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
-    (GROUP, "ddpjobs"): READ,
+    (GROUP, "ddpjobs"): (*READ, "delete"),
     (GROUP, "ddpjobs/status"): ("patch",),
-    ("", "pods"): (*READ, "create", "delete"),
+    ("", "pods"): (*READ, "create", "patch", "delete"),
     ("", "services"): (*READ, "create"),
     ("", "events"): ("create", "patch"),
     ("networking.k8s.io", "networkpolicies"): (*READ, "create", "delete"),
@@ -20,6 +20,9 @@ RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
 
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
 """In its own namespace, with leader election."""
+
+NODE_RIGHTS = {("", "nodes"): ("get",)}
+"""For the whole cluster, and only where the chart's `rbac.nodes` grants it: nothing depends on it."""
 
 
 async def missing_rights(api: Api, namespaces: list[str], lease_namespace: str | None) -> list[str]:

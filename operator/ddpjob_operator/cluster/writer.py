@@ -11,13 +11,15 @@ from ddpjob_operator.engine import (
     CreateNetworkPolicy,
     CreatePod,
     CreateService,
+    DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
     Manifest,
+    StopPod,
 )
 
-from .api import NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, Resource
-from .observing import owner_of
+from .api import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, Resource
+from .observing import STOPPED_SECONDS, Ref, owner_of
 from .store import Cache, Key, Store
 
 CONCURRENT_WRITES = 32
@@ -43,25 +45,26 @@ class Writer:
         self._store = store
         self._slots = asyncio.Semaphore(CONCURRENT_WRITES)
 
-    async def carry_out(self, actions: tuple[Action, ...], namespace: str, owner: str) -> None:
-        """Does everything, pods last and all at once; `owner` is the job's uid.
+    async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
+        """Does everything for a job, pods last and all at once.
 
         Raises:
             Refused: something could not be made, and it is for others to mend; all else is done.
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
             FencedError: this process may not write any more.
         """
-        pods = [action for action in actions if isinstance(action, CreatePod | DeletePod)]
+        pods = [action for action in actions if isinstance(action, CreatePod | DeletePod | StopPod)]
         for action in actions:
             if action not in pods:
-                await self._act(action, namespace, owner)
-        done = await asyncio.gather(*(self._act(pod, namespace, owner) for pod in pods), return_exceptions=True)
+                await self._act(action, job)
+        done = await asyncio.gather(*(self._act(pod, job) for pod in pods), return_exceptions=True)
         failures = [outcome for outcome in done if isinstance(outcome, BaseException)]
         grave = (failure for failure in failures if not isinstance(failure, Refused))
         if failures:
             raise next(grave, failures[0])
 
-    async def _act(self, action: Action, namespace: str, owner: str) -> None:
+    async def _act(self, action: Action, job: Ref) -> None:
+        namespace, owner = job.namespace, job.uid
         async with self._slots:
             match action:
                 case CreateService(manifest):
@@ -76,6 +79,29 @@ class Writer:
                         await self._delete(NETWORK_POLICIES, self._store.policies, (namespace, name), uid, None)
                 case DeletePod(name, uid, grace):
                     await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
+                case StopPod(name, uid):
+                    await self._stop((namespace, name), uid)
+                case DeleteJob():
+                    await self._delete_job(job)
+
+    async def _stop(self, key: Key, uid: str) -> None:
+        """Has the kubelet end a pod as if its time were over, so that it stays, with its logs."""
+        body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": STOPPED_SECONDS}}
+        try:
+            self._store.pods.saw(await self._api.merge(PODS, *key, body))
+        except ApiError as error:
+            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+                raise
+            self._store.pods.forget(key, uid)
+
+    async def _delete_job(self, job: Ref) -> None:
+        """Deletes the job unless it has changed: its user may want to keep it after all."""
+        same = {"uid": job.uid, "resourceVersion": str(job.version)}
+        try:
+            await self._api.delete(DDPJOBS, job.namespace, job.name, same)
+        except ApiError as error:
+            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+                raise
 
     async def _create(self, resource: Resource, cache: Cache[Any], manifest: Manifest, owner: str) -> None:
         namespace, name, kind = manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest["kind"]
@@ -99,7 +125,7 @@ class Writer:
 
     async def _delete(self, resource: Resource, cache: Cache[Any], key: Key, uid: str, grace: int | None) -> None:
         try:
-            cache.saw(await self._api.delete(resource, *key, uid, grace))
+            cache.saw(await self._api.delete(resource, *key, {"uid": uid}, grace))
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise

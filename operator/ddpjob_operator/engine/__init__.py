@@ -1,34 +1,36 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
 from .build import CHECKPOINT_VOLUME
-from .decide import decide, vanished
+from .decide import decide, nodes_in_question, vanished
 from .decision import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
     CreateService,
     Decision,
+    DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
     Event,
+    StopPod,
 )
 from .naming import pod_name
-from .policies import DEADLINE_EXCEEDED
 from .settings import Settings
-from .snapshot import Exit, Manifest, Pod, Refusal, Service, Snapshot
+from .snapshot import Disruption, Exit, Manifest, Pod, Refusal, Service, Snapshot, Waiting
 from .waiting import WAIT_CONTAINER
 
 __all__ = [
     "CHECKPOINT_VOLUME",
-    "DEADLINE_EXCEEDED",
     "WAIT_CONTAINER",
     "Action",
     "CreateNetworkPolicy",
     "CreatePod",
     "CreateService",
     "Decision",
+    "DeleteJob",
     "DeleteNetworkPolicy",
     "DeletePod",
+    "Disruption",
     "Event",
     "Exit",
     "Manifest",
@@ -37,7 +39,10 @@ __all__ = [
     "Service",
     "Settings",
     "Snapshot",
+    "StopPod",
+    "Waiting",
     "decide",
+    "nodes_in_question",
     "pod_name",
     "vanished",
 ]

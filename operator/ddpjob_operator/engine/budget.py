@@ -3,15 +3,24 @@
 import hashlib
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Budget, ConditionType, DDPJobSpec, DDPJobStatus, Restart
+from ddpjob_operator.api import Budget, ConditionType, DDPJobSpec, DDPJobStatus, Restart, RestartAction
 
 JITTER = 0.2
-"""A wait is shortened by up to this part of it, so that jobs that failed together do not all come back together."""
+"""A wait is changed by up to this part of it, so that jobs that failed together do not all come back together."""
 
 
-def charged(budget: Budget, *, counted: bool) -> Budget:
+def charged(budget: Budget, action: RestartAction) -> Budget:
     """The budget after one more incident."""
-    return Budget(used=budget.used + counted, streak=budget.streak + 1)
+    return Budget(
+        used=budget.used + (action is RestartAction.RESTART),
+        disruptions=budget.disruptions + (action is RestartAction.RESTART_FREE),
+        streak=budget.streak + 1,
+    )
+
+
+def excused(budget: Budget) -> Budget:
+    """The budget where the last incident was counted, and turns out to be free."""
+    return budget.model_copy(update={"used": budget.used - 1, "disruptions": budget.disruptions + 1})
 
 
 def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
@@ -29,5 +38,9 @@ def backoff(restart: Restart, streak: int, key: str) -> timedelta:
     """
     doublings = min(streak - 1, 32)
     seconds = min(restart.backoff_seconds * 2**doublings, restart.max_backoff_seconds)
-    share = int.from_bytes(hashlib.sha256(f"{key}/{streak}".encode()).digest()[:4]) / 2**32
-    return timedelta(seconds=seconds * (1 - JITTER * share))
+    return timedelta(seconds=seconds * (1 - JITTER * share(f"{key}/{streak}")))
+
+
+def share(key: str) -> float:
+    """A number from 0 to 1 that depends on the key alone, and differs from key to key."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) / 2**32

@@ -18,11 +18,14 @@ from .naming import job_labels, network_policy_name, pod_name, service_name
 from .restricted import restrict
 from .settings import Settings
 from .snapshot import Manifest
-from .waiting import WAIT_CONTAINER, wait_container
+from .waiting import WAIT_CONTAINER, reserve_container, wait_container
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
 SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
+
+SILENT_SECONDS = 30
+"""After Kubernetes has found a node unreachable, which takes 50 s, its pods are given up after so many more."""
 
 NO_SIDECARS = {
     "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
@@ -80,6 +83,8 @@ def build_pod(job: DDPJob, rank: int) -> Manifest:
     pod["hostname"] = pod_name(job, rank, incarnation)
     pod["subdomain"] = service_name(job)
     pod.setdefault("topologySpreadConstraints", _spread(job))
+    pod.setdefault("tolerations", []).extend(_tolerations(pod))
+    _avoid(pod, job)
     if not {"serviceAccountName", "serviceAccount"} & set(pod):  # Who names an account wants what comes with it.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
@@ -100,6 +105,32 @@ def build_pod(job: DDPJob, rank: int) -> Manifest:
         },
         "spec": pod,
     }
+
+
+def build_reserve(job: DDPJob, rank: int) -> Manifest:
+    """A pod beyond the present size of the gang: it takes a place where there is one, pulls the image, and waits.
+
+    Its trainer never starts. Once it has a node, the gang knows that it can grow, and starts again with a real pod.
+    """
+    pod = build_pod(job, rank)
+    trainer = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
+    others = [one for one in pod["spec"].get("initContainers", ()) if one["name"] != WAIT_CONTAINER]
+    pod["spec"]["initContainers"] = [reserve_container(trainer), *others]
+    return pod
+
+
+def _avoid(pod: Manifest, job: DDPJob) -> None:
+    """Keeps away from nodes that were lost lately where there are others: a preference, beside the template's own."""
+    if not job.status.avoided_nodes:
+        return
+    # A field selector takes one value only, and all of a term's must hold.
+    elsewhere = [
+        {"key": "metadata.name", "operator": "NotIn", "values": [avoided.node]}
+        for avoided in job.status.avoided_nodes
+    ]
+    affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    preferred = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+    preferred.append({"weight": 100, "preference": {"matchFields": elsewhere}})
 
 
 def _marks(own: Manifest, labels: Manifest) -> Manifest:
@@ -169,6 +200,16 @@ def _add_waiting(pod: Manifest, trainer: Manifest) -> None:
     before = pod.setdefault("initContainers", [])
     if all(container["name"] != WAIT_CONTAINER for container in before):  # Else the template waits in its own way.
         before.append(wait_container(trainer))
+
+
+def _tolerations(pod: Manifest) -> list[Manifest]:
+    """How long a node may be silent: Kubernetes' 300 s would be 300 s of a whole gang that stands still."""
+    own = [toleration.get("key") for toleration in pod["tolerations"]]
+    return [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SILENT_SECONDS}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if key not in own and None not in own
+    ]
 
 
 def _spread(job: DDPJob) -> list[Manifest]:

@@ -1,14 +1,16 @@
 """The engine: what is there -> what to do and what to say."""
 
-from datetime import datetime
-
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 
-from .decision import Decision
+from .decision import Action, Decision, DeletePod
 from .policies import POLICIES
 from .saying import completed, events
 from .snapshot import Snapshot
-from .view import View, deadline
+from .timers import next_look
+from .view import View
+
+MOST_QUESTIONS = 8
+"""Where a rack goes down, a few of its nodes tell the story."""
 
 
 def decide(snapshot: Snapshot) -> Decision:
@@ -23,9 +25,9 @@ def decide(snapshot: Snapshot) -> Decision:
     changed = status != view.status
     return Decision(
         status=status if changed else None,
-        actions=verdict.actions,
-        events=events(view.status, status) if changed else (),
-        wake_at=_next_look(view, verdict.wake_at, status),
+        actions=(*verdict.actions, *_forced(view)),
+        events=(*verdict.events, *events(view.status, status)) if changed else (),
+        wake_at=next_look(view, verdict.wake_at, status),
         can_wait=changed and not verdict.actions and _is_minor(view.status, status),
     )
 
@@ -34,6 +36,13 @@ def vanished(snapshot: Snapshot) -> bool:
     """Whether the decision is about to rest on a pod's absence alone: that pods were seen, and are not there now."""
     view = View(snapshot)
     return view.created and bool(view.missing)
+
+
+def nodes_in_question(snapshot: Snapshot) -> frozenset[str]:
+    """Nodes whose state would tell why pods are taken away; at most a few of them."""
+    view = View(snapshot)
+    going = (pod for pod in view.current.values() if pod.active and pod.deleting and not snapshot.job.spec.suspend)
+    return frozenset(sorted({pod.node for pod in going if pod.node})[:MOST_QUESTIONS])
 
 
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
@@ -47,9 +56,8 @@ def _without_created(status: DDPJobStatus) -> DDPJobStatus:
     return status.model_copy(update={"conditions": others})
 
 
-def _next_look(view: View, wanted: datetime | None, status: DDPJobStatus) -> datetime | None:
-    """The next moment at which time alone changes the decision."""
-    if status.finished:
-        return None
-    times = (wanted, deadline(view.spec, status), view.next_loss)
-    return min((time for time in times if time is not None and time > view.now), default=None)
+def _forced(view: View) -> tuple[Action, ...]:
+    """Removes pods whose nodes do not answer from the API, where the operator's administrator permits it."""
+    if not view.snapshot.settings.force_delete_lost_pods:
+        return ()
+    return tuple(DeletePod(pod.name, pod.uid, 0) for pod in view.overdue)

@@ -47,7 +47,20 @@ class DeletePod:
     """Seconds between SIGTERM and SIGKILL; None: the pod's own."""
 
 
-Action = CreateService | CreateNetworkPolicy | DeleteNetworkPolicy | CreatePod | DeletePod
+@dataclass(frozen=True, slots=True)
+class StopPod:
+    """End a pod, within its own grace period, and keep it with its logs. That it is gone already is success."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete the job itself, with all that belongs to it, if it is still as it was seen."""
+
+
+Action = CreateService | CreateNetworkPolicy | DeleteNetworkPolicy | CreatePod | DeletePod | StopPod | DeleteJob
 
 
 @dataclass(frozen=True, slots=True)

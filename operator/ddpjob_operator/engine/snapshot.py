@@ -1,6 +1,7 @@
 """What is there: one moment of a job and all that belongs to it, as data. Adapters fill it, the engine reads it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -24,6 +25,27 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a trainer does not run yet."""
+
+    reason: str
+    """The word of the scheduler or the kubelet for it: `Unschedulable`, `ImagePullBackOff`."""
+    message: str = ""
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.reason, self.message) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """That the cluster takes a pod away (its condition DisruptionTarget), and why."""
+
+    reason: str
+    """`PreemptionByScheduler`, `EvictionByEvictionAPI`, …"""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod of the job, as much of it as decisions need."""
 
@@ -38,8 +60,18 @@ class Pod:
     """Set once the trainer container has ended, for good: pods are never restarted in place."""
     deleting: bool = False
     node: str | None = None
-    waiting: str = ""
-    """Why the trainer does not run yet, where that is known."""
+    waiting: Waiting | None = None
+    """Why the trainer does not run yet, where somebody says so."""
+    created_at: datetime | None = None
+    scheduled_at: datetime | None = None
+    """When it was given its node."""
+    reason: str = ""
+    """The kubelet's word for why the pod as a whole has failed: `Evicted`, `OutOfcpu`; empty where it has not."""
+    message: str = ""
+    """And its sentence."""
+    disruption: Disruption | None = None
+    stopped: bool = False
+    """Whether it was told to end and to stay."""
     gone_by: datetime | None = None
     """When a pod that is being deleted has to be gone, its grace period included; None where nobody says."""
     lingering: bool = False
@@ -94,6 +126,8 @@ class Snapshot:
     refusal: Refusal | None = None
     """Set since the last attempt to make what is missing was refused."""
     settings: Settings = DEFAULTS
+    node_problems: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong with nodes that were asked about, in a sentence; empty where nothing is."""
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
 

@@ -1,6 +1,6 @@
 """A snapshot in the engine's terms: every pod classified once, every question that policies ask answered here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -13,12 +13,20 @@ LOST_AFTER = timedelta(seconds=10)
 
 It may stay in the API for ever, in nobody's way. A kubelet that lives reports within a second or two."""
 
+KEPT_INCIDENTS = 3
+"""The pod that failed first stays, for its log, for so many of the last incidents."""
+
 
 @dataclass(frozen=True)
 class View:
     """The present pod of each rank, the previous pods, and the job's own past from its status."""
 
     snapshot: Snapshot
+
+    def with_status(self, status: DDPJobStatus) -> "View":
+        """The same moment, once this is said."""
+        job = self.snapshot.job.model_copy(update={"status": status})
+        return View(replace(self.snapshot, job=job))
 
     @property
     def now(self) -> datetime:
@@ -48,22 +56,41 @@ class View:
     @cached_property
     def current(self) -> dict[int, Pod]:
         """The present attempt's pods by rank."""
-        incarnation = self.status.incarnations.default
-        return {
-            pod.rank: pod
-            for pod in sorted(self.snapshot.pods, key=lambda pod: pod.rank)
-            if pod.incarnation == incarnation and pod.rank < self.nodes
-        }
+        return {pod.rank: pod for pod in self._present if pod.rank < self.nodes}
+
+    @cached_property
+    def reserves(self) -> dict[int, Pod]:
+        """By rank, pods beyond the present size, which look out for a place where the gang could grow to."""
+        return {pod.rank: pod for pod in self._present if pod.rank >= self.nodes}
 
     @cached_property
     def previous(self) -> tuple[Pod, ...]:
-        """Pods of former attempts."""
-        return tuple(pod for pod in self.snapshot.pods if self.current.get(pod.rank) is not pod)
+        """Pods of former attempts, but for those that are kept."""
+        present = {pod.name for pod in self._present}
+        return tuple(pod for pod in self.snapshot.pods if pod.name not in present | self.kept)
+
+    @cached_property
+    def kept(self) -> frozenset[str]:
+        """Names of ended pods that stay for their logs: the first that failed in each of the last incidents."""
+        first = {failure.pod for failure in self.status.history[:KEPT_INCIDENTS]}
+        return frozenset(
+            pod.name for pod in self.snapshot.pods if pod.name in first and pod.failed and not pod.lingering
+        )
+
+    @cached_property
+    def removable(self) -> tuple[Pod, ...]:
+        """All pods but those that are kept."""
+        return tuple(pod for pod in self.snapshot.pods if pod.name not in self.kept)
 
     @cached_property
     def missing(self) -> tuple[int, ...]:
         """Ranks of the present attempt without a pod."""
         return tuple(rank for rank in range(self.nodes) if rank not in self.current)
+
+    @cached_property
+    def placed(self) -> int:
+        """How many of the present pods have a node."""
+        return sum(pod.node is not None for pod in self.current.values())
 
     @cached_property
     def running(self) -> int:
@@ -75,16 +102,15 @@ class View:
         """How many of the present pods ended well."""
         return sum(pod.succeeded for pod in self.current.values())
 
-    @property
+    @cached_property
     def active(self) -> tuple[Pod, ...]:
         """Pods of any attempt whose trainer runs or may still come to run."""
         return tuple(pod for pod in self.snapshot.pods if pod.active and not self.lost(pod))
 
-    @property
-    def next_loss(self) -> datetime | None:
-        """When the next pod that is being deleted counts as lost, unless it goes before."""
-        times = (pod.gone_by + LOST_AFTER for pod in self.active if pod.gone_by is not None)
-        return min(times, default=None)
+    @cached_property
+    def overdue(self) -> tuple[Pod, ...]:
+        """Pods that were to end and of which nobody says that they have: their nodes do not answer."""
+        return tuple(pod for pod in self.snapshot.pods if pod.active and self.lost(pod))
 
     def lost(self, pod: Pod) -> bool:
         """Whether a deleted pod is overdue: its node does not answer."""
@@ -100,8 +126,8 @@ class View:
         """Whether all pods of this attempt were seen; from then on a missing one was lost."""
         return self.status.is_true(ConditionType.CREATED)
 
-
-def deadline(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
-    """When the job has been active for too long."""
-    seconds, start = spec.active_deadline_seconds, status.start_time
-    return start + timedelta(seconds=seconds) if seconds and start else None
+    @cached_property
+    def _present(self) -> tuple[Pod, ...]:
+        incarnation = self.status.incarnations.default
+        present = (pod for pod in self.snapshot.pods if pod.incarnation == incarnation)
+        return tuple(sorted(present, key=lambda pod: pod.rank))

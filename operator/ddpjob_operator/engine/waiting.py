@@ -53,6 +53,21 @@ exit {ExitCode.BAD_INPUT:d}
 """
 
 
+RESERVE_CONTAINER = "wait-for-growth"
+RESERVE_SHELL = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
+
+
+def reserve_container(trainer: Manifest) -> Manifest:
+    """The container of a pod that only holds its place; it never ends by itself."""
+    alike: Manifest = {name: trainer[name] for name in ALIKE if name in trainer}
+    return {
+        "name": RESERVE_CONTAINER,
+        **copy.deepcopy(alike),
+        "command": ["sh", "-c", RESERVE_SHELL],
+        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+    }
+
+
 def wait_container(trainer: Manifest) -> Manifest:
     """The container for the pod of an equipped trainer.
 

@@ -2,7 +2,7 @@
 
 Runs on its own (`python -I -S container.py POD_DIRECTORY`) with nothing but the standard library, and outlives the
 `ddpjob run` that started it: a trainer does not notice when its manager dies. In the pod's directory it reads
-`process.json` (what to run) and `delete.json` (how gently to stop), holds the lock on `lock`, and writes
+`process.json` (what to run), `delete.json` and `stop.json` (how gently to stop), holds the lock on `lock`, and writes
 `started.json` and `exit.json`. Who finds the lock free and no `exit.json` knows that this process itself was killed.
 """
 
@@ -46,7 +46,7 @@ def main(pod: Path) -> None:
 
 
 class _StopRequest:
-    """SIGTERM, by which `ddpjob run` says that `delete.json` is there to be read."""
+    """SIGTERM, by which `ddpjob run` says that `delete.json` or `stop.json` is there to be read."""
 
     def __init__(self, pod: Path) -> None:
         self._pod = pod
@@ -59,7 +59,7 @@ class _StopRequest:
     def watch(self, main: int) -> None:
         """From now on a request stops this process, also one that came before, or could not be told yet."""
         self._main = main
-        if (self._pod / "delete.json").exists():
+        if self._asked():
             self._stop()
 
     def over(self) -> None:
@@ -73,12 +73,14 @@ class _StopRequest:
 
     def _stop(self) -> None:
         """SIGTERM to the main process, as a kubelet does it, and SIGKILL when the grace is over."""
-        try:
-            grace = float(json.loads((self._pod / "delete.json").read_text())["gracePeriodSeconds"])
-        except FileNotFoundError:
-            grace = DEFAULT_GRACE  # Somebody else's SIGTERM.
+        asked = [float(json.loads(file.read_text())["gracePeriodSeconds"]) for file in self._asked()]
+        grace = min(asked, default=DEFAULT_GRACE)  # None: somebody else's SIGTERM.
         self._signal(signal.SIGTERM)
         signal.setitimer(signal.ITIMER_REAL, max(grace, SHORTEST_TIMER))
+
+    def _asked(self) -> list[Path]:
+        """The files by which it was told to end."""
+        return [file for name in ("delete.json", "stop.json") if (file := self._pod / name).exists()]
 
     def _kill(self, *_: object) -> None:
         self._signal(signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,8 @@ class LocalPod:
 
     pod.json            the pod as a cluster would be given it
     process.json        what its process is
-    delete.json         it is to end
+    delete.json         it is to end, and to be removed
+    stop.json           it is to end, and to stay
     started.json        it was under way
     exit.json           how its process ended
     """
@@ -63,6 +65,11 @@ class LocalPod:
         return (self.directory / "delete.json").exists()
 
     @property
+    def stopped(self) -> bool:
+        """Whether it was told to end and to stay."""
+        return (self.directory / "stop.json").exists()
+
+    @property
     def ended(self) -> bool:
         """Whether its process has ended and said how."""
         return (self.directory / "exit.json").exists()
@@ -83,6 +90,9 @@ class LocalPod:
             running=self.started and not self.ended,
             exit=self._exit(log),
             deleting=self.deleting,
+            stopped=self.stopped,
+            node=platform.node() or "this machine",
+            created_at=datetime.fromtimestamp((self.directory / "pod.json").stat().st_mtime, UTC),
         )
 
     def _exit(self, log: Path) -> Exit | None:
@@ -168,11 +178,16 @@ class Pods:
         grace = action.grace_period_seconds
         seconds = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS) if grace is None else grace
         write_json(pod.directory / "delete.json", {"gracePeriodSeconds": seconds})
-        holder = pod.lock.holder()
-        if holder:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(holder, signal.SIGTERM)
-        self._changed()
+        self._signal(pod)
+
+    def stop(self, name: str) -> None:
+        """Tells a pod to end within its own grace period, and keeps it."""
+        pod = LocalPod(self._run.pods / name)
+        if not pod.directory.exists() or pod.stopped:
+            return
+        grace = pod.manifest["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+        write_json(pod.directory / "stop.json", {"gracePeriodSeconds": grace})
+        self._signal(pod)
 
     def kill(self) -> None:
         """Ends every pod at once."""
@@ -187,6 +202,14 @@ class Pods:
             if pod.directory.name in ended or pod.lost or never_started:
                 self._bury(pod)
                 self._changed()
+
+    def _signal(self, pod: LocalPod) -> None:
+        """Tells a pod's container to read what is asked of it."""
+        holder = pod.lock.holder()
+        if holder:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(holder, signal.SIGTERM)
+        self._changed()
 
     def _all(self) -> list[LocalPod]:
         return [LocalPod(file.parent) for file in sorted(self._run.pods.glob("*/pod.json"))]

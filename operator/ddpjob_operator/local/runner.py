@@ -11,6 +11,7 @@ from ddpjob_operator.engine import (
     CreatePod,
     CreateService,
     Decision,
+    DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
     Event,
@@ -18,6 +19,7 @@ from ddpjob_operator.engine import (
     Service,
     Settings,
     Snapshot,
+    StopPod,
     decide,
 )
 
@@ -134,6 +136,10 @@ class Runner:
                     self._notice(notice)
             case DeletePod():
                 self._pods.delete(action)
+            case StopPod(name):
+                self._pods.stop(name)
+            case DeleteJob():
+                pass  # Its directory is its user's to remove; nobody carries a finished job on.
             case CreateNetworkPolicy() | DeleteNetworkPolicy():
                 pass  # Neither is asked for: the snapshot says that it is as it was wanted.
         self._mark()

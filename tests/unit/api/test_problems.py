@@ -10,8 +10,9 @@ from .documents import HEAD, TEMPLATE, a_file, complaint, complaints
 
 TRAINER = "spec.template.spec.containers[0]"
 KNOWN = (
-    "nodes, procsPerNode, backend, masterPort, waitForMaster, networkPolicy, suspend, activeDeadlineSeconds, "
-    "restart, checkpoint, template"
+    "nodes, procsPerNode, backend, masterPort, waitForMaster, networkPolicy, suspend, managedBy, "
+    "activeDeadlineSeconds, startDeadlineSeconds, scheduleTimeoutSeconds, successPolicy, finishTimeoutSeconds, "
+    "cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, checkpoint, template"
 )
 NAME = (
     "Name of the job: at most 52 lower-case letters, digits and dashes, the first a letter and the last no dash. "

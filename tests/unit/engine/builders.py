@@ -17,15 +17,20 @@ from ddpjob_operator.engine import (
     CreatePod,
     CreateService,
     Decision,
+    DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
+    Disruption,
     Exit,
     Pod,
     Refusal,
     Service,
     Snapshot,
+    StopPod,
+    Waiting,
     decide,
 )
+from ddpjob_operator.engine.waiting import RESERVE_CONTAINER
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
@@ -127,7 +132,16 @@ class Scene:
 
     def runs(self, *ranks: int) -> "Scene":
         """The trainer of these ranks runs."""
-        return self._each(ranks, lambda pod: replace(pod, running=True))
+        return self.placed(*ranks)._each(ranks, lambda pod: replace(pod, running=True))
+
+    def placed(self, *ranks: int) -> "Scene":
+        """The pods of these ranks, reserves among them, are given nodes."""
+        return self._each(
+            ranks,
+            lambda pod: replace(
+                pod, node=pod.node or f"node-{pod.rank}", scheduled_at=pod.scheduled_at or self.snapshot.now
+            ),
+        )
 
     def succeeds(self, *ranks: int) -> "Scene":
         """The trainer of these ranks exits with 0."""
@@ -155,10 +169,29 @@ class Scene:
         """Somebody else deletes the pods of these ranks; they take their time to end."""
         return self._each(ranks, lambda pod: replace(pod, deleting=True))
 
+    def disrupted(self, rank: int, reason: str, message: str = "") -> "Scene":
+        """The cluster takes the pod of a rank away; it has its time to end."""
+        return self._each((rank,), lambda pod: replace(pod, deleting=True, disruption=Disruption(reason, message)))
+
+    def evicted_by_kubelet(self, rank: int, message: str, *, disruption: bool) -> "Scene":
+        """The kubelet ends a pod: for want of something on the node, or because of what the pod uses itself."""
+        target = Disruption("TerminationByKubelet") if disruption else None
+        scene = self.fails(rank, code=137)
+        return scene._each((rank,), lambda pod: replace(pod, reason="Evicted", message=message, disruption=target))
+
+    def node_has(self, node: str, problem: str) -> "Scene":
+        """A node that was asked about has this problem."""
+        return Scene(replace(self.snapshot, node_problems={node: problem}))
+
+    def allows(self, **settings: Any) -> "Scene":
+        """The operator's administrator has decided so."""
+        return Scene(replace(self.snapshot, settings=replace(self.snapshot.settings, **settings)))
+
     def node_dies(self, *ranks: int) -> "Scene":
         """The nodes of these ranks are lost, and Kubernetes deletes their pods, which nobody is there to end."""
         gone_by = self.snapshot.now + timedelta(seconds=30)
-        return self._each(ranks, lambda pod: replace(pod, deleting=True, gone_by=gone_by))
+        lost = Disruption("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+        return self._each(ranks, lambda pod: replace(pod, deleting=True, gone_by=gone_by, disruption=lost))
 
     def overdue(self, *ranks: int) -> "Scene":
         """The pods of these ranks should be gone by now; all others that were told to end are."""
@@ -184,17 +217,22 @@ class Scene:
         incarnation = self.status.incarnations.default - 1
         return self._with_pods((*self.pods, Pod("late", "uid of late", rank, incarnation)))
 
-    def waits(self, rank: int, reason: str) -> "Scene":
+    def waits(self, rank: int, reason: str, message: str = "") -> "Scene":
         """The pod of a rank cannot start yet."""
-        return self._each((rank,), lambda pod: replace(pod, waiting=reason))
+        return self._each((rank,), lambda pod: replace(pod, waiting=Waiting(reason, message)))
 
     def vanishes(self, *ranks: int) -> "Scene":
         """The pods of these ranks are not there any more."""
         return self._with_pods(tuple(pod for pod in self.pods if pod.rank not in ranks))
 
     def gone(self) -> "Scene":
-        """All that was terminating has ended and is removed."""
-        return self._with_pods(tuple(pod for pod in self.pods if not pod.deleting))
+        """All that was terminating has ended and is removed; what was stopped has ended and stays."""
+        ended = Exit(143, "Error", "", self.snapshot.now)
+        stopped = (
+            replace(pod, running=False, exit=ended, reason="DeadlineExceeded") if pod.stopped and pod.active else pod
+            for pod in self.pods
+        )
+        return self._with_pods(tuple(pod for pod in stopped if not pod.deleting))
 
     def gone_but(self, *ranks: int) -> "Scene":
         """All that was terminating has ended and is removed, but for pods of these ranks, whose nodes are lost."""
@@ -248,7 +286,7 @@ class Scene:
         pods = (change(pod) if mine else pod for pod, mine in zip(self.pods, chosen, strict=True))
         return self._with_pods(tuple(pods))
 
-    def _carried_out(self, action: Action) -> "Scene":
+    def _carried_out(self, action: Action) -> "Scene":  # noqa: PLR0911  One for each kind of action.
         match action:
             case CreateService():
                 return self.service(Service.OURS)
@@ -259,7 +297,14 @@ class Scene:
             case CreatePod(rank, manifest):
                 name = manifest["metadata"]["name"]
                 incarnation = int(manifest["metadata"]["labels"][Label.INCARNATION])
-                return self._with_pods((*self.pods, Pod(name, f"uid of {name}", rank, incarnation)))
+                pod = Pod(name, f"uid of {name}", rank, incarnation, created_at=self.snapshot.now)
+                return self._with_pods((*self.pods, pod))
+            case StopPod(name):
+                return self._with_pods(
+                    tuple(replace(pod, stopped=True) if pod.name == name else pod for pod in self.pods)
+                )
+            case DeleteJob():
+                return self._with_pods(())
             case DeletePod(name, _, grace):
                 return self._with_pods(
                     tuple(
@@ -273,8 +318,9 @@ class Scene:
 def plan(scene: Scene) -> str:
     """The actions of a decision in a line.
 
-    `service`, `policy`: it is made; `-policy`: it is removed; `+2.0`: rank 0 of incarnation 2 is created; `-1.0/5`:
-    that of incarnation 1 is deleted with 5 s of grace, `/full`: with its own.
+    `service`, `policy`: it is made; `-policy`: it is removed; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as
+    one that only looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with
+    its own; `!1.0`: it is stopped and stays; `-job`: the job itself is deleted.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in scene.pods}
     said = []
@@ -287,7 +333,16 @@ def plan(scene: Scene) -> str:
             case DeleteNetworkPolicy():
                 said.append("-policy")
             case CreatePod(rank, manifest):
-                said.append(f"+{manifest['metadata']['labels'][Label.INCARNATION]}.{rank}")
+                reserve = "?" if RESERVE_CONTAINER in _init_containers(manifest) else ""
+                said.append(f"+{manifest['metadata']['labels'][Label.INCARNATION]}.{rank}{reserve}")
+            case StopPod(name):
+                said.append(f"!{named[name]}")
+            case DeleteJob():
+                said.append("-job")
             case DeletePod(name, _, grace):
                 said.append(f"-{named[name]}/{'full' if grace is None else grace}")
     return " ".join(said)
+
+
+def _init_containers(manifest: dict[str, Any]) -> list[str]:
+    return [container["name"] for container in manifest["spec"].get("initContainers", ())]

@@ -5,7 +5,7 @@ import json
 import pytest
 from ddpjob_operator.api import Cause, Failure
 from ddpjob_operator.engine import Exit, Pod
-from ddpjob_operator.engine.incident import failure_of
+from ddpjob_operator.engine.causes import failure_of
 from hypothesis import given
 from hypothesis import strategies as st
 

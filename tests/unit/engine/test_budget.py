@@ -33,17 +33,22 @@ COSTS: dict[str, tuple[Scene, int, int, Budget]] = {
     "a lost peer alone costs one": (gang().fails(0, message=PEER).decided(), 1, 0, Budget(used=1, streak=1)),
     "a deleted pod costs nothing, but is waited for": (
         gang().deleted_by_hand(0).decided(),
-        *(0, 1, Budget(used=0, streak=1)),
+        *(0, 1, Budget(disruptions=1, streak=1)),
     ),
-    "a vanished pod likewise": (gang().vanishes(0).decided(), 0, 1, Budget(used=0, streak=1)),
-    "a rank that somebody stopped likewise": (gang().fails(0, code=205).decided(), 0, 1, Budget(used=0, streak=1)),
+    "a vanished pod likewise": (gang().vanishes(0).decided(), 0, 1, Budget(disruptions=1, streak=1)),
+    "a rank that somebody stopped likewise": (
+        gang().fails(0, code=205).decided(),
+        0,
+        1,
+        Budget(disruptions=1, streak=1),
+    ),
     "also if others lost it as a peer": (
         gang().fails(0, code=143).fails(1, message=PEER).decided(),
-        *(0, 1, Budget(used=0, streak=1)),
+        *(0, 1, Budget(disruptions=1, streak=1)),
     ),
     "a lost peer costs nothing once it turns out that its node is lost": (
         gang().fails(0, message=PEER).decided().overdue(1).decided(),
-        *(0, 1, Budget(used=0, streak=1)),
+        *(0, 1, Budget(disruptions=1, streak=1)),
     ),
     "an error is not excused by a node that is lost at its end": (
         gang().fails(0).decided().overdue(1).decided(),

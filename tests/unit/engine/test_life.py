@@ -18,6 +18,8 @@ lost_node = two.running().node_dies(1).decided().gone_but(1)
 over_quota = two.decided().vanishes(1).refused("QuotaExceeded", "exceeded quota")
 no_wait = {"backoffSeconds": 0}
 
+NO_NODE = "rank 0 and 1 more: waiting for a node"
+LOST = "NodeLost: Taint manager: deleting due to NoExecute taint"
 INCIDENT = "Rank 1 failed: Application: ValueError: no; restart 1 of 6 in 0.9 s"
 TABLE: dict[str, tuple[Scene, str, str, str]] = {
     # how a job comes up
@@ -43,7 +45,7 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         two.decided(),
         "",
         "Starting",
-        "0 of 2 pods running",
+        f"0 of 2 pods running; {NO_NODE}",
     ),
     "a pod that cannot start says why": (
         two.created().runs(0).waits(1, "ImagePullBackOff: no such image"),
@@ -107,17 +109,29 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         "Rank 0 failed: Application: exit code 1; no restart is left of 0 (maxRestarts)",
     ),
     # how it fails and starts again
-    "one failed rank ends the gang, gently but soon": (
+    "one failed rank ends the gang, gently but soon, and stays itself, for its log": (
         two.running().fails(1, message="ValueError: no"),
-        "-1.0/5 -1.1/5",
+        "-1.0/5",
         "Restarting",
         INCIDENT,
     ),
     "the grace of survivors is the spec's": (
-        a_job(nodes=2, restart={"gracePeriodSeconds": 30, "backoffSeconds": 0}).running().deleted_by_hand(0),
+        a_job(nodes=2, restart={"gracePeriodSeconds": 30, "backoffSeconds": 0}).running().fails(0),
         "-1.1/30",
         "Restarting",
-        "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted in 0.0 s",
+        "Rank 0 failed: Application: exit code 1; restart 1 of 6 in 0.0 s",
+    ),
+    "a gang that loses a rank with notice has time to save": (
+        two.running().deleted_by_hand(0),
+        "-1.1/full",
+        "Restarting",
+        "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
+    ),
+    "and keeps it": (
+        two.running().deleted_by_hand(0).said(),
+        "-1.1/full",
+        "Restarting",
+        "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
     ),
     "no attempt begins while a pod of the last one may still run": (
         broken.after(1),
@@ -139,13 +153,13 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
     ),
     "an operator that died before it deleted the survivors deletes them": (
         two.running().fails(1, message="ValueError: no").said(),
-        "-1.0/5 -1.1/5",
+        "-1.0/5",
         "Restarting",
         INCIDENT,
     ),
     "what an ended attempt left behind is removed, and nothing is awaited": (
-        a_job(restart=no_wait).running().fails(0).said(),
-        "-1.0/5",
+        a_job(nodes=2, restart=no_wait).running().fails(0, 1).said(),
+        "-1.1/5",
         "Restarting",
         "Removing the pods of the last attempt",
     ),
@@ -153,7 +167,7 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         ready_again.decided(),
         "",
         "Restarting",
-        "0 of 2 pods running",
+        f"0 of 2 pods running; {NO_NODE}",
     ),
     "a gang that runs again has restarted": (
         ready_again.settled().runs(0, 1),
@@ -169,7 +183,7 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
     ),
     "a pod that failed before the gang was whole is an incident": (
         two.decided().fails(0),
-        "-1.0/5 -1.1/5",
+        "-1.1/5",
         "Restarting",
         "Rank 0 failed: Application: exit code 1; restart 1 of 6 in 0.9 s",
     ),
@@ -198,9 +212,9 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         "Running",
         "2 nodes running",
     ),
-    "at its deadline a job is stopped, with the time to save": (
+    "at its deadline a job is stopped, with the time to save, and keeps its logs": (
         limited.running().after(60),
-        "-1.0/full -1.1/full",
+        "!1.0 !1.1",
         "Running",
         "Stopping 2 pods: The job was active for 60 s (activeDeadlineSeconds)",
     ),
@@ -331,13 +345,13 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         two.running().node_dies(1),
         "-1.0/5 -1.1/5",
         "Restarting",
-        "Rank 1 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
+        f"Rank 1 failed: {LOST}; restart not counted in 0.9 s",
     ),
     "a pod that is about to go anyway is not deleted again": (
         two.running().node_dies(1).after(21),
         "-1.0/5",
         "Restarting",
-        "Rank 1 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
+        f"Rank 1 failed: {LOST}; restart not counted in 0.9 s",
     ),
     "its pod may still run until it is overdue": (
         lost_node.after(14),
@@ -368,11 +382,11 @@ TABLE: dict[str, tuple[Scene, str, str, str]] = {
         over_quota.after(5).decided().accepted(),
         "",
         "Starting",
-        "0 of 2 pods running",
+        f"0 of 2 pods running; {NO_NODE}",
     ),
     "an incident goes before what is refused": (
         over_quota.fails(0),
-        "-1.0/5",
+        "",
         "Restarting",
         "Rank 0 failed: Application: exit code 1; restart 1 of 6 in 0.9 s",
     ),

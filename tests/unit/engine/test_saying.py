@@ -172,7 +172,10 @@ WAKES: dict[str, tuple[Scene, datetime | None]] = {
         START + timedelta(seconds=5),
     ),
     "suspended: at the user's word": (limited.running().asks(suspend=True).decided().gone().decided(), None),
-    "past its deadline, while pods end: at their events": (limited.running().after(60).decided(), None),
+    "past its deadline, while pods end: when they should have": (
+        limited.running().after(60).decided(),
+        START + timedelta(seconds=60 + 30 + 10),
+    ),
     "finished: never": (limited.running().succeeds(0, 1).decided(), None),
 }
 

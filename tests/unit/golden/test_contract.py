@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import Cause, contract
-from ddpjob_operator.engine.incident import failure_of
+from ddpjob_operator.engine.causes import failure_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_trainer import errors
 from ddpjob_trainer.environment import Env as TrainerEnv

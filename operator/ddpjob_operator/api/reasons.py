@@ -1,0 +1,131 @@
+"""Reasons of conditions: one word each for programs, and what a person does about it.
+
+A failure's cause is a reason too, where the failure is why.
+"""
+
+from enum import StrEnum
+
+from .causes import Cause
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is."""
+
+    # The job is blocked.
+    SERVICE_TAKEN = "ServiceTaken"
+    """A Service that is not the job's has its name."""
+    POD_TAKEN = "PodTaken"
+    """A pod that is not the job's has the name of one of its pods."""
+    NETWORK_POLICY_TAKEN = "NetworkPolicyTaken"
+    """A NetworkPolicy that is not the job's has the name of its own."""
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    """The namespace's quota does not allow the job's pods."""
+    POD_SECURITY_VIOLATION = "PodSecurityViolation"
+    """The namespace's Pod Security Standard does not allow the job's pods."""
+    FORBIDDEN = "Forbidden"
+    """The operator may not make what the job needs, or a webhook or policy of the cluster forbids it."""
+    INVALID = "Invalid"
+    """The API server finds a fault in a pod that the template leads to."""
+    UNBLOCKED = "Unblocked"
+    """Nothing is in the way any more."""
+
+    # It comes up, runs, starts again.
+    PODS_CREATED = "PodsCreated"
+    """All pods of this attempt exist."""
+    PODS_STARTING = "PodsStarting"
+    """Some pods do not run yet; the message tells what the first of them waits for."""
+    ALL_PODS_RUNNING = "AllPodsRunning"
+    """The trainer runs in every pod."""
+    RESTARTED = "Restarted"
+    """The next attempt runs."""
+    RESIZED = "Resized"
+    """`nodes` was changed: the gang starts again with the new size."""
+    SHRUNK = "Shrunk"
+    """Some pods found no place for elastic.shrinkAfterSeconds: the gang starts again without them."""
+    GROWN = "Grown"
+    """Places were found for pods that were missing: the gang starts again with them."""
+    GANG_INCOMPLETE = "GangIncomplete"
+    """Only some of the pods found nodes within scheduleTimeoutSeconds: all are given back, and tried again."""
+
+    # Suspension.
+    SUSPENDED = "Suspended"
+    """The job is suspended, so this does not hold."""
+    JOB_SUSPENDED = "JobSuspended"
+    """`suspend` is set, and nothing runs."""
+    JOB_RESUMED = "JobResumed"
+    """`suspend` was lifted."""
+
+    # The end.
+    ALL_RANKS_SUCCEEDED = "AllRanksSucceeded"
+    """Every rank has exited with 0."""
+    RANK_ZERO_SUCCEEDED = "RankZeroSucceeded"
+    """Rank 0 has exited with 0, which is enough with `successPolicy: RankZero`."""
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """The job was active for activeDeadlineSeconds."""
+    START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+    """The job was active for startDeadlineSeconds, and its ranks have never yet all run."""
+    MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
+    """One more failure than restart.maxRestarts allows."""
+    MAX_DISRUPTIONS_EXCEEDED = "MaxDisruptionsExceeded"
+    """One more disruption than restart.maxDisruptions allows."""
+    CRASH_LOOP = "CrashLoop"
+    """Three failures in a row, and none of the attempts got further than the first of them."""
+
+
+NOTHING = "Nothing."
+READ_THE_LOG = (
+    "Read `ddpjob logs NAME --previous`, which starts with the rank that failed first, and `status.lastFailure`."
+)
+
+ADVICE: dict[Reason | Cause, str] = {
+    Reason.SERVICE_TAKEN: "Delete the Service, or give the job another name. That of a deleted job goes by itself.",
+    Reason.POD_TAKEN: "Delete the pod, or give the job another name. That of a deleted job goes by itself.",
+    Reason.NETWORK_POLICY_TAKEN: "Delete the NetworkPolicy, or give the job another name.",
+    Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised: "
+    "`kubectl describe quota`.",
+    Reason.POD_SECURITY_VIOLATION: "Change what the message names in the template, or move to a namespace that "
+    "allows it.",
+    Reason.FORBIDDEN: "Show the message to whoever runs the cluster.",
+    Reason.INVALID: "Suspend the job, mend what the message names in the template, and resume it.",
+    Reason.UNBLOCKED: NOTHING,
+    Reason.PODS_CREATED: NOTHING,
+    Reason.PODS_STARTING: "Read the message. A pod without a node: free one, or ask for less. An image: mend its "
+    "name.",
+    Reason.ALL_PODS_RUNNING: NOTHING,
+    Reason.RESTARTED: NOTHING,
+    Reason.RESIZED: NOTHING,
+    Reason.SHRUNK: "Nothing; free or add nodes and the gang grows again.",
+    Reason.GROWN: NOTHING,
+    Reason.GANG_INCOMPLETE: "Free nodes, or ask for fewer. Without either the job tries for ever; "
+    "startDeadlineSeconds bounds that.",
+    Reason.SUSPENDED: NOTHING,
+    Reason.JOB_SUSPENDED: "`ddpjob resume NAME` lets it go on.",
+    Reason.JOB_RESUMED: NOTHING,
+    Reason.ALL_RANKS_SUCCEEDED: NOTHING,
+    Reason.RANK_ZERO_SUCCEEDED: NOTHING,
+    Reason.DEADLINE_EXCEEDED: "Read `ddpjob logs NAME`: the pods were stopped, not removed. Submit again with a "
+    "later deadline; training goes on from the checkpoint if the volume is the same.",
+    Reason.START_DEADLINE_EXCEEDED: "Read the message: it tells what was waited for last.",
+    Reason.MAX_RESTARTS_EXCEEDED: READ_THE_LOG,
+    Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who takes the pods away: `status.history` names each time and cause.",
+    Reason.CRASH_LOOP: "The same step fails each time: look at its data and at the state that is loaded. "
+    + READ_THE_LOG,
+    Cause.APPLICATION: READ_THE_LOG,
+    Cause.OUT_OF_MEMORY: "Raise the memory limit, or use less: smaller batches, fewer DataLoader workers. /dev/shm "
+    "counts too.",
+    Cause.CONFIG_ERROR: "Mend what the message names, and submit the job again.",
+    Cause.STORAGE_FULL: "Make room on the checkpoint's volume, or keep fewer checkpoints (`checkpoint.keep`).",
+    Cause.STORAGE_EXCEEDED: "Raise the limit that the message names (ephemeral-storage, an emptyDir's sizeLimit), or "
+    "write elsewhere.",
+    Cause.IMAGE_ERROR: "Mend the image's name or tag, or the pull secret, and submit the job again.",
+    Cause.START_ERROR: "Mend the command, or make the ConfigMap or Secret that the message names.",
+    Cause.PREFLIGHT_FAILED: "Have the machine that the message names looked at.",
+    Cause.STALLED: READ_THE_LOG,
+    Cause.PEER_LOST: "The rank that went away is unknown: look at the node of each rank, and at the network.",
+    Cause.STOPPED: "Find out who sent SIGTERM to the trainer.",
+    Cause.POD_DELETED: "Nothing, unless nobody meant to delete it.",
+    Cause.EVICTED: "Nothing where a node was drained. If a node ran short of memory or disk, set requests that hold.",
+    Cause.PREEMPTED: "Nothing, or a priority class that is high enough.",
+    Cause.NODE_LOST: "Have the node that the message names looked at; new pods keep away from it for an hour.",
+}
+"""What a person does about each reason, and about each cause of a failure."""

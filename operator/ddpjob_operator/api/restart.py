@@ -1,0 +1,115 @@
+"""What a user asks for when a rank fails: `spec.restart`."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from .causes import Cause
+from .model import Model
+from .numbers import PositiveSeconds, Seconds
+
+MAX_RULES = 20
+MAX_MATCHES = 32
+LAST_EXIT_CODE = 255
+
+
+class RestartAction(StrEnum):
+    """What happens after an incident."""
+
+    RESTART = "Restart"
+    """The gang starts again, and the restart counts against maxRestarts."""
+    RESTART_FREE = "RestartFree"
+    """The gang starts again; only maxDisruptions limits how often."""
+    FAIL = "Fail"
+    """The job fails."""
+
+
+class Signal(StrEnum):
+    """Signals of Linux, in the order of their numbers from 1 (signal(7))."""
+
+    HUP = "SIGHUP"
+    INT = "SIGINT"
+    QUIT = "SIGQUIT"
+    ILL = "SIGILL"
+    TRAP = "SIGTRAP"
+    ABRT = "SIGABRT"
+    BUS = "SIGBUS"
+    FPE = "SIGFPE"
+    KILL = "SIGKILL"
+    USR1 = "SIGUSR1"
+    SEGV = "SIGSEGV"
+    USR2 = "SIGUSR2"
+    PIPE = "SIGPIPE"
+    ALRM = "SIGALRM"
+    TERM = "SIGTERM"
+    STKFLT = "SIGSTKFLT"
+    CHLD = "SIGCHLD"
+    CONT = "SIGCONT"
+    STOP = "SIGSTOP"
+    TSTP = "SIGTSTP"
+    TTIN = "SIGTTIN"
+    TTOU = "SIGTTOU"
+    URG = "SIGURG"
+    XCPU = "SIGXCPU"
+    XFSZ = "SIGXFSZ"
+    VTALRM = "SIGVTALRM"
+    PROF = "SIGPROF"
+    WINCH = "SIGWINCH"
+    IO = "SIGIO"
+    PWR = "SIGPWR"
+    SYS = "SIGSYS"
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+        return list(Signal).index(self) + 1
+
+
+ExitCodes = (
+    Annotated[int, Field(ge=1, le=LAST_EXIT_CODE)]
+    | Annotated[str, Field(pattern=r"^[0-9]{1,3}-[0-9]{1,3}$", max_length=7)]
+)
+"""One exit code, or a range of them with both ends."""
+
+_ATOMIC = {"x-kubernetes-list-type": "atomic"}
+
+
+class RestartRule(Model):
+    """What to do about some incidents. It matches when every field that it has matches the rank that failed first."""
+
+    exit_codes: Annotated[
+        tuple[ExitCodes, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
+    ] = None
+    """Exit codes of the trainer container from 1 to 255, and ranges of them: `[3, 64-78]`."""
+    signals: Annotated[
+        tuple[Signal, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
+    ] = None
+    """Names of the signals that ended the trainer: `[SIGBUS, SIGSEGV]`."""
+    causes: Annotated[
+        tuple[Cause, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
+    ] = None
+    """Why it failed, as `status.lastFailure.cause` says it."""
+    action: RestartAction
+    """Restart: start again, and count it. RestartFree: start again, and do not count it. Fail: the job fails."""
+
+
+class Restart(Model):
+    """Whether, how often, how fast and how gently a failed gang starts again."""
+
+    max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 6
+    """Incidents that are answered by a restart, within windowSeconds of healthy running. An incident counts once,
+    however many ranks it took down."""
+    max_disruptions: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    """The same for incidents that are not counted as restarts. Without it there is no limit."""
+    window_seconds: PositiveSeconds = 3600
+    """After all ranks have run this long without a failure the whole of maxRestarts is free again."""
+    backoff_seconds: Seconds = 1
+    """Wait before the first restart; doubled with every further incident until the job was healthy for
+    windowSeconds."""
+    max_backoff_seconds: Seconds = 300
+    """The longest such wait."""
+    grace_period_seconds: Seconds = 5
+    """Time between SIGTERM and SIGKILL for the survivors of a failed gang, which have nothing left to save."""
+    rules: Annotated[tuple[RestartRule, ...], Field(max_length=MAX_RULES, json_schema_extra=_ATOMIC)] = ()
+    """What to do about which failure: the first rule that matches decides, and where none does the defaults do."""

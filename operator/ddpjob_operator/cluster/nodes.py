@@ -1,0 +1,35 @@
+"""Nodes, read when a pod goes and one wants to know why: a watch on all of them would cost more than it tells."""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from http import HTTPStatus
+
+from .api import NODES, Api, ApiError
+from .observing import node_problem
+
+logger = logging.getLogger(__name__)
+
+
+class Nodes:
+    """What is wrong with nodes, where this operator may know: the right to read them is an option of the chart."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._allowed = True
+
+    async def problems(self, names: Collection[str]) -> dict[str, str]:
+        """For each node, what is wrong with it, in a sentence; empty where nothing is. None of those not known."""
+        if not self._allowed:
+            return {}
+        told = await asyncio.gather(*(self._problem(name) for name in names))
+        return {name: problem for name, problem in zip(names, told, strict=True) if problem is not None}
+
+    async def _problem(self, name: str) -> str | None:
+        try:
+            return node_problem(await self._api.get(NODES, None, name))
+        except ApiError as error:
+            if error.status == HTTPStatus.FORBIDDEN and self._allowed:
+                self._allowed = False
+                logger.info("this operator may not read nodes, so causes are told from pods alone")
+            return None

@@ -1,0 +1,236 @@
+"""Why one rank failed: from what the cluster, the container runtime and the program itself say of its pod."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from ddpjob_operator.api import Cause, Failure
+from ddpjob_operator.api.contract import ExitCode
+
+from .snapshot import Exit, Pod
+
+MESSAGE_BYTES = 512
+LARGEST_STEP = 2**63 - 1
+"""What an integer of a Kubernetes object can hold; a status with more would be refused."""
+
+SIGNAL_BASE = 128
+SIGNALS = range(1, 65)
+SIGKILL, SIGTERM = 9, 15
+STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
+"""How a pod that is being deleted ends: by our own hand, or somebody's `kubectl delete`."""
+
+OOM_KILLED = "OOMKilled"
+"""The container runtime's word, true of a child of the main process too, and of a pod that was being deleted."""
+
+PEER_LOST_PHRASES = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "DistNetworkError",
+    "DistStoreError",
+    "DistBackendError",
+    "Connection refused",
+    "Socket closed",
+    "Application timeout caused pair closure",
+    "remote process exited",
+    "ncclRemoteError",
+    "NCCL communicator was aborted",
+    "Watchdog caught collective operation timeout",
+    "recvValue failed",
+)
+"""What gloo, NCCL and the store say when another rank goes away; for programs that write no failure report."""
+
+DISRUPTIONS = {
+    "PreemptionByScheduler": Cause.PREEMPTED,
+    "EvictionByEvictionAPI": Cause.EVICTED,
+    "DeletionByTaintManager": Cause.NODE_LOST,
+    "DeletionByPodGC": Cause.NODE_LOST,
+    "TerminationByKubelet": Cause.EVICTED,
+}
+"""Reasons of the condition DisruptionTarget
+(https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
+
+SHUTDOWN = frozenset({"Terminated", "NodeShutdown", "NodeLost", "Shutdown"})
+"""Reasons of pods that a kubelet ended because its machine shuts down."""
+
+CLAIMABLE = frozenset(
+    {
+        Cause.APPLICATION,
+        Cause.OUT_OF_MEMORY,
+        Cause.CONFIG_ERROR,
+        Cause.STORAGE_FULL,
+        Cause.PREFLIGHT_FAILED,
+        Cause.STALLED,
+        Cause.PEER_LOST,
+        Cause.STOPPED,
+    }
+)
+"""What a program may say of itself; the rest is the cluster's to say."""
+
+NO_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+PULLING = frozenset({"ImagePullBackOff"})
+NO_SUCH_IMAGE = ("not found", "manifest unknown", "does not exist", "denied", "unauthorized", "authorization failed")
+"""A registry's words for what trying again does not mend; one that does not answer is tried again."""
+NO_CONTAINER = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+PATIENCE = timedelta(seconds=60)
+"""So long a container may wait for what is still to be made: a ConfigMap that is applied after the job."""
+
+
+def failure_of(pod: Pod, attempt: int, now: datetime, nodes: Mapping[str, str] | None = None) -> Failure:
+    """The failure of a pod that ended badly, cannot start, is being deleted by somebody else, or vanished.
+
+    `nodes` tells what is wrong with nodes.
+    """
+    by_cluster = _taken_away(pod, nodes or {})
+    ended = pod.exit
+    signal = _signal(ended.code) if ended else None
+    report = _read(ended.message) if ended else _Report(None, "", None)
+    how: dict[str, Any] = {}
+    if ended is not None:
+        how = {"exit_code": ended.code, "signal": signal, "step": report.step}
+    time = (ended.finished_at if ended else None) or now
+    if by_cluster is not None:
+        return _failure(pod, attempt, time, *by_cluster, **how)
+    if ended is None:
+        return _failure(pod, attempt, time, *_without_end(pod, now))
+    stopped = pod.deleting and signal in STOP_SIGNALS and ended.reason != OOM_KILLED
+    cause = Cause.STOPPED if stopped else _cause(ended, signal, report)
+    return _failure(pod, attempt, time, cause, report.message or _described(ended, signal), **how)
+
+
+def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Failure:
+    """The failure of a pod that has not finished so long after the others had."""
+    message = f"has not finished {seconds} s after the other ranks (finishTimeoutSeconds)"
+    return _failure(pod, attempt, now, Cause.STALLED, message)
+
+
+def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Failure:
+    """The failure of a pod that was told to end, and of which nobody says that it has."""
+    return _failure(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.node} does not answer")
+
+
+def lost_pod(name: str, rank: int, incarnation: int) -> Pod:
+    """Stands for a pod that was there and is not any more."""
+    return Pod(name=name, uid="", rank=rank, incarnation=incarnation)
+
+
+def unstartable_at(pod: Pod) -> datetime | None:
+    """When a pod counts as one that cannot start, unless it starts before; None where it may yet start."""
+    waiting = pod.waiting
+    if waiting is None or not pod.active or pod.scheduled_at is None:
+        return None
+    no_image = waiting.reason in NO_IMAGE
+    if no_image or (waiting.reason in PULLING and any(word in waiting.message for word in NO_SUCH_IMAGE)):
+        return pod.scheduled_at
+    return pod.scheduled_at + PATIENCE if waiting.reason in NO_CONTAINER else None
+
+
+def _taken_away(pod: Pod, nodes: Mapping[str, str]) -> tuple[Cause, str] | None:
+    """What the cluster has done to a pod; a pod that ran out of memory did so before."""
+    if pod.exit is not None and pod.exit.reason == OOM_KILLED:
+        return None
+    problem = nodes.get(pod.node or "", "")
+    on_node = f"node {pod.node}: {problem}" if problem else ""
+    disruption = pod.disruption
+    if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
+        cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
+        said = pod.message or disruption.message or disruption.reason
+        return cause, (on_node or said) if cause is Cause.NODE_LOST else said
+    if on_node and pod.deleting:
+        return Cause.NODE_LOST, on_node
+    return _failed_as_a_whole(pod, on_node)
+
+
+def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
+    """What a kubelet says of a pod that it ended itself, or never began."""
+    said = pod.message or pod.reason
+    if pod.reason in SHUTDOWN:
+        return Cause.NODE_LOST, on_node or said
+    if pod.reason == "Evicted":
+        return Cause.STORAGE_EXCEEDED, said
+    if pod.reason == "DeadlineExceeded" and not pod.stopped:
+        return Cause.APPLICATION, f"{said} (activeDeadlineSeconds of the template's pod)"
+    never_began = pod.exit is not None and pod.exit.code is None and pod.exit.reason == pod.reason
+    if pod.reason and never_began:
+        return Cause.EVICTED, f"node {pod.node} did not take the pod: {pod.reason}: {pod.message}"
+    return None
+
+
+def _without_end(pod: Pod, now: datetime) -> tuple[Cause, str]:
+    if pod.deleting:
+        return Cause.POD_DELETED, "the pod is being deleted"
+    limit = unstartable_at(pod)
+    if limit is not None and now >= limit:
+        cause = Cause.START_ERROR if pod.waiting and pod.waiting.reason in NO_CONTAINER else Cause.IMAGE_ERROR
+        return cause, str(pod.waiting)
+    return Cause.POD_DELETED, "the pod vanished"
+
+
+def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
+    if ended.reason == OOM_KILLED:
+        return Cause.OUT_OF_MEMORY
+    if ended.reason in {"StartError", "ContainerCannotRun", "InitContainerFailed"} and report.cause is None:
+        return Cause.START_ERROR
+    if ended.code == ExitCode.SAVED_AND_STOPPED or signal == SIGTERM:
+        return Cause.STOPPED
+    if report.cause is not None:
+        return report.cause
+    lost = any(phrase in ended.message for phrase in PEER_LOST_PHRASES)
+    return Cause.PEER_LOST if lost else Cause.APPLICATION
+
+
+def _failure(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, **more: Any) -> Failure:
+    return Failure(
+        time=time,
+        attempt=attempt,
+        rank=pod.rank,
+        pod=pod.name,
+        node=pod.node,
+        cause=cause,
+        message=_cut(message),
+        **more,
+    )
+
+
+def _signal(code: int | None) -> int | None:
+    return code - SIGNAL_BASE if code is not None and code - SIGNAL_BASE in SIGNALS else None
+
+
+def _described(ended: Exit, signal: int | None) -> str:
+    """The last words of a program that wrote no report: the end of its log, else how it ended."""
+    lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
+    if ended.code is None:
+        how = ended.reason or "ended without an exit code"
+    else:
+        how = f"killed by signal {signal}" if signal else f"exit code {ended.code}"
+    return lines[-1] if lines and not signal else how
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What a failed trainer said of itself."""
+
+    cause: Cause | None
+    message: str
+    step: int | None
+
+
+def _read(message: str) -> _Report:
+    """A failure report, or an empty one where the message is something else: it is a program's word, not ours."""
+    try:
+        report = json.loads(message)
+    except (ValueError, RecursionError):
+        return _Report(None, "", None)
+    if not isinstance(report, dict):
+        return _Report(None, "", None)
+    exception, text, step = report.get("exception"), report.get("message"), report.get("step")
+    words = ": ".join(str(part) for part in (exception, text) if part)
+    cause = next((cause for cause in CLAIMABLE if cause == report.get("cause")), None)
+    counted = isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= LARGEST_STEP
+    return _Report(cause, words, step if counted else None)
+
+
+def _cut(text: str) -> str:
+    return text.encode(errors="replace")[:MESSAGE_BYTES].decode(errors="ignore")

@@ -1,0 +1,135 @@
+"""How a job ends, and what is left of it then."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from ddpjob_operator.api import CleanPodPolicy, Condition, ConditionType, RestartAction, SuccessPolicy
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.decision import Action, DeleteJob, StopPod
+from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.snapshot import Pod
+from ddpjob_operator.engine.timers import deadline, expiry, start_deadline, stop_timeout
+from ddpjob_operator.engine.view import View
+
+from .hindsight import excuse, hindsight
+from .steps import delete, short_grace
+from .verdict import Verdict
+
+GENTLE = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED})
+"""Ends at which pods have something to save, and so their own grace period."""
+
+
+def finished(view: View) -> Verdict | None:
+    """Finished means finished: nothing restarts it, what is not to stay is removed, and in the end the job itself."""
+    if not view.status.finished:
+        return None
+    expires = expiry(view.spec, view.status)
+    if expires is not None and view.now >= expires:
+        return Verdict(view.status, view.status.message, (DeleteJob(),))
+    left = tuple(_left_over(view))
+    grace = None if _deadline_passed(view) else short_grace(view)
+    return Verdict(view.status, view.status.message, delete(view, left, grace=grace), wake_at=expires)
+
+
+def ending(view: View) -> Verdict | None:
+    """The end is decided; it is reached when nothing runs any more, unless the failure turns out to be excused."""
+    for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
+        said = view.status.condition(target)
+        if said is not None and said.status == "True":
+            return _excused(view, said) or end(view, said.type, said.reason, said.message)
+    return None
+
+
+def succeeded(view: View) -> Verdict | None:
+    """The job succeeds as its success policy says, even if a deadline has passed before anybody looked."""
+    if not view.started:
+        return None
+    if view.succeeded == view.nodes:
+        message = f"{counted(view.nodes, 'node')} finished"
+        return end(view, ConditionType.SUCCESS_CRITERIA_MET, Reason.ALL_RANKS_SUCCEEDED, message)
+    first = view.current.get(0)
+    if view.spec.success_policy is SuccessPolicy.RANK_ZERO and first is not None and first.succeeded:
+        return end(view, ConditionType.SUCCESS_CRITERIA_MET, Reason.RANK_ZERO_SUCCEEDED, "Rank 0 finished")
+    return None
+
+
+def past_deadline(view: View) -> Verdict | None:
+    """A job that has been active for activeDeadlineSeconds fails, whatever it is doing."""
+    seconds = view.spec.active_deadline_seconds
+    message = f"The job was active for {seconds} s (activeDeadlineSeconds)"
+    return _at(view, deadline(view.spec, view.status), Reason.DEADLINE_EXCEEDED, message)
+
+
+def past_start_deadline(view: View) -> Verdict | None:
+    """A job whose gang has never come up within startDeadlineSeconds fails, and tells what it waited for."""
+    seconds = view.spec.start_deadline_seconds
+    message = f"Not all pods ran within {seconds} s (startDeadlineSeconds): {view.status.message}"
+    return _at(view, start_deadline(view.spec, view.status), Reason.START_DEADLINE_EXCEEDED, message)
+
+
+def end(view: View, target: ConditionType, reason: str, message: str, **fields: Any) -> Verdict:
+    """The decision to end, and the end itself once nothing runs."""
+    failed = target is ConditionType.FAILURE_TARGET
+    decided = Say(target, value=True, reason=reason, message=message)
+    blame = fields or hindsight(view)
+    left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
+    if left:
+        stopping = f"Stopping {counted(len(left), 'pod')}: {message}"
+        return Verdict(updated(view, decided, **blame), stopping, _stopping(view, left, reason))
+    ended = (
+        decided,
+        Say(ConditionType.FAILED if failed else ConditionType.SUCCEEDED, value=True, reason=reason, message=message),
+        Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
+        Say(ConditionType.RESTARTING, value=False, reason=reason, message=message),
+    )
+    return Verdict(updated(view, *ended, **blame, completion_time=view.now, backoff_until=None), message)
+
+
+def fail(view: View, reason: str, message: str, **fields: Any) -> Verdict:
+    """The job fails; `fields` of the status tell of what."""
+    return end(view, ConditionType.FAILURE_TARGET, reason, message, **fields)
+
+
+def _at(view: View, limit: datetime | None, reason: Reason, message: str) -> Verdict | None:
+    return None if limit is None or view.now < limit else fail(view, reason, message)
+
+
+def _excused(view: View, said: Condition) -> Verdict | None:
+    """One restart too many is none if what seemed to be a failure was a disruption."""
+    incident = hindsight(view).get("last_failure")
+    if said.reason != Reason.MAX_RESTARTS_EXCEEDED or incident is None:
+        return None
+    return excuse(view, incident) if incident.action is RestartAction.RESTART_FREE else None
+
+
+def _goes_on(view: View, pod: Pod, reason: str) -> bool:
+    """Whether a pod may go on after the job's end, as its user wants; a deadline is one all the same."""
+    keeps = view.spec.clean_pod_policy is CleanPodPolicy.NONE and reason not in GENTLE
+    return keeps and not pod.deleting
+
+
+def _stopping(view: View, pods: tuple[Pod, ...], reason: str) -> tuple[Action, ...]:
+    """Ends pods. At a deadline those that run are kept, with their logs: nothing else tells what they did."""
+    if reason not in {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED}:
+        return delete(view, pods, grace=None if reason in GENTLE else short_grace(view))
+    limit = stop_timeout(view)
+    overdue = limit is not None and view.now >= limit
+    keep = [pod for pod in pods if pod.running and not pod.deleting and not (overdue and pod.stopped)]
+    stops = tuple(StopPod(pod.name, pod.uid) for pod in keep if not pod.stopped)
+    return (*stops, *delete(view, (pod for pod in pods if pod not in keep), grace=None))
+
+
+def _left_over(view: View) -> Iterator[Pod]:
+    """Pods of a finished job that are not to stay."""
+    policy = view.spec.clean_pod_policy
+    for pod in view.snapshot.pods:
+        runs = pod in view.active or pod.lingering
+        if policy is CleanPodPolicy.ALL or (runs and policy is CleanPodPolicy.RUNNING):
+            yield pod
+
+
+def _deadline_passed(view: View) -> bool:
+    failed = view.status.condition(ConditionType.FAILED)
+    return failed is not None and failed.reason in GENTLE

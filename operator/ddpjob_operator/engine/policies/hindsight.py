@@ -1,0 +1,81 @@
+"""What is known of an incident only after it was answered: the last words of the other pods, and their silence."""
+
+from datetime import timedelta
+from typing import Any
+
+from ddpjob_operator.api import AvoidedNode, Cause, ConditionType, Failure, RestartAction
+from ddpjob_operator.api.status import MAX_AVOIDED
+from ddpjob_operator.engine.budget import backoff, charged, excused
+from ddpjob_operator.engine.causes import failure_of, lost_with_its_node
+from ddpjob_operator.engine.incident import amended, corrected, told
+from ddpjob_operator.engine.rules import ruled
+from ddpjob_operator.engine.saying import Say
+from ddpjob_operator.engine.view import View
+
+from .steps import budget, restarting, short_grace, start_again
+from .verdict import Verdict
+
+AVOIDED_FOR = timedelta(hours=1)
+"""So long pods keep away from a node that was lost."""
+
+
+def hindsight(view: View) -> dict[str, Any]:
+    """The fields of the status that are to change by what is known now; none where nothing is.
+
+    A pod that went with its node says nothing: it is overdue. That explains the loss of a peer, and nothing else: a
+    pod that hangs in its end is overdue as well.
+    """
+    fields: dict[str, Any] = {}
+    silent = tuple(pod.node for pod in view.overdue if pod.node)
+    if avoided := avoiding(view, silent):
+        fields["avoided_nodes"] = avoided
+    known = view.status.last_failure
+    if known is None:
+        return fields
+    incident = ruled(view.spec.restart, amended(known, _said_since(view, known)))
+    if incident == known:
+        return fields
+    fields |= corrected(view.status, incident)
+    was_counted = known.action is RestartAction.RESTART and view.status.restarts > 0
+    if was_counted and incident.action is RestartAction.RESTART_FREE and _was_answered(view):
+        status = view.status
+        more = {"restarts": status.restarts - 1, "disruptions": status.disruptions + 1}
+        fields |= {**more, "budget": excused(status.budget)}
+    return fields
+
+
+def excuse(view: View, incident: Failure) -> Verdict:
+    """The job was about to fail by an incident that turns out to be free: it goes on."""
+    status = view.status
+    spent = charged(budget(view), RestartAction.RESTART_FREE)
+    wait = backoff(view.spec.restart, spent.streak, view.snapshot.job.metadata.uid)
+    message = f"{told(incident)}; restart not counted in {wait.total_seconds():.1f} s"
+    fields = {**hindsight(view), "disruptions": status.disruptions + 1, "budget": spent}
+    not_failing = Say(ConditionType.FAILURE_TARGET, value=False, reason=incident.cause, message=message)
+    says = (*restarting(view, incident.cause, message), not_failing)
+    return start_again(view, says, message, grace=short_grace(view), wait=wait, **fields)
+
+
+def avoiding(view: View, nodes: tuple[str, ...]) -> tuple[AvoidedNode, ...]:
+    """The nodes to keep away from with these added, the newest last; none where all were known already."""
+    known = view.status.avoided_nodes
+    new = [node for node in dict.fromkeys(nodes) if all(node != one.node for one in known)]
+    added = (AvoidedNode(node=node, until=view.now + AVOIDED_FOR) for node in new)
+    return (*known, *added)[-MAX_AVOIDED:] if new else ()
+
+
+def _said_since(view: View, known: Failure) -> list[Failure]:
+    """What the other pods of the attempt that failed have come to say."""
+    attempt, now = known.attempt, view.now
+    incarnation = view.status.incarnations.default - (view.status.attempt - attempt)
+    pods = [pod for pod in view.snapshot.pods if pod.incarnation == incarnation]
+    later = [failure_of(pod, attempt, now) for pod in pods if pod.failed]
+    if known.cause is Cause.PEER_LOST:
+        later += [lost_with_its_node(pod, attempt, now) for pod in view.overdue if pod in pods]
+    return later
+
+
+def _was_answered(view: View) -> bool:
+    """Whether the last incident was answered by a restart, and so has cost one."""
+    known = view.status.last_failure
+    return known is not None and view.status.attempt > known.attempt

@@ -1,0 +1,82 @@
+"""How many nodes the gang has: what the user asks for, and what the cluster has room for."""
+
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.budget import backoff
+from ddpjob_operator.engine.build import build_reserve
+from ddpjob_operator.engine.decision import Action, CreatePod, Event
+from ddpjob_operator.engine.timers import gang_timeout, growth_time, shrink_time
+from ddpjob_operator.engine.view import View
+
+from .steps import budget, delete, not_up, restarting, short_grace, stamped, start_again
+from .verdict import Verdict
+
+
+def resized(view: View) -> Verdict | None:
+    """Another number of nodes is another world: the gang saves, stops, and starts again with it, at no cost.
+
+    An elastic gang that is smaller than it may be is left to grow when there is room.
+    """
+    wanted, elastic = view.spec.nodes, view.spec.elastic
+    may_grow = elastic is not None and elastic.min_nodes <= view.nodes < wanted
+    if wanted == view.nodes or may_grow:
+        return None
+    return _with_nodes(view, wanted, Reason.RESIZED, f"From {view.nodes} to {counted(wanted, 'node')}", grace=None)
+
+
+def shrunk(view: View) -> Verdict | None:
+    """An elastic gang some of whose pods find no place goes on with the others."""
+    limit = shrink_time(view)
+    if limit is None or view.now < limit:
+        return None
+    waited = view.spec.elastic.shrink_after_seconds if view.spec.elastic else 0
+    message = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes within {waited} s: going on with those"
+    return _with_nodes(view, view.placed, Reason.SHRUNK, message, grace=short_grace(view))
+
+
+def grown(view: View) -> Verdict | None:
+    """An elastic gang for whose missing pods there is room starts again with them."""
+    limit = growth_time(view)
+    if limit is None or view.now < limit:
+        return None
+    found = sum(pod.node is not None and pod.active for pod in view.reserves.values())
+    size = min(view.nodes + found, view.spec.nodes)
+    return _with_nodes(view, size, Reason.GROWN, f"From {view.nodes} to {counted(size, 'node')}", grace=None)
+
+
+def gang_incomplete(view: View) -> Verdict | None:
+    """A gang that holds nodes and lacks others gives all back, and tries again after a while."""
+    limit = gang_timeout(view)
+    if limit is None or view.now < limit:
+        return None
+    again = budget(view)
+    again = again.model_copy(update={"streak": again.streak + 1})
+    wait = backoff(view.spec.restart, again.streak, view.snapshot.job.metadata.uid)
+    message = (
+        f"{view.placed} of {counted(view.nodes, 'pod')} found nodes within {view.spec.schedule_timeout_seconds} s "
+        f"(scheduleTimeoutSeconds): given back, and tried again in {wait.total_seconds():.1f} s"
+    )
+    says = not_up(view, Reason.GANG_INCOMPLETE, message)
+    verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, budget=again)
+    event = Event(warning=True, reason=Reason.GANG_INCOMPLETE, message=message)
+    return Verdict(verdict.status, message, verdict.actions, verdict.wake_at, events=(event,))
+
+
+def look_out(view: View) -> tuple[Action, ...]:
+    """Pods of a gang that is smaller than it may be, which wait for the places that it lacks; and none too many.
+
+    One that has failed is not made again in this attempt.
+    """
+    wanted = range(view.nodes, view.spec.nodes if view.spec.elastic else view.nodes)
+    surplus = (pod for rank, pod in view.reserves.items() if rank not in wanted)
+    refusal = view.snapshot.refusal
+    if refusal is not None and view.now < refusal.retry_at:
+        return delete(view, surplus, grace=0)
+    lacking = (rank for rank in wanted if rank not in view.reserves)
+    made = (CreatePod(rank, build_reserve(view.snapshot.job, rank)) for rank in lacking)
+    return (*delete(view, surplus, grace=0), *made)
+
+
+def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: int | None) -> Verdict:
+    fixed = {**stamped(view), "nodes": nodes, "budget": budget(view)}
+    return start_again(view, restarting(view, reason, message), message, grace=grace, **fixed)

@@ -1,0 +1,108 @@
+"""How a gang comes up."""
+
+from datetime import timedelta
+
+from ddpjob_operator.api import ConditionType
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
+from ddpjob_operator.engine.view import View
+
+from .sizing import look_out
+from .steps import creating, delete, grace_between, short_grace, start, waiting_to_end
+from .verdict import Verdict
+
+SERVICE_RECHECK = timedelta(seconds=5)
+"""Nothing that we watch changes when a foreign Service goes away."""
+
+
+def first_start(view: View) -> Verdict | None:
+    """A job that was never started starts."""
+    return None if view.started else start(view)
+
+
+def between_attempts(view: View) -> Verdict | None:
+    """No attempt begins before its backoff is over, nor while pods of a former one may still run."""
+    if view.created:
+        return None
+    actions = delete(view, view.previous, grace=grace_between(view))
+    running = sum(pod in view.active for pod in view.previous)
+    until = view.status.backoff_until
+    waiting = until is not None and until > view.now
+    if not (actions or running or waiting):
+        return None
+    message = view.status.message if waiting else waiting_to_end(running)
+    return Verdict(view.status, message, actions, wake_at=until if waiting else None)
+
+
+def service_taken(view: View) -> Verdict | None:
+    """Nothing foreign is touched: while another's Service has the job's name, the job waits and says so."""
+    name = view.snapshot.job.metadata.name
+    if view.created:
+        return None
+    if view.service is Service.FORMER:
+        message = f"Waiting for Service {name} of the deleted job of the same name to go away"
+    elif view.service is Service.FOREIGN:
+        message = f"Service {name} exists and belongs to somebody else: delete it, or give the job another name"
+    else:
+        return None
+    return Verdict(view.status, message, wake_at=view.now + SERVICE_RECHECK, blocked=Reason.SERVICE_TAKEN)
+
+
+def refused(view: View) -> Verdict | None:
+    """While the cluster refuses to make what is missing, the job says so in the cluster's words and tries again."""
+    refusal = view.snapshot.refusal
+    if refusal is None:
+        return None
+    actions = creating(view, view.status, view.missing)
+    if not actions:
+        return None
+    again = actions if view.now >= refusal.retry_at else ()
+    return Verdict(view.status, refusal.message, again, wake_at=refusal.retry_at, blocked=refusal.reason)
+
+
+def children_missing(view: View) -> Verdict | None:
+    """Whatever of this attempt does not exist yet is made; all of it in one round."""
+    actions = creating(view, view.status, view.missing)
+    if not actions:
+        return None
+    beside = "Creating the Service" if view.service is Service.MISSING else "Setting the NetworkPolicy right"
+    pods = f"Creating {len(view.missing)} of {counted(view.nodes, 'pod')}"
+    return Verdict(view.status, pods if view.missing else beside, actions)
+
+
+def under_way(view: View) -> Verdict | None:
+    """All pods exist: they start, run and finish. One of a former attempt that comes late is ended."""
+    late = delete(view, view.previous, grace=short_grace(view))
+    exist = f"{counted(view.nodes, 'pod')} and the Service exist"
+    created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=exist)
+    up = view.running + view.succeeded
+    if up < view.nodes:
+        message = f"{up} of {counted(view.nodes, 'pod')} running{_waiting_for(view)}"
+        said = Say(ConditionType.RUNNING, value=False, reason=Reason.PODS_STARTING, message=message)
+        return Verdict(updated(view, created, said), message, late)
+    all_run = f"{counted(view.nodes, 'node')} running"
+    message = f"{view.succeeded} of {counted(view.nodes, 'node')} finished" if view.succeeded else all_run
+    running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
+    attempt = f"Attempt {view.status.attempt} runs"
+    recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
+    first_run = view.status.first_run_time or view.now
+    status = updated(view, created, running, recovered, backoff_until=None, first_run_time=first_run)
+    return Verdict(status, message, (*late, *look_out(view)))
+
+
+def _waiting_for(view: View) -> str:
+    """Which rank the gang waits for, why, and how many more with it."""
+    waiting = [pod for pod in view.current.values() if not pod.running and pod.active]
+    if not waiting:
+        return ""
+    first = next((pod for pod in waiting if pod.waiting), waiting[0])
+    alike = sum(pod.waiting == first.waiting and (pod.node is None) == (first.node is None) for pod in waiting) - 1
+    more = f" and {alike} more" if alike else ""
+    return f"; rank {first.rank}{more}: {first.waiting or _silent(first)}"
+
+
+def _silent(pod: Pod) -> Waiting:
+    """What a pod waits for of which nobody says anything."""
+    return Waiting("waiting for a node") if pod.node is None else Waiting(f"starting on node {pod.node}")

@@ -1,0 +1,158 @@
+"""Steps that several policies take: starting once more, making what is missing, ending what runs."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from ddpjob_operator.api import Budget, Cause, ConditionType, DDPJobStatus, Incarnations, NetworkPolicy
+from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.budget import present
+from ddpjob_operator.engine.build import build_network_policy, build_pod, build_service
+from ddpjob_operator.engine.decision import (
+    Action,
+    CreateNetworkPolicy,
+    CreatePod,
+    CreateService,
+    DeleteNetworkPolicy,
+    DeletePod,
+)
+from ddpjob_operator.engine.naming import network_policy_name
+from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.snapshot import Pod, Service
+from ddpjob_operator.engine.view import View
+
+from .verdict import Verdict
+
+HURRY_MARGIN = timedelta(seconds=5)
+"""Deletion times have whole seconds and come from another clock; less than this is not worth a second request."""
+
+
+ANNOUNCED = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.POD_DELETED})
+"""What leaves a pod, and with it the whole gang, its grace period to save."""
+
+WITH_NOTICE = ANNOUNCED | {Reason.RESIZED, Reason.GROWN}
+
+
+def start(view: View, *says: Say) -> Verdict:
+    """A new attempt, not after an incident: all in one round, unless pods of the last attempt still save and stop."""
+    job = view.snapshot.job
+    fixed = {**next_attempt(view), **stamped(view), "pod_security": view.snapshot.settings.pod_security}
+    selector = f"{Label.JOB_UID}={job.metadata.uid}"
+    status = updated(view, *says, **fixed, selector=selector, start_time=view.now, first_run_time=None)
+    removal = delete(view, view.removable, grace=None)
+    if view.active:
+        return Verdict(status, waiting_to_end(len(view.active)), removal)
+    creation = creating(view, status, range(view.spec.nodes))
+    return Verdict(status, f"Creating {counted(view.spec.nodes, 'pod')}", (*removal, *creation))
+
+
+def start_again(
+    view: View,
+    says: tuple[Say, ...],
+    message: str,
+    *,
+    grace: int | None,
+    wait: timedelta = timedelta(0),
+    **fields: Any,
+) -> Verdict:
+    """The gang ends and starts once more, with other conditions and fields of the status."""
+    until = view.now + wait if wait else None
+    status = updated(view, *says, **{**next_attempt(view), **fields, "backoff_until": until})
+    left = view.with_status(status).removable
+    return Verdict(status, message, delete(view, left, grace=grace), wake_at=until)
+
+
+def restarting(view: View, reason: str, message: str) -> tuple[Say, ...]:
+    """The conditions of a gang that is to start once more."""
+    return (
+        Say(ConditionType.RESTARTING, value=True, reason=reason, message=message),
+        Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
+        Say(ConditionType.CREATED, value=False, reason=reason, message=_to_come(view)),
+    )
+
+
+def not_up(view: View, reason: str, message: str) -> tuple[Say, ...]:
+    """The conditions of a gang that never came up, and tries again."""
+    return (
+        Say(ConditionType.RESTARTING, value=False, reason=reason, message=message),
+        Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
+        Say(ConditionType.CREATED, value=False, reason=reason, message=_to_come(view)),
+    )
+
+
+def _to_come(view: View) -> str:
+    return f"Attempt {view.status.attempt + 1} is to come"
+
+
+def waiting_to_end(count: int) -> str:
+    """Why the next attempt does not begin yet."""
+    if count:
+        return f"Waiting for {counted(count, 'pod')} of the last attempt to end"
+    return "Removing the pods of the last attempt"
+
+
+def next_attempt(view: View) -> dict[str, Any]:
+    """The gang starts once more, and every rank with a new pod: a former pod is one of a smaller incarnation."""
+    incarnations = Incarnations(default=view.status.incarnations.default + 1)
+    avoided = tuple(one for one in view.status.avoided_nodes if one.until > view.now)
+    return {"attempt": view.status.attempt + 1, "incarnations": incarnations, "avoided_nodes": avoided}
+
+
+def stamped(view: View) -> dict[str, Any]:
+    """What is fixed for the attempts to come, whatever a later operator's defaults are."""
+    return {
+        "nodes": view.spec.nodes,
+        "procs_per_node": view.spec.resolved_procs_per_node(),
+        "backend": view.spec.resolved_backend(),
+        "master_port": view.spec.master_port,
+    }
+
+
+def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Action, ...]:
+    """Makes what the job needs and does not have, and these pods."""
+    job = view.snapshot.job.model_copy(update={"status": status})
+    service = (CreateService(build_service(job)),) if view.service is Service.MISSING else ()
+    return (*_network_policy(view), *service, *(CreatePod(rank, build_pod(job, rank)) for rank in ranks))
+
+
+def _network_policy(view: View) -> tuple[Action, ...]:
+    """Before the pods: none is open for a moment."""
+    job, settings = view.snapshot.job, view.snapshot.settings
+    wanted = job.spec.network_policy is NetworkPolicy.ENABLED
+    if wanted == view.snapshot.network_policy:
+        return ()
+    if not wanted:
+        return (DeleteNetworkPolicy(network_policy_name(job)),)
+    return (CreateNetworkPolicy(build_network_policy(job, settings)),)
+
+
+def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
+    """Deletes what nobody has deleted yet, or only with a much longer grace period than this."""
+    limit = None if grace is None else view.now + timedelta(seconds=grace) + HURRY_MARGIN
+
+    def late(pod: Pod) -> bool:
+        return limit is not None and pod.gone_by is not None and pod.gone_by > limit
+
+    return tuple(DeletePod(pod.name, pod.uid, grace) for pod in pods if not pod.deleting or late(pod))
+
+
+def short_grace(view: View) -> int:
+    """For pods that have nothing to save."""
+    return view.spec.restart.grace_period_seconds
+
+
+def grace_between(view: View) -> int | None:
+    """For what is left of the last attempt, by why it ended: some pods save, others have nothing to save."""
+    said = view.status.condition(ConditionType.RESTARTING)
+    if said is None or said.status != "True":
+        created = view.status.condition(ConditionType.CREATED)
+        gave_up = created is not None and created.reason == Reason.GANG_INCOMPLETE
+        return short_grace(view) if gave_up else None
+    return None if said.reason in WITH_NOTICE else short_grace(view)
+
+
+def budget(view: View) -> Budget:
+    """The budget as it is now."""
+    return present(view.spec, view.status, view.now)

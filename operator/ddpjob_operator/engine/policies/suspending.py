@@ -1,0 +1,36 @@
+"""Suspension, and what comes after it."""
+
+from ddpjob_operator.api import ConditionType, State
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.view import View
+
+from .steps import budget, delete, start
+from .verdict import Verdict
+
+STOPPED = tuple(
+    Say(kind, value=False, reason=Reason.SUSPENDED, message="Suspended")
+    for kind in (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RESTARTING)
+)
+
+
+def suspended(view: View) -> Verdict | None:
+    """Suspension lets every pod save within its own grace period; it costs nothing of the budget."""
+    if not view.spec.suspend:
+        return None
+    if view.active:
+        message = f"{counted(len(view.active), 'pod')} to save and stop"
+        status = updated(view, *STOPPED, budget=budget(view))
+        return Verdict(status, message, delete(view, view.active, grace=None))
+    message = "Nothing runs until the job is resumed"
+    said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
+    fields = {"budget": budget(view), "start_time": None, "first_run_time": None, "backoff_until": None}
+    return Verdict(updated(view, *STOPPED, said, **fields), message)
+
+
+def resumed(view: View) -> Verdict | None:
+    """After suspension, be it half-way, the gang starts again as a new attempt, with its clock at zero."""
+    if view.status.state not in {State.SUSPENDING, State.SUSPENDED}:
+        return None
+    return start(view, Say(ConditionType.SUSPENDED, value=False, reason=Reason.JOB_RESUMED, message="Resumed"))

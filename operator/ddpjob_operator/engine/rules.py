@@ -1,0 +1,51 @@
+"""What to do about an incident: the user's rules, then the defaults."""
+
+from ddpjob_operator.api import Cause, Failure, Restart, RestartAction, RestartRule
+
+DEFAULTS: dict[Cause, RestartAction] = {
+    # Trying again may help, and is paid for.
+    Cause.APPLICATION: RestartAction.RESTART,
+    Cause.OUT_OF_MEMORY: RestartAction.RESTART,
+    Cause.STORAGE_EXCEEDED: RestartAction.RESTART,
+    Cause.PREFLIGHT_FAILED: RestartAction.RESTART,
+    Cause.STALLED: RestartAction.RESTART,
+    Cause.PEER_LOST: RestartAction.RESTART,
+    # Nobody's fault in the job: disruptions.
+    Cause.STOPPED: RestartAction.RESTART_FREE,
+    Cause.POD_DELETED: RestartAction.RESTART_FREE,
+    Cause.EVICTED: RestartAction.RESTART_FREE,
+    Cause.PREEMPTED: RestartAction.RESTART_FREE,
+    Cause.NODE_LOST: RestartAction.RESTART_FREE,
+    # Trying again cannot help.
+    Cause.CONFIG_ERROR: RestartAction.FAIL,
+    Cause.STORAGE_FULL: RestartAction.FAIL,
+    Cause.IMAGE_ERROR: RestartAction.FAIL,
+    Cause.START_ERROR: RestartAction.FAIL,
+}
+"""For each cause; rules of the user come first."""
+
+
+def ruled(restart: Restart, incident: Failure) -> Failure:
+    """The incident with what is to be done about it, and the rule that says so."""
+    for index, rule in enumerate(restart.rules):
+        if _matches(rule, incident):
+            said = f"spec.restart.rules[{index}]"
+            return incident.model_copy(update={"action": rule.action, "rule": said})
+    return incident.model_copy(update={"action": DEFAULTS[incident.cause], "rule": "default"})
+
+
+def _matches(rule: RestartRule, incident: Failure) -> bool:
+    """Whether every field that the rule has matches."""
+    code = incident.exit_code
+    return (
+        (rule.exit_codes is None or any(_includes(codes, code) for codes in rule.exit_codes))
+        and (rule.signals is None or any(signal.number == incident.signal for signal in rule.signals))
+        and (rule.causes is None or incident.cause in rule.causes)
+    )
+
+
+def _includes(codes: int | str, code: int | None) -> bool:
+    if isinstance(codes, int):
+        return code == codes
+    first, last = (int(end) for end in codes.split("-"))
+    return code is not None and first <= code <= last

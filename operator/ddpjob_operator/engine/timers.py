@@ -1,0 +1,114 @@
+"""Every moment at which time alone changes what is to be done: policies ask for it, and so does the next look."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobSpec, DDPJobStatus, SuccessPolicy
+
+from .budget import JITTER, share
+from .causes import unstartable_at
+from .view import LOST_AFTER, View
+
+DEFAULT_GRACE_SECONDS = 30
+"""Kubernetes' own, where a pod says nothing."""
+
+
+def deadline(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
+    """When the job has been active for too long."""
+    return _after(status.start_time, spec.active_deadline_seconds)
+
+
+def start_deadline(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
+    """When the job has been active for too long without ever having run as a whole."""
+    return None if status.first_run_time else _after(status.start_time, spec.start_deadline_seconds)
+
+
+def expiry(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
+    """When a finished job is deleted."""
+    return _after(status.completion_time, spec.ttl_seconds_after_finished)
+
+
+def gang_timeout(view: View) -> datetime | None:
+    """When a gang of which some pods have nodes and others have none gives them back.
+
+    A little later than was asked for, and for each job and attempt in its own way: else two jobs that hold what the
+    other one needs would let go in the same moment, and take the same again.
+    """
+    key = f"{view.snapshot.job.metadata.uid}/{view.status.attempt}"
+    seconds = view.spec.schedule_timeout_seconds * (1 + JITTER * share(key))
+    return _since_creation(view, seconds) if 0 < view.placed < view.nodes else None
+
+
+def shrink_time(view: View) -> datetime | None:
+    """When an elastic gang goes on with those of its pods that have nodes."""
+    elastic = view.spec.elastic
+    if elastic is None or not elastic.min_nodes <= view.placed < view.nodes:
+        return None
+    return _since_creation(view, elastic.shrink_after_seconds)
+
+
+def growth_time(view: View) -> datetime | None:
+    """When an elastic gang starts again with what places were found: at once if none is missing any more."""
+    elastic = view.spec.elastic
+    found = [pod.scheduled_at or view.now for pod in view.reserves.values() if pod.node is not None and pod.active]
+    if elastic is None or not found:
+        return None
+    if view.nodes + len(found) >= view.spec.nodes:
+        return view.now
+    return min(found) + timedelta(seconds=elastic.shrink_after_seconds)
+
+
+def finish_timeout(view: View) -> datetime | None:
+    """When ranks that have not finished although others have count as stalled."""
+    if not 0 < view.succeeded < view.nodes or view.spec.success_policy is not SuccessPolicy.ALL_RANKS:
+        return None
+    ends = [pod.exit.finished_at for pod in view.current.values() if pod.succeeded and pod.exit]
+    last = max((end for end in ends if end is not None), default=None)
+    return _after(last, view.spec.finish_timeout_seconds)
+
+
+def stop_timeout(view: View) -> datetime | None:
+    """When a pod that was told to stop and to stay has not, and its node is taken for lost."""
+    decided = view.status.condition(ConditionType.FAILURE_TARGET)
+    if decided is None or decided.status != "True":
+        return None
+    grace = view.spec.template["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    return decided.last_transition_time + timedelta(seconds=grace) + LOST_AFTER
+
+
+def next_look(view: View, wanted: datetime | None, status: DDPJobStatus) -> datetime | None:
+    """The next moment at which time alone changes the decision; `status` is what is said now."""
+    times = (wanted, *_loss(view), *(_ahead(view, status)))
+    return min((time for time in times if time is not None and time > view.now), default=None)
+
+
+def _ahead(view: View, status: DDPJobStatus) -> Iterator[datetime | None]:
+    if status.finished:
+        yield expiry(view.spec, status)
+        return
+    yield deadline(view.spec, status)
+    yield start_deadline(view.spec, status)
+    if status.attempt == view.status.attempt:
+        yield gang_timeout(view)
+        yield shrink_time(view)
+        yield growth_time(view)
+        yield finish_timeout(view)
+        yield from (unstartable_at(pod) for pod in view.current.values())
+    if any(pod.stopped for pod in view.active):
+        yield stop_timeout(view)
+
+
+def _loss(view: View) -> Iterator[datetime]:
+    """When the pods that are being deleted count as lost, unless they go before."""
+    if view.status.finished and view.spec.clean_pod_policy is CleanPodPolicy.NONE:
+        return
+    yield from (pod.gone_by + LOST_AFTER for pod in view.active if pod.gone_by is not None)
+
+
+def _since_creation(view: View, seconds: float) -> datetime | None:
+    created = (pod.created_at for pod in view.current.values() if pod.created_at is not None)
+    return _after(min(created, default=None), seconds)
+
+
+def _after(start: datetime | None, seconds: float | None) -> datetime | None:
+    return start + timedelta(seconds=seconds) if start and seconds is not None else None
