@@ -7,7 +7,7 @@ class Cause(StrEnum):
     """Why a rank failed."""
 
     APPLICATION = "Application"
-    """The training program ended with an error or by a signal."""
+    """The training program, or an init container before it, ended with an error or by a signal."""
     OUT_OF_MEMORY = "OutOfMemory"
     """The kernel ended it, or a process of it, because the memory limit was reached."""
     CONFIG_ERROR = "ConfigError"
@@ -19,8 +19,7 @@ class Cause(StrEnum):
     IMAGE_ERROR = "ImageError"
     """The image does not exist, may not be pulled, or has an invalid name."""
     START_ERROR = "StartError"
-    """A container could not be made or started: no such command, a ConfigMap or Secret that is missing, a failed init
-    container."""
+    """A container could not be made or started: no such command, a ConfigMap or Secret that is missing."""
     PREFLIGHT_FAILED = "PreflightFailed"
     """The program says that the machine or the network is not fit for training."""
     STALLED = "Stalled"

@@ -171,7 +171,7 @@ def _without_end(pod: Pod, now: datetime) -> tuple[Cause, str]:
 def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
     if ended.reason == OOM_KILLED:
         return Cause.OUT_OF_MEMORY
-    if ended.reason in {"StartError", "ContainerCannotRun", "InitContainerFailed"} and report.cause is None:
+    if ended.reason in {"StartError", "ContainerCannotRun"}:
         return Cause.START_ERROR
     if ended.code == ExitCode.SAVED_AND_STOPPED or signal == SIGTERM:
         return Cause.STOPPED

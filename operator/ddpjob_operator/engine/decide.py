@@ -9,6 +9,7 @@ from .snapshot import Snapshot
 from .timers import next_look
 from .view import View
 
+ENDS = (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET)
 MOST_QUESTIONS = 8
 """Where a rack goes down, a few of its nodes tell the story."""
 
@@ -41,7 +42,9 @@ def vanished(snapshot: Snapshot) -> bool:
 def nodes_in_question(snapshot: Snapshot) -> frozenset[str]:
     """Nodes whose state would tell why pods are taken away; at most a few of them."""
     view = View(snapshot)
-    going = (pod for pod in view.current.values() if pod.active and pod.deleting and not snapshot.job.spec.suspend)
+    if snapshot.job.spec.suspend or any(view.status.is_true(end) for end in ENDS):
+        return frozenset()  # It is we who take them away.
+    going = (pod for pod in view.current.values() if pod.active and pod.deleting)
     return frozenset(sorted({pod.node for pod in going if pod.node})[:MOST_QUESTIONS])
 
 

@@ -66,8 +66,8 @@ class View:
     @cached_property
     def previous(self) -> tuple[Pod, ...]:
         """Pods of former attempts, but for those that are kept."""
-        present = {pod.name for pod in self._present}
-        return tuple(pod for pod in self.snapshot.pods if pod.name not in present | self.kept)
+        others = {pod.name for pod in self._present} | self.kept
+        return tuple(pod for pod in self.snapshot.pods if pod.name not in others)
 
     @cached_property
     def kept(self) -> frozenset[str]:
@@ -105,12 +105,16 @@ class View:
     @cached_property
     def active(self) -> tuple[Pod, ...]:
         """Pods of any attempt whose trainer runs or may still come to run."""
-        return tuple(pod for pod in self.snapshot.pods if pod.active and not self.lost(pod))
+        return tuple(pod for pod in self.snapshot.pods if self.lives(pod))
 
     @cached_property
     def overdue(self) -> tuple[Pod, ...]:
         """Pods that were to end and of which nobody says that they have: their nodes do not answer."""
         return tuple(pod for pod in self.snapshot.pods if pod.active and self.lost(pod))
+
+    def lives(self, pod: Pod) -> bool:
+        """Whether a pod's trainer runs or may still come to run."""
+        return pod.active and not self.lost(pod)
 
     def lost(self, pod: Pod) -> bool:
         """Whether a deleted pod is overdue: its node does not answer."""

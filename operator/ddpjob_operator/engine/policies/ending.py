@@ -107,7 +107,7 @@ def _excused(view: View, said: Condition) -> Verdict | None:
 def _goes_on(view: View, pod: Pod, reason: str) -> bool:
     """Whether a pod may go on after the job's end, as its user wants; a deadline is one all the same."""
     keeps = view.spec.clean_pod_policy is CleanPodPolicy.NONE and reason not in GENTLE
-    return keeps and not pod.deleting
+    return keeps and not pod.deleting and pod.rank < view.nodes
 
 
 def _stopping(view: View, pods: tuple[Pod, ...], reason: str) -> tuple[Action, ...]:
@@ -125,8 +125,9 @@ def _left_over(view: View) -> Iterator[Pod]:
     """Pods of a finished job that are not to stay."""
     policy = view.spec.clean_pod_policy
     for pod in view.snapshot.pods:
-        runs = pod in view.active or pod.lingering
-        if policy is CleanPodPolicy.ALL or (runs and policy is CleanPodPolicy.RUNNING):
+        runs = view.lives(pod) or pod.lingering
+        stays = policy is CleanPodPolicy.NONE and pod.rank < view.nodes
+        if policy is CleanPodPolicy.ALL or (runs and not stays):
             yield pod
 
 

@@ -27,7 +27,7 @@ def between_attempts(view: View) -> Verdict | None:
     if view.created:
         return None
     actions = delete(view, view.previous, grace=grace_between(view))
-    running = sum(pod in view.active for pod in view.previous)
+    running = sum(view.lives(pod) for pod in view.previous)
     until = view.status.backoff_until
     waiting = until is not None and until > view.now
     if not (actions or running or waiting):
