@@ -1,6 +1,7 @@
 """The operator as a whole: its parts, and the order in which they start and stop."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -27,6 +28,8 @@ from .web import serve
 WORKERS = 16
 RESYNC_SECONDS = 300.0
 """How often everything is read anew: what a watch has missed costs at most this."""
+RELIST_SECONDS = 2.0
+"""After kopf has begun to list anew: it lists several kinds, each in pages."""
 SPREAD_SECONDS = 30.0
 """The looks that follow are spread over so long: what happens just then must not wait for all of them."""
 CRD_RETRY_SECONDS = 2.0
@@ -59,6 +62,7 @@ class Operator:
         self._reconciler = Reconciler(self._api, self._store, self._dirty, self._announcer, options.settings)
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
+        self._relisted = asyncio.Event()
 
     async def run(self) -> None:
         """Runs until it is told to stop.
@@ -115,7 +119,7 @@ class Operator:
             **{f"worker {number}": self._worker() for number in range(WORKERS)},
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
-        registry = registry_for(self._store, self._dirty)
+        registry = registry_for(self._store, self._dirty, self._relisted)
         # Last: kopf takes every task that is begun after it for its own.
         tasks["watching"] = asyncio.create_task(watch(registry, self._options.namespaces, ready), name="watching")
         tasks["ready"] = asyncio.create_task(self._take_signals_back(ready))
@@ -182,7 +186,10 @@ class Operator:
         self._dirty.open()
         self._not_ready = ""
         while True:
-            await asyncio.sleep(RESYNC_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._relisted.wait(), RESYNC_SECONDS)
+                await asyncio.sleep(RELIST_SECONDS)
+            self._relisted.clear()
             await self._resync(SPREAD_SECONDS)
 
     async def _resync(self, spread: float) -> None:

@@ -22,8 +22,11 @@ BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
 """A watch that finds no API server tries again so often, then ends. Its return may cost as much as the last wait."""
 
 
-def registry_for(store: Store, dirty: DirtyKeys[Key]) -> kopf.OperatorRegistry:
-    """Low-level handlers alone: they write nothing to the objects, and every event reaches them."""
+def registry_for(store: Store, dirty: DirtyKeys[Key], relisted: asyncio.Event) -> kopf.OperatorRegistry:
+    """Low-level handlers alone: they write nothing to the objects, and every event reaches them.
+
+    `relisted` is set when kopf has listed anew what it watches: what was deleted in between it never tells.
+    """
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(_login)
 
@@ -31,6 +34,8 @@ def registry_for(store: Store, dirty: DirtyKeys[Key]) -> kopf.OperatorRegistry:
         @kopf.on.event(*what, registry=registry)
         async def seen(event: kopf.RawEvent, **_: object) -> None:
             manifest: Manifest = dict(event["object"])
+            if event["type"] is None:
+                relisted.set()
             if event["type"] == "DELETED":
                 ref = ref_of(manifest)
                 cache.forget((ref.namespace, ref.name), ref.uid, ref.version)
