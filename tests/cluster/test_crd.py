@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ddpjob_operator.api.contract import MAX_NAME_LENGTH
-from ddpjob_operator.api.crd import NAME_RULE, PROCS_RULE, SPEC_RULES
+from ddpjob_operator.api.contract import API_VERSION, MAX_NAME_LENGTH
+from ddpjob_operator.api.crd import EXIT_CODE_RULE, MATCH_RULE, NAME_RULE, PROCS_RULE, SPEC_RULES
 
 from tests.cluster.conftest import CRD
 from tests.plant import Plant, PlantError
@@ -38,8 +38,17 @@ def _reserved(path: str, message: str, kind: str) -> Case:
 
 
 OF_THE_CONTRACT = "a variable of the contract between DDPJob and its pods"
+
+
+def _rules(path: str, message: str, bad: Values, good: Values) -> Case:
+    """About a rule of what to do after a failure."""
+    bad, good = ({"spec.restart.rules": [{"action": "Fail"} | rule]} for rule in (bad, good))
+    return Case(f"spec.restart.rules[0]{path}", message, bad, good)
+
+
 RESERVED = "ddpjob.dev/ is reserved for DDPJob; choose another"
 SET_BY_US = "is set by DDPJob itself; remove it"
+FOREVER = "can never be changed: who brings a job forward is decided when it is made"
 WHILE_SUSPENDED = "may change only while the job is suspended: set spec.suspend first"
 
 NEW_JOBS = [
@@ -104,6 +113,39 @@ NEW_JOBS = [
         {"spec.restart": {"backoffSeconds": 11, "maxBackoffSeconds": 10}},
         {"spec.restart": {"backoffSeconds": 10, "maxBackoffSeconds": 10}},
     ),
+    Case(
+        "spec.nodes",
+        "is less than elastic.minNodes",
+        {"spec.nodes": 1, "spec.elastic": {"minNodes": 2}},
+        {"spec.nodes": 2, "spec.elastic": {"minNodes": 2}},
+    ),
+    Case(
+        "spec.nodes",
+        "is more than elastic.maxNodes",
+        {"spec.nodes": 4, "spec.elastic": {"maxNodes": 3}},
+        {"spec.nodes": 3, "spec.elastic": {"maxNodes": 3}},
+    ),
+    _rules("", "matches nothing; give one of exitCodes, signals, causes", {}, {"exitCodes": [3]}),
+    _rules("", "matches nothing", {}, {"signals": ["SIGBUS"]}),
+    _rules("", "matches nothing", {}, {"causes": ["OutOfMemory"]}),
+    *(
+        _rules(
+            f".exitCodes[{len(bad) - 1}]",
+            "must be an exit code from 1 to 255",
+            {"exitCodes": bad},
+            {"exitCodes": good},
+        )
+        for bad, good in [
+            ([0], [1]),
+            ([256], [255]),
+            (["3"], [3]),
+            (["0-3"], ["1-3"]),
+            (["200-256"], ["200-255"]),
+            ([5, "64-63"], [5, "64-64"]),
+            ([5, "a-b"], [5, "1-2"]),
+            (["1-2-3"], ["1-2"]),
+        ]
+    ),
 ]
 
 CHANGES = [
@@ -117,6 +159,13 @@ CHANGES = [
         ("spec.networkPolicy", "spec.networkPolicy", "Enabled"),
         ("spec.checkpoint", "spec.checkpoint", {"path": "/checkpoints"}),
     ]
+] + [
+    Case(
+        "spec.managedBy",
+        FOREVER,
+        {"spec.managedBy": "example.com/other", "spec.suspend": True},
+        {"spec.suspend": True},
+    )
 ]
 
 CASES = NEW_JOBS + CHANGES
@@ -152,6 +201,12 @@ def kubectl(api: Plant, namespace: str, verb: str, values: Values, *flags: str) 
     return api.kubectl(verb, "--namespace", namespace, *flags, "-f", "-", input=json.dumps(a_job(values)))
 
 
+def explained(api: Plant, path: str) -> str:
+    """What kubectl says of a field, once the API server has published the schema."""
+    api.wait("the schema", lambda: (api.get(f"/openapi/v3/apis/{API_VERSION}") or {}).get("components"))
+    return api.kubectl("explain", path)
+
+
 def refusal(api: Plant, namespace: str, values: Values) -> str:
     with pytest.raises(PlantError) as refused:
         kubectl(api, namespace, "create", values)
@@ -175,11 +230,9 @@ def test_no_condition_complains_of_the_schema(api: Plant) -> None:
 
 
 def test_kubectl_explains_a_pod_template_to_its_leaves(api: Plant) -> None:
-    said = api.kubectl("explain", "ddpjob.spec.template.spec.containers")
-    assert "imagePullPolicy" in said
-    assert "FIELD: path <string>" in api.kubectl(
-        "explain", "ddpjob.spec.template.spec.containers.readinessProbe.httpGet.path"
-    )
+    assert "imagePullPolicy" in explained(api, "ddpjob.spec.template.spec.containers")
+    said = explained(api, "ddpjob.spec.template.spec.containers.readinessProbe.httpGet.path")
+    assert "FIELD: path <string>" in said
 
 
 @pytest.mark.parametrize(
@@ -222,7 +275,62 @@ def test_every_rule_is_tried() -> None:
     for rule in [NAME_RULE, *SPEC_RULES]:
         path = f"spec{rule['fieldPath']}" if rule is not NAME_RULE else ""
         assert any(path == at and rule["message"].startswith(said) for at, said in tried), rule
-    assert any(PROCS_RULE["message"].startswith(said) for _, said in tried)
+    for rule in (PROCS_RULE, MATCH_RULE, EXIT_CODE_RULE):
+        assert any(rule["message"].startswith(said) for _, said in tried), rule
+
+
+@pytest.mark.parametrize("after", [{}, {"spec.managedBy": "example.com/another"}], ids=["none", "another"])
+def test_a_job_of_another_manager_stays_its_own(api: Plant, after: Values) -> None:
+    namespace, before = api.new_namespace(), {"spec.managedBy": "example.com/other"}
+    kubectl(api, namespace, "create", before)
+    kubectl(api, namespace, "replace", before | {"spec.nodes": 2, "spec.suspend": True})
+    with pytest.raises(PlantError, match=FOREVER):
+        kubectl(api, namespace, "replace", after | {"spec.nodes": 2, "spec.suspend": True})
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("suspend", "startTime and the clock of activeDeadlineSeconds begin anew"),
+        ("managedBy", "the operator leaves the job alone"),
+        ("activeDeadlineSeconds", "active for so long"),
+        ("startDeadlineSeconds", "never yet all run"),
+        ("scheduleTimeoutSeconds", "gives all back"),
+        ("ttlSecondsAfterFinished", "deleted, with all that belongs to it"),
+        ("cleanPodPolicy", "ENUM:"),
+        ("successPolicy", "RankZero"),
+        ("finishTimeoutSeconds", "counted anew with each that does"),
+        ("elastic.shrinkAfterSeconds", "starts again without them"),
+        ("restart.maxDisruptions", "there is no limit"),
+        ("restart.rules", "first rule that matches"),
+        ("restart.rules.exitCodes", "ranges of them"),
+        ("restart.rules.signals", "SIGSEGV"),
+        ("restart.rules.causes", "status.lastFailure.cause"),
+    ],
+)
+def test_kubectl_explains_how_a_job_lives(api: Plant, path: str, words: str) -> None:
+    said = " ".join(explained(api, f"ddpjob.spec.{path}").split())
+    assert words in said
+
+
+def test_the_number_of_nodes_is_a_scale(api: Plant) -> None:
+    namespace = api.new_namespace()
+    kubectl(api, namespace, "create", {"spec.nodes": 2, "spec.elastic": {"maxNodes": 3}})
+    status = json.dumps({"status": {"nodes": 2, "selector": "ddpjob.dev/job-uid=1"}})
+    api.kubectl("patch", "ddp/digits", "-n", namespace, "--subresource=status", "--type=merge", "-p", status)
+    api.kubectl("scale", "ddp/digits", "-n", namespace, "--replicas=3")
+    scale = api.get(f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs/digits/scale")
+    assert scale["kind"] == "Scale"
+    assert scale["spec"] == {"replicas": 3}
+    assert scale["status"] == {"replicas": 2, "selector": "ddpjob.dev/job-uid=1"}
+    with pytest.raises(PlantError, match=r"is more than elastic\.maxNodes"):
+        api.kubectl("scale", "ddp/digits", "-n", namespace, "--replicas=4")
+
+
+def test_plain_kubectl_apply_holds_it_in_its_annotation(api: Plant) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.ddpjob.dev"
+    kept = api.get(path)["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
+    assert len(kept) < 240_000, "all annotations together may have 262144 bytes"
 
 
 def test_defaults_come_back(api: Plant, namespace: str) -> None:

@@ -78,7 +78,7 @@ def _without_null(schema: Any) -> Any:
     kept = {
         key: _without_null(value)
         for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str)) and not (key == "default" and value is None)
+        if value is not None and not (key == "title" and isinstance(value, str))
     }
     if len(kept.get("anyOf", ())) == 1:
         kept |= kept.pop("anyOf")[0]
