@@ -203,7 +203,7 @@ def kubectl(api: Plant, namespace: str, verb: str, values: Values, *flags: str) 
 
 def explained(api: Plant, path: str) -> str:
     """What kubectl says of a field, once the API server has published the schema."""
-    api.wait("the schema", lambda: (api.get(f"/openapi/v3/apis/{API_VERSION}") or {}).get("components"))
+    api.wait("the schema", lambda: f"apis/{API_VERSION}" in api.get("/openapi/v3")["paths"])
     return api.kubectl("explain", path)
 
 
