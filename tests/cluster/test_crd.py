@@ -202,9 +202,17 @@ def kubectl(api: Plant, namespace: str, verb: str, values: Values, *flags: str) 
 
 
 def explained(api: Plant, path: str) -> str:
-    """What kubectl says of a field, once the API server has published the schema."""
-    api.wait("the schema", lambda: f"apis/{API_VERSION}" in api.get("/openapi/v3")["paths"])
-    return api.kubectl("explain", path)
+    """What kubectl says of a field; the API server publishes a new type's schema a moment after it serves the type."""
+
+    def answer() -> str:
+        try:
+            return api.kubectl("explain", path)
+        except PlantError as error:
+            if "couldn't find resource" in str(error):
+                return ""
+            raise
+
+    return str(api.wait(f"the schema with {path}", answer))
 
 
 def refusal(api: Plant, namespace: str, values: Values) -> str:
