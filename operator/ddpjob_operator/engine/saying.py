@@ -97,14 +97,17 @@ def _condition(view: View, say: Say, known: Condition | None) -> Condition:
 
 
 def _state(view: View, status: DDPJobStatus) -> State:
-    ends = {ConditionType.SUCCEEDED: State.SUCCEEDED, ConditionType.FAILED: State.FAILED}
-    for condition, state in ends.items():
+    finals = {ConditionType.SUCCEEDED: State.SUCCEEDED, ConditionType.FAILED: State.FAILED}
+    for condition, state in finals.items():
         if status.is_true(condition):
             return state
     if status.is_true(ConditionType.SUSPENDED):
         return State.SUSPENDED
     half_way = view.status.state is State.SUSPENDING and status.attempt == view.status.attempt
-    if view.spec.suspend or half_way:  # Half-way until the next attempt begins: what was stopped does not go on.
+    ends = status.is_true(ConditionType.SUCCESS_CRITERIA_MET) or status.is_true(ConditionType.FAILURE_TARGET)
+    if not ends and (
+        view.spec.suspend or half_way
+    ):  # Half-way until the next attempt begins: what was stopped does not go on.
         return State.SUSPENDING
     if status.is_true(ConditionType.RESTARTING):
         return State.RESTARTING

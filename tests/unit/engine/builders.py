@@ -42,12 +42,6 @@ def a_document(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"template": TEMPLATE, **spec}}
 
 
-def verdict(scene: "Scene") -> tuple[str, str, str]:
-    """A decision in three words: the plan, the state, and what the status says the job does."""
-    status = scene.decision.status or scene.status
-    return plan(scene), str(status.state), status.message
-
-
 def a_job(**spec: Any) -> "Scene":
     """A job that was just submitted."""
     return Scene(Snapshot(START, DDPJob.from_dict(a_document(**spec))))
@@ -116,9 +110,16 @@ class Scene:
 
     def restarted(self) -> "Scene":
         """After an incident: the former pods are gone, the backoff is over, all run."""
+        return self.ready_again().running()
+
+    def ready_again(self) -> "Scene":
+        """After an incident: the former pods are gone, the backoff is over, and nobody has looked yet."""
         scene = self.settled().gone()
-        until = scene.status.backoff_until
-        return scene.at(until or scene.snapshot.now).running()
+        return scene.at(scene.status.backoff_until or scene.snapshot.now)
+
+    def suspended(self) -> "Scene":
+        """The user has suspended the job, and nothing of it runs any more."""
+        return self.asks(suspend=True).settled().gone().settled()
 
     # What the world does.
 
@@ -272,6 +273,11 @@ class Scene:
     def _with_pods(self, pods: tuple[Pod, ...]) -> "Scene":
         return Scene(replace(self.snapshot, pods=pods))
 
+    def _without(self, name: str, grace: int | None) -> "Scene":
+        """An ended pod is removed at once, and without any grace so is one that runs."""
+        kept = (pod for pod in self.pods if pod.name != name or (pod.active and grace != 0))
+        return self._with_pods(tuple(self._deleted(pod, grace) if pod.name == name else pod for pod in kept))
+
     def _deleted(self, pod: Pod, grace: int | None) -> Pod:
         """Deleted once more, a pod goes sooner, if that."""
         if pod.gone_by is None or grace is None:
@@ -306,13 +312,7 @@ class Scene:
             case DeleteJob():
                 return self._with_pods(())
             case DeletePod(name, _, grace):
-                return self._with_pods(
-                    tuple(
-                        self._deleted(pod, grace) if pod.name == name else pod
-                        for pod in self.pods
-                        if pod.active or pod.name != name
-                    )
-                )
+                return self._without(name, grace)
 
 
 def plan(scene: Scene) -> str:

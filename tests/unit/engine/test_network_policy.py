@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from ddpjob_operator.engine import CreateNetworkPolicy, Manifest, Settings
 
-from .builders import Scene, a_job, plan, verdict
+from .builders import Scene, a_job, plan
+from .tables import verdict
 
 closed = a_job(nodes=2, networkPolicy="Enabled")
 open_again = closed.running().asks(suspend=True).decided().gone().decided().asks(networkPolicy="Disabled")

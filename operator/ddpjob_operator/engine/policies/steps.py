@@ -139,8 +139,8 @@ def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Actio
 
 
 def short_grace(view: View) -> int:
-    """For pods that have nothing to save."""
-    return view.spec.restart.grace_period_seconds
+    """For pods that have nothing to save. Without any the API server would forget a pod that may still run."""
+    return max(1, view.spec.restart.grace_period_seconds)
 
 
 def grace_between(view: View) -> int | None:

@@ -19,13 +19,12 @@ def suspended(view: View) -> Verdict | None:
     """Suspension lets every pod save within its own grace period; it costs nothing of the budget."""
     if not view.spec.suspend:
         return None
+    fields = {"budget": budget(view), "start_time": None, "first_run_time": None, "backoff_until": None}
     if view.active:
         message = f"{counted(len(view.active), 'pod')} to save and stop"
-        status = updated(view, *STOPPED, budget=budget(view))
-        return Verdict(status, message, delete(view, view.active, grace=None))
+        return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
     message = "Nothing runs until the job is resumed"
     said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
-    fields = {"budget": budget(view), "start_time": None, "first_run_time": None, "backoff_until": None}
     return Verdict(updated(view, *STOPPED, said, **fields), message)
 
 

@@ -1,0 +1,216 @@
+"""Suspension, and how a job goes on after it."""
+
+from datetime import timedelta
+
+from ddpjob_operator.api import Budget
+from ddpjob_operator.engine import Service
+
+from .builders import START, Scene, a_job
+from .tables import Table, rows, verdict
+
+two = a_job(nodes=2)
+limited = a_job(nodes=2, activeDeadlineSeconds=60, startDeadlineSeconds=60)
+to_start = a_job(nodes=2, startDeadlineSeconds=60)
+suspending = two.running().asks(suspend=True).decided()
+suspended = two.running().suspended()
+broken = two.running().fails(1, message="ValueError: no").decided()
+ended_in_suspension = two.running().asks(suspend=True).fails(0, 1, code=205).decided()
+
+NOTHING_RUNS = "Nothing runs until the job is resumed"
+TABLE: Table = {
+    "a job that is born suspended starts nothing": (
+        a_job(nodes=2, suspend=True),
+        "",
+        "Suspended",
+        NOTHING_RUNS,
+    ),
+    "and starts as any other when it is resumed": (
+        a_job(nodes=2, suspend=True).settled().asks(suspend=False),
+        "service +1.0 +1.1",
+        "Pending",
+        "Creating 2 pods",
+    ),
+    "suspension gives every pod its own grace": (
+        two.running().asks(suspend=True),
+        "-1.0/full -1.1/full",
+        "Suspending",
+        "2 pods to save and stop",
+    ),
+    "suspension waits for the pods": (
+        suspending,
+        "",
+        "Suspending",
+        "2 pods to save and stop",
+    ),
+    "a suspended job has no pod that runs": (
+        suspending.gone(),
+        "",
+        "Suspended",
+        NOTHING_RUNS,
+    ),
+    "pods that failed when they were told to stop are no incident": (
+        suspending.fails(0, code=137).fails(1, code=1),
+        "",
+        "Suspended",
+        NOTHING_RUNS,
+    ),
+    "a pod whose node is lost meanwhile is waited for until it is overdue": (
+        suspending.node_dies(1).gone_but(1).after(39),
+        "",
+        "Suspending",
+        "1 pod to save and stop",
+    ),
+    "and no longer": (
+        suspending.node_dies(1).gone_but(1).after(40),
+        "",
+        "Suspended",
+        NOTHING_RUNS,
+    ),
+    "a job in its backoff is suspended at once": (
+        broken.gone().asks(suspend=True),
+        "",
+        "Suspended",
+        NOTHING_RUNS,
+    ),
+    "a job that has not come up yet can be suspended": (
+        two.decided().asks(suspend=True),
+        "-1.0/full -1.1/full",
+        "Suspending",
+        "2 pods to save and stop",
+    ),
+    # resumed
+    "a job resumes with a new attempt": (
+        suspended.asks(suspend=False),
+        "+2.0 +2.1",
+        "Pending",
+        "Creating 2 pods",
+    ),
+    "a job that was in its backoff does not wait for it any more": (
+        broken.suspended().asks(suspend=False),
+        "+3.0 +3.1",
+        "Pending",
+        "Creating 2 pods",
+    ),
+    "pods that ended in suspension are removed when the job resumes": (
+        ended_in_suspension.asks(suspend=False),
+        "-1.0/full -1.1/full +2.0 +2.1",
+        "Pending",
+        "Creating 2 pods",
+    ),
+    "a suspended job resumes with the size that it has then": (
+        suspended.asks(nodes=1).decided().asks(suspend=False),
+        "+2.0",
+        "Pending",
+        "Creating 1 pod",
+    ),
+    # called off
+    "a suspension that is called off half-way is a new attempt all the same": (
+        suspending.asks(suspend=False),
+        "",
+        "Pending",
+        "Waiting for 2 pods of the last attempt to end",
+    ),
+    "and creates nothing before the stopped pods are gone": (
+        suspending.asks(suspend=False).decided(2),
+        "",
+        "Pending",
+        "Waiting for 2 pods of the last attempt to end",
+    ),
+    "and then the whole gang, not the missing part of the old one": (
+        suspending.asks(suspend=False).decided().gone(),
+        "+2.0 +2.1",
+        "Pending",
+        "Creating 2 of 2 pods",
+    ),
+    "a rank that exited with 0 on SIGTERM is not taken for the new gang's": (
+        suspending.succeeds(1).vanishes(0).asks(suspend=False),
+        "+2.0 +2.1",
+        "Pending",
+        "Creating 2 pods",
+    ),
+    "and stays half-way while it has to wait for its Service": (
+        suspending.asks(suspend=False).service(Service.FOREIGN).decided(2).service(Service.OURS),
+        "",
+        "Pending",
+        "Waiting for 2 pods of the last attempt to end",
+    ),
+    # the clock
+    "a deadline does not pass in suspension": (
+        limited.running().suspended().after(1000),
+        "",
+        "Suspended",
+        NOTHING_RUNS,
+    ),
+    "nor while pods save": (
+        limited.running().asks(suspend=True).decided().after(1000),
+        "",
+        "Suspending",
+        "2 pods to save and stop",
+    ),
+    "nor is it over for a job whose suspension is called off after it": (
+        limited.running().asks(suspend=True).decided().after(1000).asks(suspend=False),
+        "",
+        "Pending",
+        "Waiting for 2 pods of the last attempt to end",
+    ),
+    "a resumed job has its whole time": (
+        limited.running().suspended().after(1000).asks(suspend=False).running().after(59),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "and as long to come up": (
+        limited.running().suspended().after(1000).asks(suspend=False).created().runs(0).settled().after(59),
+        "",
+        "Starting",
+        "1 of 2 pods running; rank 1: waiting for a node",
+    ),
+    "but no longer, although it had come up before": (
+        to_start.running().suspended().after(10).asks(suspend=False).created().after(60),
+        "-2.0/full -2.1/full",
+        "Starting",
+        (
+            "Stopping 2 pods: Not all pods ran within 60 s (startDeadlineSeconds): "
+            "0 of 2 pods running; rank 0 and 1 more: waiting for a node"
+        ),
+    ),
+    # the end
+    "a job whose end is decided is not suspended any more": (
+        a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0, message="boom").decided().asks(suspend=True),
+        "",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)",
+    ),
+}
+
+
+@rows(TABLE)
+def test_suspension(scene: Scene, expected: tuple[str, str, str]) -> None:
+    assert verdict(scene) == expected
+
+
+def test_suspension_costs_nothing_and_forgets_nothing() -> None:
+    before = broken.restarted()
+    after = before.suspended().asks(suspend=False).running()
+    assert (after.status.restarts, after.status.budget) == (1, Budget(used=1, streak=1))
+    assert after.status.history == before.status.history
+    assert after.status.attempt == before.status.attempt + 1
+
+
+def test_suspension_clears_when_the_job_started_and_when_it_first_ran() -> None:
+    running = two.running()
+    assert (running.status.start_time, running.status.first_run_time) == (START, START)
+    assert (suspended.status.start_time, suspended.status.first_run_time) == (None, None)
+    resumed = suspended.after(100).asks(suspend=False).settled().after(5).runs(0, 1).settled()
+    assert resumed.status.start_time == START + timedelta(seconds=100)
+    assert resumed.status.first_run_time == START + timedelta(seconds=105)
+
+
+def test_a_suspension_that_is_called_off_starts_the_clock_anew_as_well() -> None:
+    resumed = suspending.after(30).asks(suspend=False).decided()
+    assert resumed.status.start_time == START + timedelta(seconds=30)
+
+
+def test_resuming_takes_what_was_changed_meanwhile() -> None:
+    scene = suspended.asks(masterPort=1234, procsPerNode=8, backend="Nccl").asks(suspend=False).decided()
+    assert (scene.status.master_port, scene.status.procs_per_node, scene.status.backend) == (1234, 8, "Nccl")
