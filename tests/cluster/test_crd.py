@@ -202,7 +202,7 @@ def kubectl(api: Plant, namespace: str, verb: str, values: Values, *flags: str) 
 
 
 def explained(api: Plant, path: str) -> str:
-    """What kubectl says of a field; the API server publishes a new type's schema a moment after it serves the type."""
+    """What kubectl says of a field; a new type's schema is published a moment after the type is served."""
 
     def answer() -> str:
         try:

@@ -1,6 +1,7 @@
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,15 +27,21 @@ def namespace(plant: Plant) -> str:
     return plant.new_namespace()
 
 
-def create(plant: Plant, namespace: str, labels: dict[str, str], **steering: str) -> None:
+def create(plant: Plant, namespace: str, labels: dict[str, str], grace: int = 30, **steering: str) -> None:
     annotations = {f"{STEERING}/{key.replace('_', '-')}": value for key, value in steering.items()}
     spec = {
+        "terminationGracePeriodSeconds": grace,
         "initContainers": [{"name": "prepare", "image": "any"}],
         "containers": [{"name": "trainer", "image": "any"}, {"name": "beside", "image": "any"}],
     }
     metadata = {"name": "pod", "namespace": namespace, "labels": labels, "annotations": annotations}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     plant.kubectl("create", "-f", "-", input=json.dumps(document))
+
+
+def stop(plant: Plant, namespace: str) -> None:
+    """Says that its time is over."""
+    plant.kubectl("patch", "pod", "pod", "-n", namespace, "-p", '{"spec": {"activeDeadlineSeconds": 1}}')
 
 
 def get(plant: Plant, namespace: str) -> Any:
@@ -109,6 +116,36 @@ def test_a_pod_that_ignores_sigterm_takes_its_whole_grace(plant: Plant, namespac
     assert get(plant, namespace) is None
 
 
+def test_a_pod_whose_time_is_over_ends_and_stays(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, OF_A_JOB, runs_for="1h")
+    in_phase(plant, namespace, "Running")
+    stop(plant, namespace)
+    status = in_phase(plant, namespace, "Failed")
+    assert (status["reason"], ended(status, "trainer")["exitCode"]) == ("DeadlineExceeded", 143)
+    assert "deletionTimestamp" not in get(plant, namespace)["metadata"]
+
+
+def test_a_pod_that_ignores_sigterm_has_its_grace_when_its_time_is_over(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, OF_A_JOB, runs_for="1h", ignores_sigterm="true", grace=GRACE_SECONDS)
+    in_phase(plant, namespace, "Running")
+    begin = time.monotonic()
+    stop(plant, namespace)
+    status = in_phase(plant, namespace, "Failed")
+    assert time.monotonic() - begin >= GRACE_SECONDS - 1
+    assert (status["reason"], ended(status, "trainer")["exitCode"]) == ("DeadlineExceeded", 137)
+
+
+def test_a_pod_waits_as_long_as_its_annotation_says(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, OF_A_JOB, waits_for="ImagePullBackOff", message="no such image")
+    plant.wait("the kubelet's word", lambda: get(plant, namespace)["status"].get("containerStatuses"))
+    status = get(plant, namespace)["status"]
+    assert status["phase"] == "Pending"
+    waiting = {one["name"]: one["state"]["waiting"] for one in status["containerStatuses"]}
+    assert waiting["trainer"] == {"reason": "ImagePullBackOff", "message": "no such image"}
+    plant.kubectl("annotate", "pod", "pod", "-n", namespace, f"{STEERING}/waits-for-")
+    assert ended(in_phase(plant, namespace, "Succeeded"), "trainer")["exitCode"] == 0
+
+
 def test_what_belongs_to_a_deleted_owner_is_collected(plant: Plant, namespace: str) -> None:
     plant.kubectl("create", "configmap", "owner", "-n", namespace)
     uid = plant.kubectl("get", "configmap", "owner", "-n", namespace, "-o", "jsonpath={.metadata.uid}")
@@ -127,8 +164,17 @@ def test_a_node_that_falls_silent_is_lost_and_its_pod_is_no_longer_ready(plant: 
     plant.kubectl("label", "node", node, f"{STEERING}/alive-")
     plant.wait("the node's loss", lambda: _condition(plant.get(f"/api/v1/nodes/{node}")) == "Unknown")
     plant.wait("the pod's", lambda: _condition(get(plant, namespace)) == "False")
+    plant.kubectl("delete", "pod", "pod", "-n", namespace, "--grace-period=1", "--wait=false")
+    plant.wait("its time to be over", lambda: _overdue(get(plant, namespace)))
+    assert get(plant, namespace)["status"]["phase"] == "Running", "nobody says that it has ended"
     plant.kubectl("label", "node", node, f"{STEERING}/alive=true")
+    plant.wait("the pod to go", lambda: get(plant, namespace) is None)
     plant.wait("the node's return", lambda: _condition(plant.get(f"/api/v1/nodes/{node}")) == "True")
+
+
+def _overdue(pod: dict[str, Any]) -> bool:
+    by = datetime.fromisoformat(pod["metadata"]["deletionTimestamp"])
+    return datetime.now(UTC) > by + timedelta(seconds=2)
 
 
 def _condition(thing: dict[str, Any]) -> str:
