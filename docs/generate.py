@@ -1,6 +1,6 @@
 """Writes what the documents say of the code: `make generate`. With `--check` it writes nothing and names what is old.
 
-Reference pages are written by hand, except between a line `<!-- generated: NAME -->` and the next
+Pages are written by hand, except between a line `<!-- generated: NAME -->` and the next
 `<!-- end of generated -->`: there stands what SECTIONS has under that name. JSON Schema and CRD are generated whole;
 the chart has the CRD's content too.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.api.schema import job_schema
-from generator import api, chart, commands, contract, operator
+from generator import api, chart, commands, contract, lifecycle, operator
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of generated -->\n)", re.DOTALL)
@@ -25,9 +25,12 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "spec": api.spec,
     "rules": api.rules,
     "status": api.status,
-    "states": api.states,
-    "conditions": api.conditions,
-    "causes": api.causes,
+    "states": lifecycle.states,
+    "conditions": lifecycle.conditions,
+    "reasons": lifecycle.reasons,
+    "causes": lifecycle.causes,
+    "changes": lifecycle.changes,
+    "policies": lifecycle.policies,
     "env": contract.env,
     "labels": contract.labels,
     "exit-codes": contract.exit_codes,
@@ -59,7 +62,7 @@ def _generated() -> Iterator[tuple[Path, str]]:
     yield ROOT / "deploy" / "ddpjob.schema.json", json.dumps(job_schema(), indent=1) + "\n"
     yield ROOT / "deploy" / "crd.yaml", _yaml(crd())
     yield chart.CHART / "files" / "crd-spec.yaml", _yaml({"spec": crd()["spec"]})
-    for page in (*sorted((ROOT / "docs" / "reference").glob("*.md")), chart.CHART / "README.md"):
+    for page in (*sorted((ROOT / "docs").rglob("*.md")), chart.CHART / "README.md"):
         yield page, SECTION.sub(_section, page.read_text(encoding="utf-8"))
 
 

@@ -4,14 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, DDPJobStatus, RestartAction, State
+from ddpjob_operator.api import DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.rules import RULES
 from ddpjob_operator.api.schema import job_schema
-from ddpjob_operator.engine.rules import DEFAULTS
-from ddpjob_operator.engine.saying import ANNOUNCED, WARNINGS
 
 from .markdown import code, table
-from .source import first_paragraph, meanings
+from .source import first_paragraph
 
 Schema = dict[str, Any]
 
@@ -40,40 +38,6 @@ def status() -> str:
 def rules() -> str:
     """What is checked beside the fields themselves."""
     return "".join(f"- {first_paragraph(rule)}\n" for rule in RULES)
-
-
-def states() -> str:
-    """The one-word states."""
-    return table(("State", "Meaning"), ((code(value), text) for _, value, text in meanings(State)))
-
-
-def conditions() -> str:
-    """The conditions, and the events that they make."""
-    rows = ((code(value), text, _event(ConditionType(value))) for _, value, text in meanings(ConditionType))
-    return table(("Condition", "What it says", "Event when it becomes true"), rows)
-
-
-def causes() -> str:
-    """The causes of failures, and what each costs."""
-    rows = ((code(value), text, _cost(Cause(value))) for _, value, text in meanings(Cause))
-    return table(("Cause", "Meaning", "Cost"), rows)
-
-
-def _event(condition: ConditionType) -> str:
-    if condition not in ANNOUNCED:
-        return "none"
-    return "Warning" if condition in WARNINGS else "Normal"
-
-
-COSTS = {
-    RestartAction.RESTART: "a restart of the budget",
-    RestartAction.RESTART_FREE: "a restart that is not counted",
-    RestartAction.FAIL: "the job fails at once",
-}
-
-
-def _cost(cause: Cause) -> str:
-    return COSTS[DEFAULTS[cause]]
 
 
 def _fields(schema: Schema, known: dict[str, Schema], path: str) -> Iterator[tuple[str, str, str, str]]:

@@ -5,7 +5,7 @@
 import argparse
 from collections.abc import Iterable, Iterator
 
-from ddpjob_operator.cli import main as cli
+from ddpjob_operator.cli import arguments
 from ddpjob_trainer import config
 
 from .markdown import code, table
@@ -13,7 +13,7 @@ from .markdown import code, table
 
 def ddpjob() -> str:
     """Each command of `ddpjob` with its arguments."""
-    return "\n".join(_commands(cli.parser()))
+    return "\n".join(_commands(arguments.parser()))
 
 
 def ddpjob_train() -> str:

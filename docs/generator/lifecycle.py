@@ -1,0 +1,73 @@
+"""Sections of docs/reference/lifecycle.md, and the chain of policies that stands behind them."""
+
+from collections.abc import Iterable
+
+from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, RestartAction, State
+from ddpjob_operator.api.crd import SPEC_RULES
+from ddpjob_operator.api.reasons import ADVICE, Reason
+from ddpjob_operator.engine.policies import POLICIES
+from ddpjob_operator.engine.rules import DEFAULTS
+from ddpjob_operator.engine.saying import ANNOUNCED, WARNINGS
+
+from .markdown import code, table
+from .source import first_paragraph, meanings
+
+DEFAULT_ANSWERS = {
+    RestartAction.RESTART: "a restart that counts",
+    RestartAction.RESTART_FREE: "a restart that does not count",
+    RestartAction.FAIL: "the job fails",
+}
+
+
+def states() -> str:
+    """The one-word states."""
+    return table(("State", "Meaning"), ((code(value), text) for _, value, text in meanings(State)))
+
+
+def conditions() -> str:
+    """The conditions, and the events that they make."""
+    rows = ((code(value), text, _event(ConditionType(value))) for _, value, text in meanings(ConditionType))
+    return table(("Condition", "What it says", "Event when it becomes true"), rows)
+
+
+def reasons() -> str:
+    """The reasons of conditions, and what to do about each."""
+    rows = ((code(value), text, ADVICE[Reason(value)]) for _, value, text in meanings(Reason))
+    return table(("Reason", "Meaning", "What to do"), rows)
+
+
+def causes() -> str:
+    """The causes of failures, what follows by default, and what to do about each."""
+    rows = (
+        (code(value), text, DEFAULT_ANSWERS[DEFAULTS[Cause(value)]], ADVICE[Cause(value)])
+        for _, value, text in meanings(Cause)
+    )
+    return table(("Cause", "Meaning", "By default", "What to do"), rows)
+
+
+def changes() -> str:
+    """When each field of `spec` may change, as the API server's own rules have it."""
+    ruled = {rule["fieldPath"].removeprefix("."): rule["rule"] for rule in SPEC_RULES if "oldSelf." in rule["rule"]}
+    while_suspended = {field for field, rule in ruled.items() if "oldSelf.suspend" in rule}
+    fields = [str(field.alias) for field in DDPJobSpec.model_fields.values()]
+    when = {
+        "always": [field for field in fields if field not in ruled],
+        "only while the job is suspended": [field for field in fields if field in while_suspended],
+        "never": [field for field in fields if field in ruled and field not in while_suspended],
+    }
+    return table(("It may change", "Fields"), ((said, _listed(some)) for said, some in when.items()))
+
+
+def policies() -> str:
+    """The chain of policies in its order."""
+    return table(("Policy", "In one sentence"), ((code(one.__name__), first_paragraph(one)) for one in POLICIES))
+
+
+def _event(condition: ConditionType) -> str:
+    if condition not in ANNOUNCED:
+        return "none"
+    return "Warning" if condition in WARNINGS else "Normal"
+
+
+def _listed(fields: Iterable[str]) -> str:
+    return ", ".join(code(field) for field in fields)
