@@ -48,10 +48,13 @@ def shrink_time(view: View) -> datetime | None:
 
 
 def growth_time(view: View) -> datetime | None:
-    """When an elastic gang starts again with what places were found: at once if none is missing any more."""
+    """When an elastic gang starts again with what places were found: at once if none is missing any more.
+
+    Never once a rank has finished: the others are about to.
+    """
     elastic = view.spec.elastic
     found = [pod.scheduled_at or view.now for pod in view.reserves.values() if pod.node is not None and pod.active]
-    if elastic is None or not found:
+    if elastic is None or not found or view.succeeded:
         return None
     if view.nodes + len(found) >= view.spec.nodes:
         return view.now
@@ -100,7 +103,8 @@ def _ahead(view: View, status: DDPJobStatus) -> Iterator[datetime | None]:
 
 def _loss(view: View) -> Iterator[datetime]:
     """When the pods that are being deleted count as lost, unless they go before."""
-    if view.status.finished and view.spec.clean_pod_policy is CleanPodPolicy.NONE:
+    nobody_asks = view.status.finished and view.spec.clean_pod_policy is CleanPodPolicy.NONE
+    if nobody_asks and not view.snapshot.settings.force_delete_lost_pods:
         return
     yield from (pod.gone_by + LOST_AFTER for pod in view.active if pod.gone_by is not None)
 

@@ -92,10 +92,10 @@ class Scene:
         return scene
 
     def settled(self) -> "Scene":
-        """The operator looks until there is nothing left to do."""
+        """The operator looks until there is nothing left to do, or no job any more."""
         scene = self
         for _ in range(10):
-            if scene.decision.empty:
+            if scene.decision.empty or DeleteJob() in scene.decision.actions:
                 return scene
             scene = scene.decided()
         raise AssertionError(f"no end in sight: {scene.decision}")
@@ -292,7 +292,7 @@ class Scene:
         pods = (change(pod) if mine else pod for pod, mine in zip(self.pods, chosen, strict=True))
         return self._with_pods(tuple(pods))
 
-    def _carried_out(self, action: Action) -> "Scene":  # noqa: PLR0911  One for each kind of action.
+    def _carried_out(self, action: Action) -> "Scene":
         match action:
             case CreateService():
                 return self.service(Service.OURS)
@@ -310,7 +310,7 @@ class Scene:
                     tuple(replace(pod, stopped=True) if pod.name == name else pod for pod in self.pods)
                 )
             case DeleteJob():
-                return self._with_pods(())
+                raise AssertionError("no scene comes after the job's deletion")
             case DeletePod(name, _, grace):
                 return self._without(name, grace)
 

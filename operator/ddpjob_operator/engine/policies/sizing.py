@@ -65,9 +65,10 @@ def gang_incomplete(view: View) -> Verdict | None:
 def look_out(view: View) -> tuple[Action, ...]:
     """Pods of a gang that is smaller than it may be, which wait for the places that it lacks; and none too many.
 
-    One that has failed is not made again in this attempt.
+    One that has failed is not made again in this attempt, and none is wanted any more once a rank has finished.
     """
-    wanted = range(view.nodes, view.spec.nodes if view.spec.elastic else view.nodes)
+    may_grow = view.spec.elastic and not view.succeeded
+    wanted = range(view.nodes, view.spec.nodes if may_grow else view.nodes)
     surplus = (pod for rank, pod in view.reserves.items() if rank not in wanted)
     refusal = view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:

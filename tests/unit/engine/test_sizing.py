@@ -1,0 +1,366 @@
+"""How many nodes a gang has: as many as asked for, as many as there are, and none that it only holds."""
+
+from datetime import timedelta
+
+import pytest
+
+from .builders import Scene, a_job
+from .tables import Table, rows, verdict
+
+two = a_job(nodes=2)
+broken = two.running().fails(1, message="ValueError: no").decided()
+
+three = a_job(nodes=3, elastic={"minNodes": 2, "shrinkAfterSeconds": 60}, restart={"backoffSeconds": 0})
+small = three.created().placed(0, 2).after(60).ready_again().settled().runs(0, 1).settled()
+"""Two of the three run, and a third pod looks out for a place."""
+one = a_job(nodes=3, elastic={"shrinkAfterSeconds": 60}, restart={"backoffSeconds": 0})
+tiny = one.created().placed(0).after(60).ready_again().settled().runs(0).settled()
+"""One of the three runs."""
+
+gang = a_job(nodes=2, scheduleTimeoutSeconds=100)
+given_back = gang.created().placed(1).after(120).decided()
+
+GIVEN_BACK = "1 of 2 pods found nodes within 100 s (scheduleTimeoutSeconds): given back, and tried again in 0.9 s"
+TABLE: Table = {
+    # another size
+    "another number of nodes ends the gang with the time to save": (
+        two.running().asks(nodes=3),
+        "-1.0/full -1.1/full",
+        "Restarting",
+        "From 2 to 3 nodes",
+    ),
+    "and starts it again with the new size": (
+        two.running().asks(nodes=3).decided().gone(),
+        "+2.0 +2.1 +2.2",
+        "Restarting",
+        "Creating 3 of 3 pods",
+    ),
+    "a job may shrink to one node": (
+        two.running().asks(nodes=1).decided().gone(),
+        "+2.0",
+        "Restarting",
+        "Creating 1 of 1 pod",
+    ),
+    "a resize does not wait for a backoff": (
+        broken.gone().asks(nodes=1).decided(),
+        "+3.0",
+        "Restarting",
+        "Creating 1 of 1 pod",
+    ),
+    "a size that was wanted for a moment only is a restart all the same": (
+        two.running().asks(nodes=3).decided().asks(nodes=2),
+        "",
+        "Restarting",
+        "From 3 to 2 nodes",
+    ),
+    "a gang that waits for its nodes is resized at once": (
+        a_job(nodes=3).created().placed(0, 1).asks(nodes=2),
+        "-1.0/full -1.1/full -1.2/full",
+        "Restarting",
+        "From 3 to 2 nodes",
+    ),
+    # elastic: smaller
+    "an elastic gang waits for its places": (
+        three.created().placed(0, 2).after(59),
+        "",
+        "Starting",
+        "0 of 3 pods running; rank 0 and 1 more: starting on node node-0",
+    ),
+    "and goes on with what it has when they do not come": (
+        three.created().placed(0, 2).after(60),
+        "-1.0/5 -1.1/5 -1.2/5",
+        "Restarting",
+        "2 of 3 pods found nodes within 60 s: going on with those",
+    ),
+    "in ranks without a gap": (
+        three.created().placed(0, 2).after(60).ready_again(),
+        "+2.0 +2.1",
+        "Restarting",
+        "Creating 2 of 2 pods",
+    ),
+    "but not with fewer than it may": (
+        three.created().placed(1).after(300),
+        "",
+        "Starting",
+        "0 of 3 pods running; rank 0 and 1 more: waiting for a node",
+    ),
+    "nor where all have a place and only take their time": (
+        three.created().placed(0, 1, 2).after(300),
+        "",
+        "Starting",
+        "0 of 3 pods running; rank 0 and 2 more: starting on node node-0",
+    ),
+    "a gang that is not elastic never goes on with fewer": (
+        a_job(nodes=3).created().placed(0, 1).after(300),
+        "",
+        "Starting",
+        "0 of 3 pods running; rank 0 and 1 more: starting on node node-0",
+    ),
+    "it shrinks also when it starts again after a lost node": (
+        three.running().node_dies(1).settled().gone_but(1).after(41).settled().placed(0, 2).after(60),
+        "-2.0/5 -2.1/5 -2.2/5",
+        "Restarting",
+        "2 of 3 pods found nodes within 60 s: going on with those",
+    ),
+    "and twice where it has to": (
+        one.created().placed(0, 1).after(60).ready_again().settled().placed(1).after(60),
+        "-2.0/5 -2.1/5",
+        "Restarting",
+        "1 of 2 pods found nodes within 60 s: going on with those",
+    ),
+    # elastic: larger again
+    "a gang that runs with fewer looks out for what it lacks": (
+        three.created().placed(0, 2).after(60).ready_again().settled().runs(0, 1),
+        "+2.2?",
+        "Running",
+        "2 nodes running",
+    ),
+    "it does once only": (
+        small,
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "a place is found: it saves and starts again with it": (
+        small.placed(2),
+        "-2.0/full -2.1/full -2.2/full",
+        "Restarting",
+        "From 2 to 3 nodes",
+    ),
+    "with all of them": (
+        small.placed(2).ready_again(),
+        "+3.0 +3.1 +3.2",
+        "Restarting",
+        "Creating 3 of 3 pods",
+    ),
+    "where two are missing and one is found it waits a while for the other": (
+        tiny.placed(2).after(59),
+        "",
+        "Running",
+        "1 node running",
+    ),
+    "and then grows by one": (
+        tiny.placed(2).after(60),
+        "-2.0/full -2.1/full -2.2/full",
+        "Restarting",
+        "From 1 to 2 nodes",
+    ),
+    "or by both at once": (
+        tiny.placed(2).after(30).placed(1),
+        "-2.0/full -2.1/full -2.2/full",
+        "Restarting",
+        "From 1 to 3 nodes",
+    ),
+    "one that looks out and fails is not made again in this attempt": (
+        small.placed(2).fails(2, code=137),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "nor is its failure the gang's": (
+        small.placed(2).fails(2, code=1, message="no").after(600),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "one that somebody deletes is made again": (
+        small.deleted_by_hand(2).gone(),
+        "+2.2?",
+        "Running",
+        "2 nodes running",
+    ),
+    "a gang that has not come up does not look out": (
+        three.created().placed(0, 2).after(60).ready_again().settled().runs(0),
+        "",
+        "Restarting",
+        "1 of 2 pods running; rank 1: waiting for a node",
+    ),
+    "nor does one of which a rank has finished": (
+        three.created().placed(0, 2).after(60).ready_again().settled().runs(1).succeeds(0),
+        "",
+        "Running",
+        "1 of 2 nodes finished",
+    ),
+    "and a place that is found then comes too late": (
+        small.succeeds(0).placed(2),
+        "-2.2/0",
+        "Running",
+        "1 of 2 nodes finished",
+    ),
+    "what is refused to one that looks out keeps nobody from running": (
+        small.vanishes(2).refused("QuotaExceeded", "exceeded quota"),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "and is tried again when it is time": (
+        small.vanishes(2).refused("QuotaExceeded", "exceeded quota").after(5),
+        "+2.2?",
+        "Running",
+        "2 nodes running",
+    ),
+    "an incident ends those that look out as well": (
+        small.fails(0, message="no"),
+        "-2.1/5 -2.2/5",
+        "Restarting",
+        "Rank 0 failed: Application: no; restart 1 of 6 in 0.0 s",
+    ),
+    "and keeps the size": (
+        small.fails(0, message="no").ready_again(),
+        "+3.0 +3.1",
+        "Restarting",
+        "Creating 2 of 2 pods",
+    ),
+    # elastic, and another size
+    "a larger size is a place more to look out for, not a restart": (
+        three.running().asks(nodes=4),
+        "+1.3?",
+        "Running",
+        "3 nodes running",
+    ),
+    "a smaller one that is more than there are is none either": (
+        tiny.asks(nodes=2),
+        "-2.2/0",
+        "Running",
+        "1 node running",
+    ),
+    "one that is as many as there are ends the looking out": (
+        small.asks(nodes=2),
+        "-2.2/0",
+        "Running",
+        "2 nodes running",
+    ),
+    "one that is less is a resize": (
+        three.running().asks(nodes=2),
+        "-1.0/full -1.1/full -1.2/full",
+        "Restarting",
+        "From 3 to 2 nodes",
+    ),
+    "so is a gang that may not be as small any more": (
+        tiny.asks(elastic={"minNodes": 2}),
+        "-2.0/full -2.1/full -2.2/full",
+        "Restarting",
+        "From 1 to 3 nodes",
+    ),
+    "or not elastic any more": (
+        small.asks(elastic=None),
+        "-2.0/full -2.1/full -2.2/full",
+        "Restarting",
+        "From 2 to 3 nodes",
+    ),
+    "a resumed gang tries with all": (
+        small.suspended().asks(suspend=False),
+        "+3.0 +3.1 +3.2",
+        "Pending",
+        "Creating 3 pods",
+    ),
+    # a gang that holds nodes and lacks others
+    "a gang of which some have nodes waits": (
+        gang.created().placed(1).after(100),
+        "",
+        "Starting",
+        "0 of 2 pods running; rank 0: waiting for a node",
+    ),
+    "and gives them back: another may wait for them, and hold what it lacks": (
+        gang.created().placed(1).after(120),
+        "-1.0/5 -1.1/5",
+        "Pending",
+        GIVEN_BACK,
+    ),
+    "it tries again after a while": (
+        given_back.gone(),
+        "",
+        "Pending",
+        GIVEN_BACK,
+    ),
+    "whole": (
+        given_back.ready_again(),
+        "+2.0 +2.1",
+        "Pending",
+        "Creating 2 of 2 pods",
+    ),
+    "but not before all is given back": (
+        given_back.after(9),
+        "",
+        "Pending",
+        "Waiting for 2 pods of the last attempt to end",
+    ),
+    "one that holds nothing is in nobody's way": (
+        gang.created().after(1e6),
+        "",
+        "Starting",
+        "0 of 2 pods running; rank 0 and 1 more: waiting for a node",
+    ),
+    "one that has all its nodes lacks none": (
+        gang.created().placed(0, 1).after(1e6),
+        "",
+        "Starting",
+        "0 of 2 pods running; rank 0 and 1 more: starting on node node-0",
+    ),
+    "a pod that could not be made lacks a node too": (
+        gang.decided().vanishes(1).refused("QuotaExceeded", "exceeded quota", 9).placed(0).after(120),
+        "-1.0/5",
+        "Pending",
+        GIVEN_BACK,
+    ),
+    "it is so after an incident too": (
+        gang.running().fails(0).ready_again().settled().placed(1).after(120),
+        "-2.0/5 -2.1/5",
+        "Pending",
+        ("1 of 2 pods found nodes within 100 s (scheduleTimeoutSeconds): given back, and tried again in 2.0 s"),
+    ),
+    "an elastic gang goes on with what it has instead": (
+        a_job(nodes=2, scheduleTimeoutSeconds=100, elastic={}).created().placed(1).after(120),
+        "-1.0/5 -1.1/5",
+        "Restarting",
+        "1 of 2 pods found nodes within 120 s: going on with those",
+    ),
+}
+
+
+@rows(TABLE)
+def test_sizes(scene: Scene, expected: tuple[str, str, str]) -> None:
+    assert verdict(scene) == expected
+
+
+FREE: dict[str, Scene] = {
+    "a resize": two.running().asks(nodes=3).decided(),
+    "shrinking": small,
+    "growing": small.placed(2).decided(),
+    "giving nodes back": given_back,
+}
+
+
+@pytest.mark.parametrize("scene", FREE.values(), ids=FREE)
+def test_it_costs_no_restart_and_is_no_incident(scene: Scene) -> None:
+    status = scene.status
+    assert (status.restarts, status.disruptions, status.budget.used, status.history) == (0, 0, 0, ())
+
+
+def test_the_present_size_is_in_the_status_and_the_spec_is_left_alone() -> None:
+    assert (small.status.nodes, small.snapshot.job.spec.nodes, small.status.ready) == (2, 3, "2/2")
+    assert small.status.selector == "ddpjob.dev/job-uid=uid-1"
+
+
+def test_each_time_that_nodes_are_given_back_the_wait_is_longer() -> None:
+    again = given_back.ready_again().settled().placed(1).after(120).decided()
+    first, second = (
+        (scene.status.backoff_until or scene.snapshot.now) - scene.snapshot.now for scene in (given_back, again)
+    )
+    assert timedelta(seconds=1) >= first < second
+
+
+def test_two_jobs_that_hold_what_the_other_lacks_let_go_at_different_moments() -> None:
+    moments = {gang.called(uid=f"uid-{n}").created().placed(1).decision.wake_at for n in range(20)}
+    waits = sorted((moment - gang.snapshot.now).total_seconds() for moment in moments if moment is not None)
+    assert len(waits) == 20
+    assert waits[0] >= 100
+    assert waits[-1] <= 120
+    assert waits[-1] - waits[0] > 10
+
+
+def test_giving_nodes_back_is_told_in_an_event() -> None:
+    events = gang.created().placed(1).after(120).decision.events
+    assert [(event.warning, event.reason, event.message) for event in events] == [
+        (True, "GangIncomplete", GIVEN_BACK)
+    ]
