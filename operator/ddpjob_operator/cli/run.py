@@ -8,7 +8,15 @@ from rich.console import Console
 from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.api.manifest import read
 from ddpjob_operator.engine import Event
-from ddpjob_operator.local import RunDirectory, Runner, check_runs_here, choose_backend, open_job, visible_gpus
+from ddpjob_operator.local import (
+    RunDirectory,
+    Runner,
+    check_runs_here,
+    choose_backend,
+    differences,
+    open_job,
+    visible_gpus,
+)
 
 from .display import Display, Output
 from .follow import Follower
@@ -40,8 +48,9 @@ def run(file: Path, runs: Path, *, fresh: bool) -> int:
     follower = Follower(directory.logs, writer=writer(wanted.spec.resolved_procs_per_node()))
     display = Display(console, follower)
     display.catch_up()
-    for kind in manifest.others:
-        display.tell(Event(warning=False, reason="Notice", message=f"{kind} in {file} is not needed on this machine"))
+    others = (f"{kind} in {file} is not needed on this machine" for kind in manifest.others)
+    for text in (*others, *differences(wanted.spec)):
+        display.tell(Event(warning=False, reason="Notice", message=text))
     job = open_job(directory, wanted, gpus, display.tell, fresh=fresh)
     if not job.status.attempt:
         display.forget()

@@ -41,8 +41,7 @@ def main(pod: Path) -> None:
     stop = _StopRequest(pod)
     process = json.loads((pod / "process.json").read_text())
     _write(pod / "started.json", {"pid": os.getpid()})
-    os.close(1)  # Tells the starter, which reads until the end of this pipe, that the pod is under way.
-    _write(pod / "exit.json", _run(process, stop))
+    _write(pod / "exit.json", _run(pod, process, stop))
 
 
 class _StopRequest:
@@ -91,7 +90,7 @@ class _StopRequest:
                 os.kill(self._main, number)
 
 
-def _run(process: dict[str, Any], stop: _StopRequest) -> dict[str, Any]:
+def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, Any]:
     with Path(process["log"]).open("ab") as log:
         try:
             main = subprocess.Popen(
@@ -109,6 +108,8 @@ def _run(process: dict[str, Any], stop: _StopRequest) -> dict[str, Any]:
             message = f"cannot run {process['argv'][0]!r} on this machine: {reason}"
             return _ended(START_ERROR_EXIT_CODE, "StartError", message)
     stop.watch(main.pid)
+    _write(pod / "started.json", {"pid": os.getpid(), "main": main.pid})
+    os.close(1)  # Tells the starter, which reads until the end of this pipe, that the process runs.
     code = main.wait()
     stop.over()
     _end_descendants()

@@ -3,14 +3,22 @@
 import shutil
 from collections.abc import Callable
 
-from ddpjob_operator.api import DDPJob, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.engine import Event
 
 from .run_directory import RunDirectory, new_uid
 from .runner import Runner
 
-ALWAYS_MUTABLE = ("suspend", "nodes", "restart", "active_deadline_seconds")
-"""Fields that may change while processes of the job run."""
+FIXED = (
+    "template",
+    "procs_per_node",
+    "backend",
+    "master_port",
+    "wait_for_master",
+    "network_policy",
+    "checkpoint",
+)
+"""Fields that may change only while no process of the job runs."""
 
 Tell = Callable[[Event], None]
 
@@ -43,17 +51,12 @@ def _new(wanted: DDPJob) -> DDPJob:
 
 def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
     """The known job with the wanted spec; where that may change only while nothing runs, it is stopped first."""
-    if _fixed(known.spec) != _fixed(wanted.spec):
+    if any(getattr(known.spec, field) != getattr(wanted.spec, field) for field in FIXED):
         known = _stop(run, known, gpus, tell)
     changed = known.spec != wanted.spec
     generation = known.metadata.generation + changed
     metadata = known.metadata.model_copy(update={"generation": generation})
     return known.model_copy(update={"metadata": metadata, "spec": wanted.spec})
-
-
-def _fixed(spec: DDPJobSpec) -> DDPJobSpec:
-    default = DDPJobSpec(template={})
-    return spec.model_copy(update={name: getattr(default, name) for name in ALWAYS_MUTABLE})
 
 
 def _stop(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:

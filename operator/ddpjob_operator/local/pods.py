@@ -37,7 +37,7 @@ class LocalPod:
     process.json        what its process is
     delete.json         it is to end, and to be removed
     stop.json           it is to end, and to stay
-    started.json        it was under way
+    started.json        it was under way, and once its process runs which one that is
     exit.json           how its process ended
     """
 
@@ -58,6 +58,11 @@ class LocalPod:
     def started(self) -> bool:
         """Whether the container was ever under way."""
         return (self.directory / "started.json").exists()
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        return "main" in (read_json(self.directory / "started.json") or {}) and not self.ended
 
     @property
     def deleting(self) -> bool:
@@ -87,7 +92,7 @@ class LocalPod:
             uid=self.manifest["metadata"]["uid"],
             rank=int(labels[Label.RANK]),
             incarnation=int(labels[Label.INCARNATION]),
-            running=self.started and not self.ended,
+            running=self.running,
             exit=self._exit(log),
             deleting=self.deleting,
             stopped=self.stopped,
@@ -160,6 +165,8 @@ class Pods:
             elif not pod.started and not pod.deleting:
                 self._start(pod, read_json(pod.directory / "process.json")["env"])
             elif not pod.ended:
+                if pod.deleting or pod.stopped:
+                    self._signal(pod)  # Who asked for it may have died before this.
                 _in_background(self._report_end, pod)
 
     def master_port(self, incarnation: int) -> int | None:
@@ -190,9 +197,10 @@ class Pods:
         self._signal(pod)
 
     def kill(self) -> None:
-        """Ends every pod at once."""
+        """Ends at once every pod that has not ended."""
         for pod in self._all():
-            self.delete(DeletePod(pod.directory.name, "", 0))
+            if not pod.ended:
+                self.delete(DeletePod(pod.directory.name, "", 0))
 
     def remove_gone(self, seen: tuple[Pod, ...]) -> None:
         """Removes pods that are to go and whose end was seen, or that were lost with all of their processes."""

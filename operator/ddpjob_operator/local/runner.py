@@ -23,6 +23,7 @@ from ddpjob_operator.engine import (
     decide,
 )
 
+from .differences import as_here
 from .files import write_json
 from .machine import Port, share_of_gpus, threads_per_process
 from .pods import Pods
@@ -47,6 +48,7 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
 
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MISSING) -> Snapshot:
     """What is there. Processes run as their caller, in his home, and whom this machine lets in is his to say."""
+    job = job.model_copy(update={"spec": as_here(job.spec)})
     settings = Settings(pod_security=PodSecurity.NONE)
     as_wanted = job.spec.network_policy is NetworkPolicy.ENABLED
     return Snapshot(datetime.now(UTC), job, pods, service, settings=settings, network_policy=as_wanted)
@@ -76,10 +78,10 @@ class Runner:
         self._run.save(self._job)
         self._pods.resume()
         while True:
-            wake_at = self._round()
-            if self._at_rest():
+            decision = self._round()
+            if decision.empty and self._at_rest():
                 return self._job.status
-            self._wait(wake_at)
+            self._wait(decision.wake_at)
 
     def interrupt(self) -> None:
         """Asks for suspension; asked twice, ends everything at once. A signal handler may call it."""
@@ -104,13 +106,13 @@ class Runner:
         except queue.Empty:
             return
 
-    def _round(self) -> datetime | None:
+    def _round(self) -> Decision:
         self._heed_interrupts()
         pods = self._pods.observe()
         decision = decide(_seen(self._job, pods, self._service()))
         self._carry_out(decision)
         self._pods.remove_gone(pods)
-        return decision.wake_at
+        return decision
 
     def _heed_interrupts(self) -> None:
         if self._interrupts and not self._job.spec.suspend:
@@ -126,6 +128,8 @@ class Runner:
             self._act(action)
         for event in decision.events:
             self._tell(event)
+        if not decision.empty:
+            self._mark()  # What was decided may lead to more.
 
     def _act(self, action: Action) -> None:
         match action:
@@ -138,11 +142,8 @@ class Runner:
                 self._pods.delete(action)
             case StopPod(name):
                 self._pods.stop(name)
-            case DeleteJob():
-                pass  # Its directory is its user's to remove; nobody carries a finished job on.
-            case CreateNetworkPolicy() | DeleteNetworkPolicy():
-                pass  # Neither is asked for: the snapshot says that it is as it was wanted.
-        self._mark()
+            case DeleteJob() | CreateNetworkPolicy() | DeleteNetworkPolicy():
+                pass  # None is asked for: no job expires here, and the snapshot says that policies are as wanted.
 
     def _replace(self, **changed: object) -> None:
         self._job = self._job.model_copy(update=changed)

@@ -1,0 +1,35 @@
+"""What a spec means on one machine: every node has its place here, and nobody but `ddpjob run` decides."""
+
+from collections.abc import Iterator
+
+from ddpjob_operator.api import CleanPodPolicy, DDPJobSpec
+
+A_YEAR = 366 * 24 * 3600
+
+
+def as_here(spec: DDPJobSpec) -> DDPJobSpec:
+    """The spec as this machine can carry it out."""
+    policy = spec.clean_pod_policy
+    return spec.model_copy(
+        update={
+            "elastic": None,  # A node that is missing is one that is yet to be made, not one without a place.
+            "schedule_timeout_seconds": A_YEAR,
+            "ttl_seconds_after_finished": None,
+            "clean_pod_policy": CleanPodPolicy.RUNNING if policy is CleanPodPolicy.NONE else policy,
+            "managed_by": None,
+        }
+    )
+
+
+def differences(spec: DDPJobSpec) -> Iterator[str]:
+    """What a person should know of it: fields that mean something else here, or nothing."""
+    if spec.suspend:
+        yield "suspend is true in the file: nothing runs until it says false"
+    if not spec.ours:
+        yield f"managedBy is not heeded on this machine: ddpjob run brings the job forward, not {spec.managed_by}"
+    if spec.ttl_seconds_after_finished is not None:
+        yield "ttlSecondsAfterFinished does nothing on this machine: the run directory is yours to remove"
+    if spec.clean_pod_policy is CleanPodPolicy.NONE:
+        yield "cleanPodPolicy None is Running on this machine: no process is left behind when the job has finished"
+    if spec.elastic is not None:
+        yield "elastic does nothing on this machine: there is always room for all nodes"
