@@ -18,6 +18,11 @@ def charged(budget: Budget, action: RestartAction) -> Budget:
     )
 
 
+def too_many_disruptions(restart: Restart, budget: Budget) -> bool:
+    """Whether there is a limit to disruptions, and it is exceeded."""
+    return restart.max_disruptions is not None and budget.disruptions > restart.max_disruptions
+
+
 def excused(budget: Budget) -> Budget:
     """The budget where the last incident was counted, and turns out to be free."""
     return budget.model_copy(update={"used": budget.used - 1, "disruptions": budget.disruptions + 1})

@@ -59,7 +59,7 @@ TABLE: Table = {
         "Restarting",
         "From 3 to 2 nodes",
     ),
-    # elastic: smaller
+    # an elastic gang, smaller
     "an elastic gang waits for its places": (
         three.created().placed(0, 2).after(59),
         "",
@@ -108,7 +108,7 @@ TABLE: Table = {
         "Restarting",
         "1 of 2 pods found nodes within 60 s: going on with those",
     ),
-    # elastic: larger again
+    # and larger again
     "a gang that runs with fewer looks out for what it lacks": (
         three.created().placed(0, 2).after(60).ready_again().settled().runs(0, 1),
         "+2.2?",
@@ -211,7 +211,7 @@ TABLE: Table = {
         "Restarting",
         "Creating 2 of 2 pods",
     ),
-    # elastic, and another size
+    # and another size
     "a larger size is a place more to look out for, not a restart": (
         three.running().asks(nodes=4),
         "+1.3?",

@@ -7,6 +7,7 @@ from typing import Any
 from ddpjob_operator.api import CleanPodPolicy, Condition, ConditionType, RestartAction, SuccessPolicy
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.budget import charged, too_many_disruptions
 from ddpjob_operator.engine.decision import Action, DeleteJob, StopPod
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod
@@ -14,11 +15,14 @@ from ddpjob_operator.engine.timers import deadline, expiry, start_deadline, stop
 from ddpjob_operator.engine.view import View
 
 from .hindsight import excuse, hindsight
-from .steps import delete, short_grace
+from .steps import budget, delete, short_grace
 from .verdict import Verdict
 
 GENTLE = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED})
 """Ends at which pods have something to save, and so their own grace period."""
+
+EXCUSABLE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.CRASH_LOOP})
+"""Ends by a failure that was counted."""
 
 
 def finished(view: View) -> Verdict | None:
@@ -97,11 +101,12 @@ def _at(view: View, limit: datetime | None, reason: Reason, message: str) -> Ver
 
 
 def _excused(view: View, said: Condition) -> Verdict | None:
-    """One restart too many is none if what seemed to be a failure was a disruption."""
+    """One restart too many is none if what seemed to be a failure was a disruption, and not one too many of those."""
     incident = hindsight(view).get("last_failure")
-    if said.reason != Reason.MAX_RESTARTS_EXCEEDED or incident is None:
+    if said.reason not in EXCUSABLE or incident is None or incident.action is not RestartAction.RESTART_FREE:
         return None
-    return excuse(view, incident) if incident.action is RestartAction.RESTART_FREE else None
+    spent = charged(budget(view), RestartAction.RESTART_FREE)
+    return None if too_many_disruptions(view.spec.restart, spent) else excuse(view, incident, spent)
 
 
 def _goes_on(view: View, pod: Pod, reason: str) -> bool:

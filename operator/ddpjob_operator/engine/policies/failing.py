@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ddpjob_operator.api import Budget, Cause, Failure, Restart, RestartAction
+from ddpjob_operator.api import Budget, Cause, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine.budget import backoff, charged, present
+from ddpjob_operator.engine.budget import backoff, charged, present, too_many_disruptions
 from ddpjob_operator.engine.causes import failure_of, lost_pod, stalled, unstartable_at
 from ddpjob_operator.engine.incident import first_of, is_crash_loop, remembered, told
 from ddpjob_operator.engine.naming import pod_name
@@ -66,19 +66,13 @@ def _why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str]
     if incident.action is RestartAction.FAIL:
         return incident.cause, said if incident.rule == "default" else f"{said} ({incident.rule} says Fail)"
     if incident.action is RestartAction.RESTART_FREE:
-        return _too_many_disruptions(restart, budget, said)
+        message = f"{said}; more than {restart.max_disruptions} disruptions (maxDisruptions)"
+        return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
     if budget.used > restart.max_restarts:
         return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"
     if is_crash_loop(view.status, incident):
         return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {_furthest(view)}"
     return None
-
-
-def _too_many_disruptions(restart: Restart, budget: Budget, said: str) -> tuple[str, str] | None:
-    most = restart.max_disruptions
-    if most is None or budget.disruptions <= most:
-        return None
-    return Reason.MAX_DISRUPTIONS_EXCEEDED, f"{said}; more than {most} disruptions (maxDisruptions)"
 
 
 def _furthest(view: View) -> int | None:

@@ -3,16 +3,16 @@
 from datetime import timedelta
 from typing import Any
 
-from ddpjob_operator.api import AvoidedNode, Cause, ConditionType, Failure, RestartAction
+from ddpjob_operator.api import AvoidedNode, Budget, Cause, ConditionType, Failure, RestartAction
 from ddpjob_operator.api.status import MAX_AVOIDED
-from ddpjob_operator.engine.budget import backoff, charged, excused
+from ddpjob_operator.engine.budget import backoff, excused
 from ddpjob_operator.engine.causes import failure_of, lost_with_its_node
 from ddpjob_operator.engine.incident import amended, corrected, told
 from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import Say
 from ddpjob_operator.engine.view import View
 
-from .steps import budget, restarting, short_grace, start_again
+from .steps import restarting, short_grace, start_again
 from .verdict import Verdict
 
 AVOIDED_FOR = timedelta(hours=1)
@@ -44,10 +44,9 @@ def hindsight(view: View) -> dict[str, Any]:
     return fields
 
 
-def excuse(view: View, incident: Failure) -> Verdict:
-    """The job was about to fail by an incident that turns out to be free: it goes on."""
+def excuse(view: View, incident: Failure, spent: Budget) -> Verdict:
+    """The job was about to fail by an incident that turns out to be free: it goes on, with this budget."""
     status = view.status
-    spent = charged(budget(view), RestartAction.RESTART_FREE)
     wait = backoff(view.spec.restart, spent.streak, view.snapshot.job.metadata.uid)
     message = f"{told(incident)}; restart not counted in {wait.total_seconds():.1f} s"
     fields = {**hindsight(view), "disruptions": status.disruptions + 1, "budget": spent}

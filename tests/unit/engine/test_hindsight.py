@@ -1,0 +1,188 @@
+"""What is known of an incident only after it was answered, and what follows from it."""
+
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import Budget, ConditionType
+
+from .builders import Scene, a_job
+from .tables import Table, rows, verdict
+
+PEER = "RuntimeError: [gloo] Connection closed by peer"
+
+
+def gang(**restart: Any) -> Scene:
+    return a_job(nodes=2, restart={"backoffSeconds": 0, **restart}).running()
+
+
+def peer_lost(scene: Scene) -> Scene:
+    """Rank 0 has lost a peer, and that was answered; nothing is known yet of rank 1, which was told to end."""
+    return scene.fails(0, message=PEER).decided()
+
+
+def looping(scene: Scene) -> Scene:
+    """Rank 0 has failed at the same step twice, and the gang runs again."""
+    for _ in range(2):
+        scene = scene.reports(0, message="no", step=7).restarted()
+    return scene
+
+
+no_oom = {"rules": [{"causes": ["OutOfMemory"], "action": "Fail"}]}
+silent = peer_lost(gang()).overdue(1)
+refused = peer_lost(gang(maxRestarts=0))
+third = looping(gang()).reports(0, message="no", step=7, cause="PeerLost").decided()
+
+LOST_PEER = f"Rank 0 failed: PeerLost: {PEER}"
+NODE_LOST = "Rank 1 failed: NodeLost: node node-1 does not answer (1 more rank failed with it)"
+OOM = "Rank 1 failed: OutOfMemory: killed by signal 9 (1 more rank failed with it)"
+TABLE: Table = {
+    # answered by a restart
+    "while nothing more is known the next attempt waits for the pods": (
+        peer_lost(gang()),
+        "",
+        "Restarting",
+        "Waiting for 1 pod of the last attempt to end",
+    ),
+    "a pod that goes without a word was the one that was lost": (
+        silent,
+        "",
+        "Restarting",
+        f"{LOST_PEER}; restart 1 of 6 in 0.0 s",
+    ),
+    "and the gang starts again without it": (
+        silent.decided(),
+        "-1.0/5",
+        "Restarting",
+        "Removing the pods of the last attempt",
+    ),
+    "a pod that ended because it was told to says nothing new": (
+        peer_lost(gang(**no_oom)).former_fails(1, code=137),
+        "+2.0 +2.1",
+        "Restarting",
+        "Creating 2 of 2 pods",
+    ),
+    "the rules are asked again when more is known, and may say Fail": (
+        peer_lost(gang(**no_oom)).former_fails(1, code=137, reason="OOMKilled"),
+        "",
+        "Failed",
+        OOM,
+    ),
+    # answered by the end
+    "one restart too many is the end": (
+        refused,
+        "",
+        "Running",
+        f"Stopping 1 pod: {LOST_PEER}; no restart is left of 0 (maxRestarts)",
+    ),
+    "unless it turns out to be a disruption": (
+        refused.overdue(1),
+        "-1.0/5",
+        "Restarting",
+        f"{NODE_LOST}; restart not counted in 0.0 s",
+    ),
+    "after which the job goes on": (
+        refused.overdue(1).decided(),
+        "+2.0 +2.1",
+        "Restarting",
+        "Creating 2 of 2 pods",
+    ),
+    "another failure is no disruption": (
+        refused.fails(1, code=137, reason="OOMKilled"),
+        "",
+        "Failed",
+        f"{LOST_PEER}; no restart is left of 0 (maxRestarts)",
+    ),
+    "nor does a node that is lost at its end excuse an error": (
+        gang(maxRestarts=0).fails(0, message="ValueError: no").decided().overdue(1),
+        "",
+        "Failed",
+        "Rank 0 failed: Application: ValueError: no; no restart is left of 0 (maxRestarts)",
+    ),
+    "a crash loop is the end": (
+        third,
+        "",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: PeerLost: no; three times in a row training got no further than step 7",
+    ),
+    "unless its last turn was a disruption": (
+        third.overdue(1),
+        "-3.0/5",
+        "Restarting",
+        "Rank 1 failed: NodeLost: node node-1 does not answer (1 more rank failed with it); restart not counted in 0.0 s",
+    ),
+    "a disruption too many is the end all the same": (
+        peer_lost(gang(maxRestarts=0, maxDisruptions=0)).overdue(1),
+        "",
+        "Failed",
+        f"{LOST_PEER}; no restart is left of 0 (maxRestarts)",
+    ),
+    "a deadline is one, whoever was lost": (
+        peer_lost(a_job(nodes=2, activeDeadlineSeconds=60).running()).after(60).decided().overdue(1),
+        "",
+        "Failed",
+        "The job was active for 60 s (activeDeadlineSeconds)",
+    ),
+    "what is over is not looked back on": (
+        refused.gone().settled().overdue(),
+        "",
+        "Failed",
+        f"{LOST_PEER}; no restart is left of 0 (maxRestarts)",
+    ),
+}
+
+
+@rows(TABLE)
+def test_hindsight(scene: Scene, expected: tuple[str, str, str]) -> None:
+    assert verdict(scene) == expected
+
+
+# Restarts, disruptions, and what is used of the budget.
+ACCOUNTS: dict[str, tuple[Scene, int, int, Budget]] = {
+    "a lost peer costs a restart": (peer_lost(gang()), 1, 0, Budget(used=1, streak=1)),
+    "which is given back when its node turns out to be lost": (
+        silent.decided(),
+        *(0, 1, Budget(disruptions=1, streak=1)),
+    ),
+    "once": (silent.settled(), 0, 1, Budget(disruptions=1, streak=1)),
+    "and only that one": (
+        peer_lost(gang().fails(0).restarted()).overdue(1).decided(),
+        *(1, 1, Budget(used=1, disruptions=1, streak=2)),
+    ),
+    "a failure that ended the job has cost nothing": (refused, 0, 0, Budget()),
+    "and costs a disruption when it turns out to be one": (
+        refused.overdue(1).decided(),
+        *(0, 1, Budget(disruptions=1, streak=1)),
+    ),
+    "a disruption stays one, whatever comes to light": (
+        gang().deleted_by_hand(0).decided().former_fails(1, code=137, reason="OOMKilled").decided(),
+        *(0, 1, Budget(disruptions=1, streak=1)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("scene", "restarts", "disruptions", "budget"), ACCOUNTS.values(), ids=ACCOUNTS)
+def test_what_hindsight_costs(scene: Scene, restarts: int, disruptions: int, budget: Budget) -> None:
+    assert (scene.status.restarts, scene.status.disruptions, scene.status.budget) == (restarts, disruptions, budget)
+
+
+def test_what_is_learned_corrects_the_history_and_adds_nothing_to_it() -> None:
+    known = silent.decided().status
+    assert [(failure.rank, failure.cause, failure.action) for failure in known.history] == [
+        (1, "NodeLost", "RestartFree")
+    ]
+    assert known.last_failure == known.history[0]
+
+
+def test_a_job_that_was_excused_does_not_say_any_more_that_it_will_fail() -> None:
+    excused = refused.overdue(1).decided()
+    assert not excused.status.is_true(ConditionType.FAILURE_TARGET)
+    running = excused.restarted()
+    assert running.status.state == "Running"
+    failed = running.fails(0).settled().gone().settled()
+    assert failed.status.state == "Failed"
+
+
+def test_an_incident_that_was_seen_only_in_part_is_told_in_the_end_of_the_job() -> None:
+    failed = refused.fails(1, code=137, reason="OOMKilled").settled()
+    assert failed.status.last_failure is not None
+    assert (failed.status.last_failure.cause, failed.status.last_failure.rank) == ("OutOfMemory", 1)

@@ -1,0 +1,264 @@
+"""What is done about an incident: the user's rules, first match first, and the defaults."""
+
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import Cause, Failure, RestartAction
+
+from .builders import Scene, a_job
+from .tables import Table, rows, verdict
+
+Rule = dict[str, Any]
+RESTART, FREE, FAIL = RestartAction
+
+PEER = "RuntimeError: [gloo] Connection closed by peer"
+
+
+def ruled(*rules: Rule, **restart: Any) -> Scene:
+    """A gang of two that runs under these rules, and starts again without a wait."""
+    return a_job(nodes=2, restart={"rules": list(rules), "backoffSeconds": 0, **restart}).running()
+
+
+def rule(action: RestartAction, **matches: Any) -> Rule:
+    return {**matches, "action": str(action)}
+
+
+three_is_fatal = ruled(rule(FAIL, exitCodes=[3]))
+sick_node = ruled(rule(FREE, exitCodes=["64-78"], causes=["Application"]), maxRestarts=0)
+by_signal = ruled(rule(FAIL, signals=["SIGBUS", "SIGSEGV"]))
+all_fields = ruled(rule(FREE, exitCodes=[139], signals=["SIGSEGV"], causes=["Application"]))
+ordered = ruled(rule(FREE, exitCodes=[3]), rule(FAIL, exitCodes=["1-9"]), rule(RESTART, causes=["Application"]))
+no_disruption = ruled(rule(FAIL, causes=["Preempted", "Evicted"]), rule(RESTART, causes=["NodeLost"]))
+
+DISK = "Usage of EmptyDir volume exceeds the limit"
+TABLE: Table = {
+    # by exit code
+    "an exit code that a rule names is what it says": (
+        three_is_fatal.fails(0, code=3, message="no such data"),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: no such data (spec.restart.rules[0] says Fail)",
+    ),
+    "another is not": (
+        three_is_fatal.fails(0, code=4),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 4; restart 1 of 6 in 0.0 s",
+    ),
+    "a rank that ended without an exit code has none that a rule could name": (
+        ruled(rule(FAIL, exitCodes=["1-255"])).fails(0, code=None, reason="ContainerStatusUnknown"),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: ContainerStatusUnknown; restart 1 of 6 in 0.0 s",
+    ),
+    "a range has both its ends: the first": (
+        sick_node.fails(0, code=64),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 64; restart not counted in 0.0 s",
+    ),
+    "and the last": (
+        sick_node.fails(0, code=78),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 78; restart not counted in 0.0 s",
+    ),
+    "but not what is below": (
+        sick_node.fails(0, code=63),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 63; no restart is left of 0 (maxRestarts)",
+    ),
+    "nor what is above": (
+        sick_node.fails(0, code=79),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 79; no restart is left of 0 (maxRestarts)",
+    ),
+    "one of several is enough": (
+        ruled(rule(FREE, exitCodes=[3, "10-12", 20])).fails(0, code=11),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 11; restart not counted in 0.0 s",
+    ),
+    # by signal
+    "a signal that a rule names is what it says": (
+        by_signal.fails(0, code=128 + 7),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: killed by signal 7 (spec.restart.rules[0] says Fail)",
+    ),
+    "or one of several": (
+        by_signal.fails(0, code=128 + 11),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: killed by signal 11 (spec.restart.rules[0] says Fail)",
+    ),
+    "another is not: SIGABRT": (
+        by_signal.fails(0, code=128 + 6),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: killed by signal 6; restart 1 of 6 in 0.0 s",
+    ),
+    "nor is an exit code of the same number": (
+        by_signal.fails(0, code=7),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 7; restart 1 of 6 in 0.0 s",
+    ),
+    "a signal's exit code is matched as one too": (
+        ruled(rule(FREE, exitCodes=[139])).fails(0, code=139),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: killed by signal 11; restart not counted in 0.0 s",
+    ),
+    # by cause
+    "a cause that a rule names is what it says": (
+        no_disruption.disrupted(1, "PreemptionByScheduler", "preempted"),
+        "-1.0/5",
+        "Running",
+        "Stopping 2 pods: Rank 1 failed: Preempted: preempted (spec.restart.rules[0] says Fail)",
+    ),
+    "or one of several causes": (
+        no_disruption.disrupted(1, "EvictionByEvictionAPI", "evicted"),
+        "-1.0/5",
+        "Running",
+        "Stopping 2 pods: Rank 1 failed: Evicted: evicted (spec.restart.rules[0] says Fail)",
+    ),
+    "a rule makes a disruption cost": (
+        no_disruption.disrupted(1, "DeletionByTaintManager", "deleting").fails(1, code=143),
+        "-1.0/5",
+        "Restarting",
+        "Rank 1 failed: NodeLost: deleting; restart 1 of 6 in 0.0 s",
+    ),
+    "a cause that none names is as by default": (
+        no_disruption.deleted_by_hand(1),
+        "-1.0/full",
+        "Restarting",
+        "Rank 1 failed: PodDeleted: the pod is being deleted; restart not counted in 0.0 s",
+    ),
+    "a rule lets a job try again where it would not by default": (
+        ruled(rule(RESTART, causes=["ConfigError"])).reports(0, cause="ConfigError", message="no data yet"),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: ConfigError: no data yet; restart 1 of 6 in 0.0 s",
+    ),
+    # together
+    "every field that a rule has must match: they do": (
+        all_fields.fails(0, code=139),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: killed by signal 11; restart not counted in 0.0 s",
+    ),
+    "the cause does not": (
+        all_fields.fails(0, code=139, reason="OOMKilled"),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: OutOfMemory: killed by signal 11; restart 1 of 6 in 0.0 s",
+    ),
+    "the exit code and the signal do not": (
+        all_fields.fails(0, code=138),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: killed by signal 10; restart 1 of 6 in 0.0 s",
+    ),
+    "the exit code alone does not": (
+        ruled(rule(FREE, exitCodes=[1], signals=["SIGSEGV"])).fails(0, code=139),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: killed by signal 11; restart 1 of 6 in 0.0 s",
+    ),
+    "the first rule that matches decides": (
+        ordered.fails(0, code=3),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 3; restart not counted in 0.0 s",
+    ),
+    "and the second where the first does not": (
+        ordered.fails(0, code=4),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 4 (spec.restart.rules[1] says Fail)",
+    ),
+    "and the last where no other does": (
+        ordered.fails(0, code=10),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 10; restart 1 of 6 in 0.0 s",
+    ),
+    "it is the rank that failed first whose end is matched": (
+        three_is_fatal.fails(0, code=3, message=PEER, at=-9).fails(1, code=4, message="no"),
+        "-1.0/5",
+        "Restarting",
+        "Rank 1 failed: Application: no (1 more rank failed with it); restart 1 of 6 in 0.0 s",
+    ),
+    "a rule that restarts does so within the budget": (
+        ruled(rule(RESTART, exitCodes=[3]), maxRestarts=0).fails(0, code=3),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 3; no restart is left of 0 (maxRestarts)",
+    ),
+    "rules that change count for the next incident": (
+        three_is_fatal.asks(restart={"backoffSeconds": 0}).fails(0, code=3),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 3; restart 1 of 6 in 0.0 s",
+    ),
+    # defaults that fail fast
+    "an image that does not exist ends the job by default": (
+        ruled().fails(0, 1).ready_again().settled().placed(0, 1).waits(1, "ImagePullBackOff", "manifest unknown"),
+        "-2.0/5 -2.1/5",
+        "Restarting",
+        "Stopping 2 pods: Rank 1 failed: ImageError: ImagePullBackOff: manifest unknown",
+    ),
+}
+
+
+@rows(TABLE)
+def test_rules(scene: Scene, expected: tuple[str, str, str]) -> None:
+    assert verdict(scene) == expected
+
+
+two = a_job(nodes=2).running()
+starting = a_job(nodes=2).created().placed(0, 1)
+DEFAULTS: dict[Cause, tuple[Scene, RestartAction]] = {
+    Cause.APPLICATION: (two.fails(0), RESTART),
+    Cause.OUT_OF_MEMORY: (two.fails(0, code=137, reason="OOMKilled"), RESTART),
+    Cause.STORAGE_EXCEEDED: (two.evicted_by_kubelet(0, DISK, disruption=False), RESTART),
+    Cause.PREFLIGHT_FAILED: (two.reports(0, cause="PreflightFailed"), RESTART),
+    Cause.STALLED: (two.reports(0, cause="Stalled"), RESTART),
+    Cause.PEER_LOST: (two.fails(0, message=PEER), RESTART),
+    Cause.STOPPED: (two.fails(0, code=205), FREE),
+    Cause.POD_DELETED: (two.vanishes(0), FREE),
+    Cause.EVICTED: (two.disrupted(0, "EvictionByEvictionAPI"), FREE),
+    Cause.PREEMPTED: (two.disrupted(0, "PreemptionByScheduler"), FREE),
+    Cause.NODE_LOST: (two.node_dies(0), FREE),
+    Cause.CONFIG_ERROR: (two.reports(0, cause="ConfigError"), FAIL),
+    Cause.STORAGE_FULL: (two.reports(0, cause="StorageFull"), FAIL),
+    Cause.IMAGE_ERROR: (starting.waits(0, "InvalidImageName", "a b"), FAIL),
+    Cause.START_ERROR: (starting.fails(0, code=128, reason="StartError", message="no such file"), FAIL),
+}
+
+
+def failure(scene: Scene) -> Failure:
+    found = scene.decided().status.last_failure
+    assert found is not None, "no incident was seen"
+    return found
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_by_default(cause: Cause) -> None:
+    scene, action = DEFAULTS[cause]
+    found = failure(scene)
+    assert (found.cause, found.action, found.rule) == (cause, action, "default")
+
+
+@pytest.mark.parametrize(("rank", "code", "said"), [(0, 3, "[0]"), (0, 4, "[1]"), (1, 10, "[2]")])
+def test_the_status_says_which_rule_decided(rank: int, code: int, said: str) -> None:
+    assert failure(ordered.fails(rank, code=code)).rule == f"spec.restart.rules{said}"
+
+
+def test_a_job_that_a_rule_ends_has_the_cause_as_its_reason() -> None:
+    scene = three_is_fatal.fails(0, code=3).settled().gone().settled()
+    assert scene.status.conditions[-1].reason == "Application"
+    assert scene.status.restarts == 0
