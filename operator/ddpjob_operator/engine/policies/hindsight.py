@@ -57,7 +57,7 @@ def excuse(view: View, incident: Failure, spent: Budget) -> Verdict:
 
 def avoiding(view: View, nodes: tuple[str, ...]) -> tuple[AvoidedNode, ...]:
     """The nodes to keep away from with these added, the newest last; none where all were known already."""
-    known = view.status.avoided_nodes
+    known = tuple(one for one in view.status.avoided_nodes if one.until > view.now)
     new = [node for node in dict.fromkeys(nodes) if all(node != one.node for one in known)]
     added = (AvoidedNode(node=node, until=view.now + AVOIDED_FOR) for node in new)
     return (*known, *added)[-MAX_AVOIDED:] if new else ()
