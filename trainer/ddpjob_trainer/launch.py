@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from . import memory
 from .console import complain, say
 from .exit_codes import SIGNAL_BASE, ExitCode
 from .failure import Report, leave
@@ -32,10 +33,11 @@ def run_node(node: Node, command: Sequence[str], env: Mapping[str, str], report_
         The exit code of the first that failed; else "saved and stopped" if any says so; else 0.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {*REQUESTS, signal.SIGCHLD})
+    killed_before = memory.kills()
     children = {_start(command, {**env, **node.process_env(local)}): local for local in range(node.processes)}
     say(f"node {node.node_rank}: started {node.processes} processes")
     ended = _attend(children)
-    return _verdict(ended, node, report_file)
+    return _verdict(ended, node, report_file, out_of_memory=memory.kills() > killed_before)
 
 
 def _start(command: Sequence[str], env: Mapping[str, str]) -> int:
@@ -92,7 +94,7 @@ def _first_failure(ended: Ended) -> int | None:
     return next(failed, None)
 
 
-def _verdict(ended: Ended, node: Node, report_file: Path | None) -> int:
+def _verdict(ended: Ended, node: Node, report_file: Path | None, *, out_of_memory: bool) -> int:
     local_rank = _first_failure(ended)
     if local_rank is None:
         return max(ended.values())
@@ -100,9 +102,11 @@ def _verdict(ended: Ended, node: Node, report_file: Path | None) -> int:
     rank = node.node_rank * node.processes + local_rank
     if code > SIGNAL_BASE:
         # Only such an end leaves no report of its own.
-        message = f"killed by {_signal_name(code - SIGNAL_BASE)}"
+        cause, message = "Application", f"killed by {_signal_name(code - SIGNAL_BASE)}"
+        if out_of_memory and code == SIGNAL_BASE + signal.SIGKILL:
+            cause, message = memory.CAUSE, f"{message}: the memory limit was reached"
         complain(f"rank {rank} was {message}")
-        leave(Report(rank, code, "Application", None, message, None), report_file)
+        leave(Report(rank, code, cause, None, message, None), report_file)
     return code
 
 

@@ -1,9 +1,11 @@
 """`ddpjob-train`: finds out who this process is, trains, and ends in the way that the contract describes."""
 
+import dataclasses
 import os
 import sys
 import traceback
 
+from . import memory
 from .config import TrainConfig, read_config
 from .console import complain, say
 from .environment import Env
@@ -18,7 +20,7 @@ from .world import Node, World, read_world
 
 def main() -> None:
     """Trains as the command line and the environment say, and exits with the contract's code."""
-    argv, position, world = sys.argv[1:], Position(), World()
+    argv, position, world, killed_before = sys.argv[1:], Position(), World(), memory.kills()
     if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":  # Otherwise others write to the same file.
         clear(report_path(os.environ))
     try:
@@ -33,7 +35,7 @@ def main() -> None:
         say(str(stopped))
         leave_at_once(ExitCode.SAVED_AND_STOPPED)
     except Exception as error:  # noqa: BLE001  (the last resort: whatever it is, it is reported)
-        leave_at_once(_explain(error, world, position))
+        leave_at_once(_explain(error, world, position, killed_before))
 
 
 def _train(config: TrainConfig, world: World, position: Position) -> None:
@@ -45,8 +47,11 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
     run(config, world, position, stop)
 
 
-def _explain(error: Exception, world: World, position: Position) -> ExitCode:
-    """Says on stderr and in the failure report why the run ends, and gives the exit code."""
+def _explain(error: Exception, world: World, position: Position, killed_before: int) -> ExitCode:
+    """Says on stderr and in the failure report why the run ends, and gives the exit code.
+
+    `killed_before` processes of this container had been killed for want of memory when the run began.
+    """
     if not isinstance(error, TrainerError) and is_peer_lost(error):
         error = PeerLostError(f"lost a peer in {position.activity} at step {position.step}: {last_line(error)}")
     if isinstance(error, TrainerError):
@@ -54,5 +59,7 @@ def _explain(error: Exception, world: World, position: Position) -> ExitCode:
     else:
         traceback.print_exception(error)
     report = report_of(error, world.rank, position.step or None)
+    if memory.lost_a_process(error) and memory.kills() > killed_before:
+        report = dataclasses.replace(report, cause=memory.CAUSE)
     leave(report, report_path(os.environ))
     return ExitCode(report.exit_code)

@@ -1,0 +1,129 @@
+"""That the kernel killed a process for want of memory, by the files in which it counts."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ddpjob_trainer import memory
+
+from tests.unit.trainer.test_launch import LAUNCHER, PRELUDE
+
+V1 = "7:pids:/\n4:memory:/pod/trainer\n0::/\n"
+V2 = "0::/pod/trainer\n"
+OOM_CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"
+EVENTS = "low 0\nhigh 0\nmax 7\noom 1\noom_kill 3\noom_group_kill 0\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "kills"),
+    [
+        ({}, 0),
+        ({"proc/self/cgroup": V2}, 0),
+        ({"proc/self/cgroup": V2, "sys/fs/cgroup/pod/trainer/memory.events": EVENTS}, 3),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.events": EVENTS}, 3),
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/memory/pod/trainer/memory.oom_control": OOM_CONTROL}, 2),
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/memory/memory.oom_control": OOM_CONTROL}, 2),
+        ({"proc/self/cgroup": V2, "sys/fs/cgroup/pod/trainer/memory.events": "low 0\n"}, 0),
+    ],
+    ids=[
+        "no cgroups",
+        "nobody counts",
+        "v2",
+        "v2 in a container",
+        "v1",
+        "v1 in a container that knows its name outside",
+        "a kernel that does not count kills",
+    ],
+)
+def test_kills_are_read_from_the_own_cgroup(tmp_path: Path, files: dict[str, str], kills: int) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory.kills(tmp_path) == kills
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("DataLoader worker (pid 17) is killed by signal: Killed. ", True),
+        ("DataLoader worker (pid(s) 17, 18) exited unexpectedly", True),
+        ("A process in the process pool was terminated abruptly while the future was running or pending.", True),
+        ("DataLoader worker (pid 17) is killed by signal: Segmentation fault. ", False),
+        ("shard 3 is empty", False),
+    ],
+)
+def test_an_error_may_tell_that_a_process_was_killed(text: str, *, lost: bool) -> None:
+    assert memory.lost_a_process(RuntimeError(text)) is lost
+
+
+@pytest.fixture
+def limited() -> Iterator[Path]:
+    """A cgroup of 64 MiB; who writes his number into its cgroup.procs is in it."""
+    v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cgroup.controllers")
+    parent, limit = (v2.parent, "memory.max") if v2.exists() else (v1, "memory.limit_in_bytes")
+    group = parent / f"ddpjob-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    try:
+        if not (group / limit).exists():
+            pytest.skip("no cgroup can be given a memory limit here")
+        (group / limit).write_text(str(64 * 2**20))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def ended_within(group: Path, *command: str, report: Path) -> tuple[int, str, dict[str, object]]:
+    """Exit code, output and failure report of a command that runs in a cgroup."""
+    enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", enter, "sh", *command],
+        env={**os.environ, "REPORT": str(report), "DDPJOB_TERMINATION_LOG": str(report)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout, json.loads(report.read_text())
+
+
+GREEDY = "held = []\nwhile True: held.append(bytearray(2**20))"
+
+
+def test_a_rank_that_takes_too_much_is_told_from_one_that_somebody_kills(limited: Path, tmp_path: Path) -> None:
+    program = f"{PRELUDE}\nif rank == '2': time.sleep(60)\n{GREEDY}"
+    code, said, report = ended_within(limited, sys.executable, "-c", LAUNCHER, program, report=tmp_path / "report")
+    message = "killed by SIGKILL: the memory limit was reached"
+    assert f"error: rank 3 was {message}" in said
+    assert (code, report["cause"], report["exitCode"], report["message"]) == (137, "OutOfMemory", 137, message)
+
+
+WORKER = f"""
+import os, sys
+from concurrent.futures import ProcessPoolExecutor
+from ddpjob_trainer import main
+
+def greedy():
+    {GREEDY.replace(chr(10), chr(10) + "    ")}
+
+def train(config, world, position):
+    position.step = 7
+    ProcessPoolExecutor(1).submit(greedy).result()
+
+main._train = train
+sys.argv = ["ddpjob-train"]
+main.main()
+"""
+
+
+def test_a_rank_that_fails_since_a_process_of_its_own_took_too_much_says_so(limited: Path, tmp_path: Path) -> None:
+    code, said, report = ended_within(limited, sys.executable, "-c", WORKER, report=tmp_path / "report")
+    assert "terminated abruptly" in said
+    assert (code, report["cause"], report["step"]) == (1, "OutOfMemory", 7)

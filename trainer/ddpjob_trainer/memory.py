@@ -1,0 +1,43 @@
+"""Whether the kernel killed a process for want of memory: it counts such kills for each cgroup.
+
+A container runtime says so of the container; which of its processes it was, and that an error came of it, only those
+can tell that are inside. (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory, and cgroup-v1/memory before it.)
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+CAUSE = "OutOfMemory"
+LOST_A_PROCESS = ("killed by signal: Killed", "exited unexpectedly", "terminated abruptly")
+"""What PyTorch's DataLoader and Python's process pools say when one of their processes was killed."""
+
+
+def kills(root: Path = Path("/")) -> int:
+    """How many processes of this process's cgroup were killed for want of memory so far; 0 where nobody counts."""
+    for file in _counters(root):
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except OSError:
+            continue
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    return 0
+
+
+def lost_a_process(error: BaseException) -> bool:
+    """Whether an error tells that a process which this one had started was killed."""
+    return any(phrase in str(error) for phrase in LOST_A_PROCESS)
+
+
+def _counters(root: Path) -> Iterator[Path]:
+    """Where the count may stand. A container often sees its own cgroup as the root, and calls it by another name."""
+    try:
+        memberships = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    places = {"memory": ("sys/fs/cgroup/memory", "memory.oom_control"), "": ("sys/fs/cgroup", "memory.events")}
+    for membership in memberships:
+        _, controllers, path = membership.split(":", 2)
+        if controllers in places:
+            mount, name = places[controllers]
+            yield root / mount / path.lstrip("/") / name
+            yield root / mount / name
