@@ -7,6 +7,7 @@ from ddpjob_operator.api import Budget, Restart
 from ddpjob_operator.engine.budget import backoff
 
 from .builders import Scene, a_job
+from .tables import Table, rows, verdict
 
 PEER = "Connection closed by peer"
 HOUR = 3600.0
@@ -30,7 +31,12 @@ COSTS: dict[str, tuple[Scene, int, int, Budget]] = {
     "however often the operator looks": (gang().fails(0).decided(4), 1, 0, Budget(used=1, streak=1)),
     "even if it dies in between": (gang().fails(0).said().said().decided(), 1, 0, Budget(used=1, streak=1)),
     "the next one costs one more": (once.fails(1).decided(), 2, 0, Budget(used=2, streak=2)),
-    "a lost peer alone costs one": (gang().fails(0, message=PEER).decided(), 1, 0, Budget(used=1, streak=1)),
+    "a lost peer alone costs one": (
+        gang().fails(0, message=PEER).decided(),
+        1,
+        0,
+        Budget(used=1, streak=1),
+    ),
     "a deleted pod costs nothing, but is waited for": (
         gang().deleted_by_hand(0).decided(),
         *(0, 1, Budget(disruptions=1, streak=1)),
@@ -44,10 +50,6 @@ COSTS: dict[str, tuple[Scene, int, int, Budget]] = {
     ),
     "also if others lost it as a peer": (
         gang().fails(0, code=143).fails(1, message=PEER).decided(),
-        *(0, 1, Budget(disruptions=1, streak=1)),
-    ),
-    "a lost peer costs nothing once it turns out that its node is lost": (
-        gang().fails(0, message=PEER).decided().overdue(1).decided(),
         *(0, 1, Budget(disruptions=1, streak=1)),
     ),
     "an error is not excused by a node that is lost at its end": (
@@ -83,26 +85,105 @@ def test_costs(scene: Scene, restarts: int, disruptions: int, budget: Budget) ->
     assert account(scene) == (restarts, disruptions, budget)
 
 
-def test_after_max_restarts_the_next_counted_incident_is_the_end() -> None:
-    scene = gang(maxRestarts=2)
-    for _ in range(2):
-        scene = scene.fails(0).decided().restarted()
-    scene = scene.fails(1, message="ValueError: no").settled().gone().settled()
-    assert scene.status.state == "Failed"
-    assert scene.status.message.endswith("ValueError: no; no restart is left of 2 (maxRestarts)")
-    assert account(scene) == (2, 0, Budget(used=2, streak=2)), "the incident that was not answered is not a restart"
-    assert scene.status.last_failure is not None
-    assert scene.status.last_failure.rank == 1
+bounded = gang(maxRestarts=2, backoffSeconds=0)
+twice = bounded.fails(0).restarted().fails(0).restarted()
+taken = gang(maxDisruptions=2, backoffSeconds=0).vanishes(0).restarted().vanishes(0).restarted()
+
+TABLE: Table = {
+    "the last restart is one": (
+        bounded.fails(0).restarted().fails(0),
+        "-2.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 1; restart 2 of 2 in 0.0 s",
+    ),
+    "the next counted incident is the end": (
+        twice.fails(1, message="ValueError: no"),
+        "-3.0/5",
+        "Running",
+        "Stopping 1 pod: Rank 1 failed: Application: ValueError: no; no restart is left of 2 (maxRestarts)",
+    ),
+    "unless the job was healthy for a window before it": (
+        twice.after(HOUR).fails(1, message="ValueError: no"),
+        "-3.0/5",
+        "Restarting",
+        "Rank 1 failed: Application: ValueError: no; restart 1 of 2 in 0.0 s",
+    ),
+    "a disruption is none": (
+        twice.vanishes(0),
+        "-3.1/5",
+        "Restarting",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
+    ),
+    "also where no restart was allowed at all": (
+        gang(maxRestarts=0, backoffSeconds=0).vanishes(0),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
+    ),
+    "or where fewer are allowed than are used": (
+        twice.asks(restart={"maxRestarts": 1, "backoffSeconds": 0}).vanishes(0),
+        "-3.1/5",
+        "Restarting",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
+    ),
+    "more restarts than were allowed at first are heeded": (
+        twice.asks(restart={"maxRestarts": 3, "backoffSeconds": 0}).fails(0),
+        "-3.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 1; restart 3 of 3 in 0.0 s",
+    ),
+    "where disruptions are limited one more is the end": (
+        taken.vanishes(0),
+        "-3.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: PodDeleted: the pod vanished; more than 2 disruptions (maxDisruptions)",
+    ),
+    "unless the job was healthy for a window": (
+        taken.after(HOUR).vanishes(0),
+        "-3.1/5",
+        "Restarting",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
+    ),
+    "counted failures are not limited by it": (
+        taken.fails(0),
+        "-3.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 1; restart 1 of 6 in 0.0 s",
+    ),
+    "none may be allowed": (
+        gang(maxDisruptions=0).vanishes(0),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: PodDeleted: the pod vanished; more than 0 disruptions (maxDisruptions)",
+    ),
+}
 
 
-def test_a_disruption_restarts_also_a_job_without_any_restart_left() -> None:
-    scene = gang(maxRestarts=0).vanishes(0).decided()
-    assert scene.status.state == "Restarting"
+@rows(TABLE)
+def test_limits(scene: Scene, expected: tuple[str, str, str]) -> None:
+    assert verdict(scene) == expected
 
 
-def test_a_disruption_is_no_end_when_max_restarts_was_lowered_below_what_is_used() -> None:
-    scene = once.fails(0).decided().restarted().asks(restart={"maxRestarts": 1}).vanishes(0).decided()
-    assert scene.status.state == "Restarting"
+REASONS: dict[str, tuple[Scene, str]] = {
+    "MaxRestartsExceeded": (twice.fails(1), "MaxRestartsExceeded"),
+    "MaxDisruptionsExceeded": (taken.vanishes(1), "MaxDisruptionsExceeded"),
+}
+
+
+@pytest.mark.parametrize(("scene", "reason"), REASONS.values(), ids=REASONS)
+def test_the_end_of_a_budget_has_its_reason_and_the_incident_is_no_restart(scene: Scene, reason: str) -> None:
+    failed = scene.settled().gone().settled()
+    assert failed.status.conditions[-1].reason == reason
+    assert account(failed) == account(scene), "the incident that was not answered is not a restart"
+    assert failed.status.last_failure is not None
+    assert failed.status.last_failure.rank == 1
+
+
+def test_without_a_limit_any_number_of_disruptions_is_answered() -> None:
+    scene = gang(maxRestarts=0, backoffSeconds=0)
+    for _ in range(30):
+        scene = scene.vanishes(0).restarted()
+    assert account(scene) == (0, 30, Budget(disruptions=30, streak=30))
 
 
 @pytest.mark.parametrize("cause", ["ConfigError", "StorageFull"])

@@ -82,6 +82,35 @@ TABLE: Table = {
         "Restarting",
         "Rank 1 failed: PodDeleted: the pod vanished; restart not counted in 0.9 s",
     ),
+    "a pod that its kubelet ended for what it used is one that counts": (
+        two.running().evicted_by_kubelet(
+            0, "Container trainer exceeded its local ephemeral storage", disruption=False
+        ),
+        "-1.1/5",
+        "Restarting",
+        (
+            "Rank 0 failed: StorageExceeded: Container trainer exceeded its local ephemeral storage; "
+            "restart 1 of 6 in 0.9 s"
+        ),
+    ),
+    "one that it ended because the node ran short is none": (
+        two.running().evicted_by_kubelet(0, "The node was low on resource: memory", disruption=True),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Evicted: The node was low on resource: memory; restart not counted in 0.9 s",
+    ),
+    "nor is a rank that somebody told to stop": (
+        two.running().fails(0, code=205, message="saved at step 40"),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Stopped: saved at step 40; restart not counted in 0.9 s",
+    ),
+    "a machine that is not fit for training counts: its user may want to know": (
+        two.running().reports(0, code=202, cause="PreflightFailed", message="all_reduce gave a wrong sum"),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: PreflightFailed: all_reduce gave a wrong sum; restart 1 of 6 in 0.9 s",
+    ),
     "no attempt begins while a pod of the last one may still run": (
         broken.after(1),
         "",
@@ -148,6 +177,12 @@ TABLE: Table = {
         "",
         "Failed",
         "Rank 0 failed: Application: boom (1 more rank failed with it); no restart is left of 0 (maxRestarts)",
+    ),
+    "what a restart cannot mend ends the job at once": (
+        two.running().reports(0, cause="StorageFull", message="no space left on device"),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: StorageFull: no space left on device",
     ),
     # what stays to read
     "the first to fail of each of the last three incidents stay": (

@@ -1,0 +1,78 @@
+"""What holds for every moment in every table of this room."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import Cause
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.schema import status_schema
+from ddpjob_operator.engine import DeleteJob
+from jsonschema import Draft202012Validator
+
+from .builders import Scene
+
+NAMES = [path.stem for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem != Path(__file__).stem]
+TABLES: dict[str, dict[str, Any]] = {
+    name: getattr(importlib.import_module(f"{__package__}.{name}"), "TABLE", {}) for name in NAMES
+}
+SCENES: dict[str, Scene] = {
+    f"{name}: {sentence}": row[0] for name, table in TABLES.items() for sentence, row in table.items()
+}
+
+WORDS = {*Reason, *Cause}
+STATUS = Draft202012Validator(status_schema())
+
+every_moment = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+
+
+def test_there_are_tables() -> None:
+    assert len([name for name, table in TABLES.items() if table]) >= 11, "each theme has one named TABLE"
+
+
+@every_moment
+def test_the_same_moment_gives_the_same_decision_also_to_an_operator_that_reads_the_status_anew(scene: Scene) -> None:
+    assert scene.decision == scene.decision
+    assert scene.read_anew().decision == scene.decision
+
+
+@every_moment
+def test_once_carried_out_nothing_is_left_to_do_or_say(scene: Scene) -> None:
+    left = scene.settled().decision
+    assert left.actions == (DeleteJob(),) or left.empty
+
+
+@every_moment
+def test_the_next_look_is_ahead(scene: Scene) -> None:
+    for moment in (scene, scene.settled()):
+        wake_at = moment.decision.wake_at
+        assert wake_at is None or wake_at > moment.snapshot.now
+
+
+@every_moment
+def test_what_is_said_is_what_the_type_allows_in_words_that_are_documented(scene: Scene) -> None:
+    status = scene.settled().status
+    STATUS.validate(status.to_dict())
+    assert {condition.reason for condition in status.conditions} <= WORDS
+    assert len(status.message) <= 1024
+
+
+@every_moment
+def test_an_operator_that_dies_before_it_acts_does_nothing_else_when_it_is_back(scene: Scene) -> None:
+    state = scene.settled().status.state
+    assert scene.said().settled().status.state == state
+
+
+def test_every_reason_of_a_decision_is_met_in_some_table() -> None:
+    met = {
+        condition.reason
+        for scene in SCENES.values()
+        for moment in (scene, scene.settled())
+        for condition in moment.status.conditions
+    }
+    of_the_adapters = {
+        *(Reason.POD_TAKEN, Reason.NETWORK_POLICY_TAKEN, Reason.POD_SECURITY_VIOLATION),
+        *(Reason.FORBIDDEN, Reason.INVALID),
+    }
+    assert WORDS - of_the_adapters - met == set()
