@@ -91,6 +91,8 @@ def _ahead(view: View, status: DDPJobStatus) -> Iterator[datetime | None]:
         return
     yield deadline(view.spec, status)
     yield start_deadline(view.spec, status)
+    if view.snapshot.refusal is not None:
+        yield view.snapshot.refusal.retry_at
     if status.attempt == view.status.attempt:
         yield gang_timeout(view)
         yield shrink_time(view)
