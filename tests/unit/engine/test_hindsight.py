@@ -28,6 +28,8 @@ def looping(scene: Scene) -> Scene:
 
 
 no_oom = {"rules": [{"causes": ["OutOfMemory"], "action": "Fail"}]}
+oom_is_free = {"rules": [{"causes": ["OutOfMemory"], "action": "RestartFree"}], "backoffSeconds": 0}
+free_oom = a_job(nodes=3, restart=oom_is_free).running().fails(0).restarted()
 silent = peer_lost(gang()).overdue(1)
 refused = peer_lost(gang(maxRestarts=0))
 third = looping(gang()).reports(0, message="no", step=7, cause="PeerLost").decided()
@@ -157,6 +159,10 @@ ACCOUNTS: dict[str, tuple[Scene, int, int, Budget]] = {
         gang().deleted_by_hand(0).decided().former_fails(1, code=137, reason="OOMKilled").decided(),
         *(0, 1, Budget(disruptions=1, streak=1)),
     ),
+    "and what it has not cost is not given back": (
+        free_oom.fails(0, code=143).decided().former_fails(1).decided().former_fails(2, reason="OOMKilled").decided(),
+        *(1, 1, Budget(used=1, disruptions=1, streak=2)),
+    ),
 }
 
 
@@ -171,6 +177,12 @@ def test_what_is_learned_corrects_the_history_and_adds_nothing_to_it() -> None:
         (1, "NodeLost", "RestartFree")
     ]
     assert known.last_failure == known.history[0]
+
+
+def test_the_history_says_of_an_incident_what_it_has_cost() -> None:
+    known = gang().fails(0, code=143).decided().former_fails(1).decided().status.last_failure
+    assert known is not None
+    assert (known.rank, known.cause, known.action) == (1, "Application", "RestartFree")
 
 
 def test_a_job_that_was_excused_does_not_say_any_more_that_it_will_fail() -> None:

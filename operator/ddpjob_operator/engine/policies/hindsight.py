@@ -32,7 +32,7 @@ def hindsight(view: View) -> dict[str, Any]:
     known = view.status.last_failure
     if known is None:
         return fields
-    incident = ruled(view.spec.restart, amended(known, _said_since(view, known)))
+    incident = _judged(view, known, amended(known, _said_since(view, known)))
     if incident == known:
         return fields
     fields |= corrected(view.status, incident)
@@ -72,6 +72,15 @@ def _said_since(view: View, known: Failure) -> list[Failure]:
     if known.cause is Cause.PEER_LOST:
         later += [lost_with_its_node(pod, attempt, now) for pod in view.overdue if pod in pods]
     return later
+
+
+def _judged(view: View, known: Failure, incident: Failure) -> Failure:
+    """What the rules say of an incident now; but one that was answered for free is never charged afterwards."""
+    judged = ruled(view.spec.restart, incident)
+    charged_late = known.action is RestartAction.RESTART_FREE and judged.action is RestartAction.RESTART
+    if charged_late and _was_answered(view):
+        return judged.model_copy(update={"action": known.action, "rule": known.rule})
+    return judged
 
 
 def _was_answered(view: View) -> bool:
