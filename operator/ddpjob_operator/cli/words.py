@@ -1,6 +1,6 @@
 """Words and numbers that several commands say in the same way."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus, State
@@ -56,11 +56,14 @@ def file_path(path: Path) -> str:
         return str(path)
 
 
-def age(since: datetime | None) -> str:
-    """A span as kubectl shows it: 45s, 12m, 3h, 2d."""
-    if since is None:
-        return "<none>"
-    seconds = int((datetime.now(UTC) - since).total_seconds())
+def age(since: datetime | None, now: datetime | None = None) -> str:
+    """How long ago something was, as kubectl shows it."""
+    return "<none>" if since is None else span((now or datetime.now(UTC)) - since)
+
+
+def span(time: timedelta) -> str:
+    """A length of time as kubectl shows it: 45s, 12m, 3h, 2d; clocks differ, so it may be a little less than none."""
+    seconds = max(0, int(time.total_seconds()))
     if seconds < 2 * MINUTE:
         return f"{seconds}s"
     if seconds < 2 * HOUR:

@@ -18,6 +18,13 @@ UNNOTICED_SECONDS = 10.0
 """An operator takes note of a job within a second, also while another takes over the lead."""
 
 
+def unnoticed(job: DDPJob) -> str:
+    """Why nothing is said of a job yet."""
+    if job.spec.ours:
+        return UNNOTICED
+    return f"{job.spec.managed_by} brings the job forward (managedBy); the operator of DDPJob leaves it alone"
+
+
 class Life:
     """A job from now to its end."""
 
@@ -58,7 +65,7 @@ class Life:
         status, stood = self.job.status, time.monotonic() - self._since
         message = ""
         if not status.message and stood > UNNOTICED_SECONDS:
-            message = UNNOTICED
+            message = unnoticed(self.job)
         elif status.state in WAITING and stood > SETTLED_SECONDS:
             message = status.message
         if message and message != self._told:

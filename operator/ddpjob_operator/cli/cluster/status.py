@@ -1,15 +1,16 @@
 """`ddpjob status [NAME]` of a cluster's jobs, in the words of local mode."""
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 
 from rich.console import Console
 
-from ddpjob_operator.cli.status import COLUMNS, describe, row, tabulate
+from ddpjob_operator.cli.describe import describe
+from ddpjob_operator.cli.status import COLUMNS, row, tabulate
 from ddpjob_operator.cli.words import age
 from ddpjob_operator.client import Document, Jobs, as_job, when
 
-from .life import UNNOTICED
+from .life import unnoticed
 
 EVENTS = 10
 """So many of the last events are shown."""
@@ -31,9 +32,9 @@ def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> 
     console = Console(highlight=False)
     job = as_job(document)
     where = f"{job.metadata.namespace} of context {jobs.cluster.context}"
-    describe(console, job, Namespace=where)
+    describe(console, job, datetime.now(UTC), Namespace=where)
     if not job.status.message:
-        console.print(f"\n{UNNOTICED}", soft_wrap=True)
+        console.print(f"\n{unnoticed(job)}", soft_wrap=True)
     _tell_events(console, jobs.events(document)[-EVENTS:])
     return 0
 

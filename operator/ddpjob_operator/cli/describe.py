@@ -1,0 +1,107 @@
+"""A job in full, for a person: what it does and why, what went wrong before, and what is left to it."""
+
+import math
+from collections.abc import Iterator
+from datetime import datetime
+
+from rich.console import Console
+
+from ddpjob_operator.api import ConditionType, DDPJob, Failure, RestartAction
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine import budget, timers
+
+from .words import age, span, world
+
+NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
+"""Ends of jobs whose last failure would have been answered by one more restart."""
+
+
+def describe(console: Console, job: DDPJob, now: datetime, **more: str) -> None:
+    """Prints a job as it is now; `more` are lines to add below its name."""
+    lines = {"Name": job.metadata.name, **more, **_doing(job, now), **_left(job, now), **_last_failure(job)}
+    for name, value in lines.items():
+        console.print(f"{name + ':':<14}{value}", soft_wrap=True)
+    for heading, rows in {"History": _history(job, now), "Conditions": _conditions(job, now)}.items():
+        for index, row in enumerate(rows):
+            console.print(f"{heading}:\n  {row}" if index == 0 else f"  {row}", soft_wrap=True)
+
+
+def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
+    """What the job is doing."""
+    said = job.status
+    wait = math.ceil(((said.backoff_until or now) - now).total_seconds())
+    size = f"{world(said.nodes, said.procs_per_node)}, {said.backend}" if said.nodes and said.procs_per_node else ""
+    return {
+        "State": said.state,
+        "Message": said.message,
+        **({"Backoff": f"{wait} s left"} if wait > 0 and not said.finished else {}),
+        "Ready": said.ready,
+        "Attempt": said.attempt,
+        "World": size or "not started",
+    }
+
+
+def _left(job: DDPJob, now: datetime) -> dict[str, object]:
+    """What has been used and what is left: of the budget, and of time."""
+    said, restart = job.status, job.spec.restart
+    used = budget.present(job.spec, said, now)
+    left = f"{max(0, restart.max_restarts - used.used)} of {restart.max_restarts} restarts"
+    if restart.max_disruptions is not None:
+        free = max(0, restart.max_disruptions - used.disruptions)
+        left += f" and {free} of {restart.max_disruptions} disruptions"
+    deadlines = ", ".join(_deadlines(job, now))
+    avoided = [f"{one.node} for {span(one.until - now)}" for one in said.avoided_nodes if one.until > now]
+    return {
+        "Restarts": f"{said.restarts}, and {said.disruptions} not counted",
+        "Budget": f"{left} left within {restart.window_seconds} healthy seconds",
+        **({"Deadline": deadlines} if deadlines else {}),
+        **({"Avoids": ", ".join(avoided)} if avoided and not said.finished else {}),
+        "Age": age(said.start_time, now),
+    }
+
+
+def _deadlines(job: DDPJob, now: datetime) -> Iterator[str]:
+    if job.status.finished:
+        times = {"deleted ": ("ttlSecondsAfterFinished", timers.expiry(job.spec, job.status))}
+    else:
+        times = {
+            "": ("activeDeadlineSeconds", timers.deadline(job.spec, job.status)),
+            "to run ": ("startDeadlineSeconds", timers.start_deadline(job.spec, job.status)),
+        }
+    for what, (field, time) in times.items():
+        if time is not None:
+            yield f"{what}in {span(time - now)} ({field})"
+
+
+def _last_failure(job: DDPJob) -> dict[str, object]:
+    """Who failed first the last time, and what decided about it."""
+    failure = job.status.last_failure
+    if failure is None:
+        return {}
+    code = f", exit code {failure.exit_code}" if failure.exit_code is not None else ""
+    step = f", after step {failure.step}" if failure.step is not None else ""
+    more = f"; {counted(failure.consequences, 'more rank')} failed with it" if failure.consequences else ""
+    failed = job.status.condition(ConditionType.FAILED)
+    no_more = failure.action is not RestartAction.FAIL and failed is not None and failed.reason in NO_MORE
+    return {
+        "Last failure": f"rank {failure.rank}{code}{step}: {failure.cause}: {failure.message}{more}",
+        "Decided": f"{_decision(failure)}{f', but {failed.reason}' if no_more and failed else ''}",
+    }
+
+
+def _history(job: DDPJob, now: datetime) -> Iterator[str]:
+    """One line for each incident, the newest first."""
+    for failure in job.status.history:
+        where = f"attempt {failure.attempt:<4} rank {failure.rank:<5}"
+        yield f"{age(failure.time, now):<6}{where}{failure.cause}: {failure.message} ({_decision(failure)})"
+
+
+def _decision(failure: Failure) -> str:
+    return f"{failure.action} by {failure.rule or 'default'}"
+
+
+def _conditions(job: DDPJob, now: datetime) -> Iterator[str]:
+    for condition in job.status.conditions:
+        when = age(condition.last_transition_time, now)
+        yield f"{condition.type:<20}{condition.status:<7}{when:<6}{condition.reason}: {condition.message}"

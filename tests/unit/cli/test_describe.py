@@ -1,0 +1,119 @@
+"""What `ddpjob status NAME` tells of a job, here and on a cluster."""
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.cli.describe import describe
+from rich.console import Console
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def moment(seconds: float) -> str:
+    """So many seconds from now."""
+    return (NOW + timedelta(seconds=seconds)).isoformat()
+
+
+def condition(kind: str, reason: str, seconds: float = -30) -> dict[str, Any]:
+    said = {"type": kind, "status": "True", "reason": reason, "message": reason, "observedGeneration": 1}
+    return {**said, "lastTransitionTime": moment(seconds)}
+
+
+def failure(attempt: int, **more: Any) -> dict[str, Any]:
+    known = {"time": moment(-90), "attempt": attempt, "rank": 1, "pod": "digits-1-x", "rule": "default"}
+    return {**known, "cause": "Application", "message": "ValueError: no", "exitCode": 7, **more}
+
+
+def told(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
+    """The lines of a job's description, with any spaces as one."""
+    template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
+    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {**spec, "template": template}, "status": status})
+    screen = io.StringIO()
+    describe(Console(file=screen, highlight=False, width=200), job, NOW, Namespace="team")
+    return [" ".join(line.split()) for line in screen.getvalue().splitlines()]
+
+
+LIMITED = {"restart": {"maxDisruptions": 3}}
+RULED = {"action": "Fail", "rule": "spec.restart.rules[2]"}
+ACTIVE = {"startTime": moment(-60)}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "spec", "status", "line"),
+    [
+        (
+            "the budget that is left",
+            {},
+            {"budget": {"used": 2}},
+            "Budget: 4 of 6 restarts left within 3600 healthy seconds",
+        ),
+        (
+            "disruptions where they are limited",
+            LIMITED,
+            {"budget": {"used": 1, "disruptions": 2}},
+            "Budget: 5 of 6 restarts and 1 of 3 disruptions left within 3600 healthy seconds",
+        ),
+        (
+            "a budget that is whole again since the job was healthy for so long",
+            {"restart": {"windowSeconds": 20}},
+            {"budget": {"used": 2}, "conditions": [condition("Running", "AllPodsRunning")]},
+            "Budget: 6 of 6 restarts left within 20 healthy seconds",
+        ),
+        ("a wait", {}, {"backoffUntil": moment(11.2)}, "Backoff: 12 s left"),
+        ("a deadline", {"activeDeadlineSeconds": 240}, ACTIVE, "Deadline: in 3m (activeDeadlineSeconds)"),
+        (
+            "both deadlines until it has run",
+            {"activeDeadlineSeconds": 240, "startDeadlineSeconds": 90},
+            ACTIVE,
+            "Deadline: in 3m (activeDeadlineSeconds), to run in 30s (startDeadlineSeconds)",
+        ),
+        (
+            "when it is deleted",
+            {"ttlSecondsAfterFinished": 7200, "activeDeadlineSeconds": 240},
+            {**ACTIVE, "completionTime": moment(0), "conditions": [condition("Succeeded", "AllRanksSucceeded")]},
+            "Deadline: deleted in 2h (ttlSecondsAfterFinished)",
+        ),
+        (
+            "nodes that are avoided",
+            {},
+            {"avoidedNodes": [{"node": "a", "until": moment(-9)}, {"node": "b", "until": moment(3000)}]},
+            "Avoids: b for 50m",
+        ),
+        (
+            "who failed first, and the others",
+            {},
+            {"lastFailure": failure(1, step=7, consequences=1, message="no")},
+            "Last failure: rank 1, exit code 7, after step 7: Application: no; 1 more rank failed with it",
+        ),
+        ("that a default decided", {}, {"lastFailure": failure(1)}, "Decided: Restart by default"),
+        ("which rule decided", {}, {"lastFailure": failure(1, **RULED)}, "Decided: Fail by spec.restart.rules[2]"),
+        (
+            "why there was no restart all the same",
+            {},
+            {"lastFailure": failure(1), "conditions": [condition("Failed", "CrashLoop")]},
+            "Decided: Restart by default, but CrashLoop",
+        ),
+    ],
+)
+def test_the_description_tells(sentence: str, spec: dict[str, Any], status: dict[str, Any], line: str) -> None:
+    assert line in told(spec, status), sentence
+
+
+@pytest.mark.parametrize("name", ["Backoff", "Deadline", "Avoids", "Last failure", "Decided", "History"])
+def test_what_there_is_nothing_to_tell_of_has_no_line(name: str) -> None:
+    past = {"backoffUntil": moment(-9), "avoidedNodes": [{"node": "a", "until": moment(-9)}]}
+    assert [line for line in told({}, past) if line.startswith(name)] == []
+
+
+def test_the_history_has_a_line_for_each_incident_the_newest_first() -> None:
+    lost = {"cause": "NodeLost", "message": "node b: gone", "action": "RestartFree", "rank": 0}
+    lines = told({}, {"history": [failure(2, **lost, time=moment(-30)), failure(1, **RULED)]})
+    start = lines.index("History:")
+    assert lines[start : start + 3] == [
+        "History:",
+        "30s attempt 2 rank 0 NodeLost: node b: gone (RestartFree by default)",
+        "90s attempt 1 rank 1 Application: ValueError: no (Fail by spec.restart.rules[2])",
+    ]
