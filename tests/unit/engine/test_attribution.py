@@ -1,17 +1,21 @@
 """Which rank failed first, and why: the rest are consequences."""
 
 import json
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from ddpjob_operator.api import Cause, Failure
-from ddpjob_operator.engine import Exit, Pod
-from ddpjob_operator.engine.causes import failure_of
+from ddpjob_operator.engine import Disruption, Exit, Pod, Waiting
+from ddpjob_operator.engine.causes import CLAIMABLE, DISRUPTIONS, failure_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from .builders import START, Scene, a_job
 
 PEER = "RuntimeError: [gloo] Connection closed by peer [10.0.0.7]:4711"
+
+MINUTE_AGO = START - timedelta(seconds=60)
 
 four = a_job(nodes=4).running()
 
@@ -39,6 +43,22 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
     ),
     "a signal": (Exit(139, "Error", "the log's last line"), Cause.APPLICATION, 11, "killed by signal 11"),
     "the out-of-memory killer": (Exit(137, "OOMKilled"), Cause.OUT_OF_MEMORY, 9, "killed by signal 9"),
+    "the same of a child, after which the program itself gave up": (
+        Exit(1, "OOMKilled", "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed."),
+        *(Cause.OUT_OF_MEMORY, None, "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed."),
+    ),
+    "the same, whatever the program says of it": (
+        Exit(1, "OOMKilled", '{"cause": "PeerLost", "message": "a child went away", "step": 7}'),
+        *(Cause.OUT_OF_MEMORY, None, "a child went away"),
+    ),
+    "a program that knows that it ran out of memory": (
+        Exit(1, "Error", '{"cause": "OutOfMemory", "exception": "MemoryError", "message": "4 GiB"}'),
+        *(Cause.OUT_OF_MEMORY, None, "MemoryError: 4 GiB"),
+    ),
+    "an init container of the template": (
+        Exit(None, "InitContainerFailed", "init container fetch: no data"),
+        *(Cause.APPLICATION, None, "init container fetch: no data"),
+    ),
     "a kill that was not for memory": (Exit(137, "Error"), Cause.APPLICATION, 9, "killed by signal 9"),
     "a container that could not start": (
         Exit(128, "StartError", 'exec: "trian": not found in $PATH'),
@@ -69,6 +89,215 @@ def test_the_cause_of_an_exit(ended: Exit, cause: Cause, signal: int | None, mes
     failure = failure_of(Pod("digits-0-x", "uid", 0, 1, exit=ended), 1, START)
     assert (failure.cause, failure.signal, failure.message) == (cause, signal, message)
     assert failure.exit_code == ended.code
+
+
+EVICTING = Disruption("EvictionByEvictionAPI", "Eviction API: evicting")
+LOW = "The node was low on resource: memory."
+USED = "Usage of EmptyDir volume exceeds the limit"
+OOM = Exit(137, "OOMKilled")
+ENDED = Exit(143, "Error")
+NO_ANSWER = {"node-1": "is not ready: Kubelet stopped posting node status."}
+
+# What is known of a pod on node-1, and of nodes -> cause, message.
+TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
+    # DisruptionTarget
+    "preempted": (
+        {"deleting": True, "disruption": Disruption("PreemptionByScheduler", "preempted by pod x")},
+        {},
+        *(Cause.PREEMPTED, "preempted by pod x"),
+    ),
+    "evicted through the API": (
+        {"deleting": True, "disruption": EVICTING},
+        {},
+        *(Cause.EVICTED, "Eviction API: evicting"),
+    ),
+    "given up for a taint": (
+        {"deleting": True, "disruption": Disruption("DeletionByTaintManager", "deleting due to NoExecute taint")},
+        {},
+        *(Cause.NODE_LOST, "deleting due to NoExecute taint"),
+    ),
+    "given up for a taint on a node that says why": (
+        {"deleting": True, "disruption": Disruption("DeletionByTaintManager", "deleting due to NoExecute taint")},
+        NO_ANSWER,
+        *(Cause.NODE_LOST, "node node-1: is not ready: Kubelet stopped posting node status."),
+    ),
+    "swept up after its node was deleted": (
+        {"exit": Exit(None), "disruption": Disruption("DeletionByPodGC", "PodGC: node no longer exists")},
+        {},
+        *(Cause.NODE_LOST, "PodGC: node no longer exists"),
+    ),
+    "taken away for a reason of the future": (
+        {"deleting": True, "disruption": Disruption("DeletionByMoon")},
+        {},
+        *(Cause.EVICTED, "DeletionByMoon"),
+    ),
+    "evicted, and ended by then": (
+        {"deleting": True, "disruption": EVICTING, "exit": ENDED},
+        {},
+        *(Cause.EVICTED, "Eviction API: evicting"),
+    ),
+    "evicted from a node that does not answer either": (
+        {"deleting": True, "disruption": EVICTING},
+        NO_ANSWER,
+        *(Cause.EVICTED, "Eviction API: evicting"),
+    ),
+    "out of memory before it was evicted": (
+        {"deleting": True, "disruption": EVICTING, "exit": OOM},
+        {},
+        *(Cause.OUT_OF_MEMORY, "killed by signal 9"),
+    ),
+    # its kubelet
+    "evicted because the node ran short": (
+        {"reason": "Evicted", "message": LOW, "exit": ENDED, "disruption": Disruption("TerminationByKubelet", "x")},
+        {},
+        *(Cause.EVICTED, LOW),
+    ),
+    "evicted for what it used itself": (
+        {"reason": "Evicted", "message": USED, "exit": ENDED},
+        {},
+        *(Cause.STORAGE_EXCEEDED, USED),
+    ),
+    "evicted for what it used itself, before it ran": (
+        {"reason": "Evicted", "message": USED, "exit": Exit(None, "Evicted", USED)},
+        {},
+        *(Cause.STORAGE_EXCEEDED, USED),
+    ),
+    "ended because its machine shuts down": (
+        {
+            "reason": "Terminated",
+            "message": "Pod was terminated in response to imminent node shutdown.",
+            "exit": ENDED,
+            "disruption": Disruption("TerminationByKubelet", "x"),
+        },
+        {},
+        *(Cause.NODE_LOST, "Pod was terminated in response to imminent node shutdown."),
+    ),
+    "the same in older words": (
+        {"reason": "NodeShutdown", "message": "shutting down", "exit": ENDED},
+        {},
+        *(Cause.NODE_LOST, "shutting down"),
+    ),
+    "not taken by its node": (
+        {
+            "reason": "OutOfcpu",
+            "message": "Node didn't have enough resource: cpu",
+            "exit": Exit(None, "OutOfcpu", "Node didn't have enough resource: cpu"),
+        },
+        {},
+        *(Cause.EVICTED, "node node-1 did not take the pod: OutOfcpu: Node didn't have enough resource: cpu"),
+    ),
+    "not taken by its node for its devices": (
+        {
+            "reason": "UnexpectedAdmissionError",
+            "message": "no healthy devices present",
+            "exit": Exit(None, "UnexpectedAdmissionError", "no healthy devices present"),
+        },
+        {},
+        *(
+            Cause.EVICTED,
+            "node node-1 did not take the pod: UnexpectedAdmissionError: no healthy devices present",
+        ),
+    ),
+    "ended at a deadline of its template": (
+        {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than it may", "exit": ENDED},
+        {},
+        *(
+            Cause.APPLICATION,
+            "Pod was active on the node longer than it may (activeDeadlineSeconds of the template's pod)",
+        ),
+    ),
+    # somebody
+    "deleted by somebody": ({"deleting": True}, {}, Cause.POD_DELETED, "the pod is being deleted"),
+    "deleted, and ended by then": ({"deleting": True, "exit": ENDED}, {}, Cause.STOPPED, "killed by signal 15"),
+    "deleted, and killed by then": (
+        {"deleting": True, "exit": Exit(137, "Error")},
+        {},
+        *(Cause.STOPPED, "killed by signal 9"),
+    ),
+    "failed while it was deleted": (
+        {"deleting": True, "exit": Exit(1, "Error", "ValueError: no")},
+        {},
+        *(Cause.APPLICATION, "ValueError: no"),
+    ),
+    "deleted on a node that is gone": (
+        {"deleting": True},
+        {"node-1": "is gone"},
+        *(Cause.NODE_LOST, "node node-1: is gone"),
+    ),
+    "deleted on a node that is well": (
+        {"deleting": True},
+        {"node-1": ""},
+        Cause.POD_DELETED,
+        "the pod is being deleted",
+    ),
+    "failed on a node that has a problem": (
+        {"exit": Exit(1, "Error", "ValueError: no")},
+        NO_ANSWER,
+        *(Cause.APPLICATION, "ValueError: no"),
+    ),
+    "vanished": ({}, {}, Cause.POD_DELETED, "the pod vanished"),
+    # that cannot start
+    "without an image": (
+        {"waiting": Waiting("ImagePullBackOff", "trainer:2: not found"), "scheduled_at": START},
+        {},
+        *(Cause.IMAGE_ERROR, "ImagePullBackOff: trainer:2: not found"),
+    ),
+    "without the right to its image": (
+        {"waiting": Waiting("ImagePullBackOff", "pull access denied"), "scheduled_at": START},
+        {},
+        *(Cause.IMAGE_ERROR, "ImagePullBackOff: pull access denied"),
+    ),
+    "without a ConfigMap, for a minute": (
+        {"waiting": Waiting("CreateContainerConfigError", 'configmap "a" not found'), "scheduled_at": MINUTE_AGO},
+        {},
+        *(Cause.START_ERROR, 'CreateContainerConfigError: configmap "a" not found'),
+    ),
+}
+
+
+@pytest.mark.parametrize(("what", "nodes", "cause", "message"), TAKEN.values(), ids=TAKEN)
+def test_a_pod_that_is(what: dict[str, Any], nodes: dict[str, str], cause: Cause, message: str) -> None:
+    failure = failure_of(Pod("digits-0-x", "uid", 0, 1, node="node-1", **what), 1, START, nodes)
+    assert (failure.cause, failure.message, failure.node) == (cause, message, "node-1")
+
+
+def test_every_disruption_that_kubernetes_knows_has_a_cause() -> None:
+    """Those of https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions."""
+    known = ("PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC")
+    assert {*known, "TerminationByKubelet"} == set(DISRUPTIONS)
+
+
+def test_a_pod_that_waits_for_an_image_from_a_registry_that_is_silent_is_in_no_trouble() -> None:
+    waiting = a_job(nodes=1).created().placed(0).waits(0, "ImagePullBackOff", "i/o timeout").after(9999)
+    assert waiting.decided().status.last_failure is None
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_a_report_claims_what_a_program_can_know_and_nothing_else(cause: Cause) -> None:
+    failure = incident(four.reports(2, cause=str(cause), message="I say so"))
+    assert failure.cause == (cause if cause in CLAIMABLE else Cause.APPLICATION)
+    assert failure.message == "I say so"
+
+
+def test_what_only_the_cluster_can_know_is_not_a_programs_to_claim() -> None:
+    of_the_cluster = {
+        *(Cause.NODE_LOST, Cause.PREEMPTED, Cause.EVICTED, Cause.POD_DELETED),
+        *(Cause.STORAGE_EXCEEDED, Cause.IMAGE_ERROR, Cause.START_ERROR),
+    }
+    assert set(Cause) - CLAIMABLE == of_the_cluster
+
+
+@pytest.mark.parametrize("words", ["a" * 513, "é" * 300, "日" * 200, "a" + "é" * 300])
+def test_a_message_ends_after_512_bytes_and_between_two_letters(words: str) -> None:
+    said = [
+        incident(four.fails(2, message=words)).message,
+        incident(four.reports(2, message=words)).message,
+        incident(four.disrupted(2, "EvictionByEvictionAPI", words)).message,
+        incident(four.evicted_by_kubelet(2, words, disruption=False)).message,
+        incident(four.deleted_by_hand(2).node_has("node-2", words)).message,
+    ]
+    assert all(len(message.encode()) in range(510, 513) for message in said)
+    assert all(message in words for message in said[:4]), "nothing was broken or added"
 
 
 def test_a_failure_report_speaks_for_itself() -> None:
@@ -132,6 +361,18 @@ ORDER: dict[str, tuple[Scene, int, Cause, tuple[int, ...]]] = {
         four.fails(0, message=PEER).deleted_by_hand(3).fails(3, code=137, reason="OOMKilled"),
         *(3, Cause.OUT_OF_MEMORY, (0,)),
     ),
+    "a pod that was evicted before those that lost it": (
+        four.fails(0, 1, message=PEER, at=-9).disrupted(3, "EvictionByEvictionAPI"),
+        *(3, Cause.EVICTED, (0, 1)),
+    ),
+    "a pod that was evicted before one that failed on its own": (
+        four.fails(0, message="ValueError: no", at=-9).disrupted(3, "PreemptionByScheduler"),
+        *(3, Cause.PREEMPTED, (0,)),
+    ),
+    "out of memory before an eviction": (
+        four.fails(0, code=137, reason="OOMKilled").disrupted(3, "EvictionByEvictionAPI"),
+        *(0, Cause.OUT_OF_MEMORY, (3,)),
+    ),
     "ranks that are done are no consequence": (four.succeeds(0, 1).fails(2), 2, Cause.APPLICATION, ()),
 }
 
@@ -149,6 +390,16 @@ def test_equal_moments_of_one_kind_are_called_a_tie() -> None:
     assert incident(scene).tied
     assert incident(scene).rank == 1
     assert scene.status.message.startswith("Rank 1 failed, one of several at the same moment: ")
+
+
+def test_a_rack_that_is_lost_is_one_incident_and_a_tie() -> None:
+    failure = incident(four.node_dies(1, 2, 3))
+    assert (failure.rank, failure.cause, failure.consequence_ranks, failure.tied) == (
+        1,
+        Cause.NODE_LOST,
+        (2, 3),
+        True,
+    )
 
 
 def test_equal_moments_of_two_kinds_are_no_tie() -> None:

@@ -1,6 +1,6 @@
-"""What a job says of itself: conditions, state, readiness, events, and when to look again."""
+"""What a job says of itself: conditions, state, readiness, and events."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from ddpjob_operator.api import Backend, ConditionType, DDPJobStatus
@@ -55,6 +55,55 @@ CONDITIONS: dict[str, tuple[Scene, str]] = {
     "a job past its deadline": (
         a_job(activeDeadlineSeconds=9).running().after(9).decided().gone().decided(),
         "Created:PodsCreated Failed:DeadlineExceeded FailureTarget:DeadlineExceeded -Running:DeadlineExceeded",
+    ),
+    "a job that has not come up in time": (
+        a_job(startDeadlineSeconds=9).created().after(9).decided().gone().decided(),
+        "Created:PodsCreated Failed:StartDeadlineExceeded FailureTarget:StartDeadlineExceeded",
+    ),
+    "a job whose rank 0 is done, and was enough": (
+        a_job(nodes=2, successPolicy="RankZero").running().succeeds(0).decided().gone().decided(),
+        (
+            "Created:PodsCreated Succeeded:RankZeroSucceeded "
+            "SuccessCriteriaMet:RankZeroSucceeded -Running:RankZeroSucceeded"
+        ),
+    ),
+    "a gang that gave its nodes back": (
+        two.created().placed(1).after(720).decided(),
+        "-Created:GangIncomplete",
+    ),
+    "one that comes up again": (
+        two.created().placed(1).after(720).ready_again().settled().runs(0, 1).settled(),
+        "Created:PodsCreated Running:AllPodsRunning",
+    ),
+    "one that gave them back after an incident": (
+        broken.ready_again().settled().placed(1).after(720).decided(),
+        "-Created:GangIncomplete -Restarting:GangIncomplete -Running:GangIncomplete",
+    ),
+    "a gang that goes on with fewer": (
+        a_job(nodes=2, elastic={}).created().placed(0).after(120).decided(),
+        "Restarting:Shrunk -Created:Shrunk",
+    ),
+    "a gang that grows again": (
+        a_job(nodes=2, elastic={})
+        .created()
+        .placed(0)
+        .after(120)
+        .ready_again()
+        .settled()
+        .runs(0)
+        .settled()
+        .placed(1)
+        .decided(),
+        "Restarting:Grown -Created:Grown -Running:Grown",
+    ),
+    "a job that was about to fail, and was excused": (
+        a_job(nodes=2, restart={"maxRestarts": 0})
+        .running()
+        .fails(0, message="Broken pipe")
+        .decided()
+        .overdue(1)
+        .decided(),
+        "Restarting:NodeLost -Created:NodeLost -FailureTarget:NodeLost -Running:NodeLost",
     ),
     "a job that is refused its pods": (
         two.decided().vanishes(1).refused("QuotaExceeded", "no").decided(),
@@ -147,6 +196,10 @@ EVENTS: dict[str, tuple[Scene, str]] = {
     "the decision to fail is none yet": (a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0), ""),
     "failed is a warning": (failed.gone(), "Failed!"),
     "done": (running.succeeds(0, 1), "Succeeded"),
+    "deleted after its time": (a_job(ttlSecondsAfterFinished=9).running().succeeds(0).settled().after(9), ""),
+    "a resize is a restart, and told as one": (running.asks(nodes=3), "Restarting!"),
+    "nodes that are given back are told": (two.created().placed(1).after(720), "GangIncomplete!"),
+    "blocked is a warning": (two.decided().vanishes(1).refused("QuotaExceeded", "no"), "Blocked!"),
 }
 
 
@@ -155,48 +208,6 @@ def test_events(scene: Scene, expected: str) -> None:
     events = scene.decision.events
     assert " ".join(event.reason + "!" * event.warning for event in events) == expected
     assert all(event.message for event in events)
-
-
-limited = a_job(nodes=2, activeDeadlineSeconds=60)
-WAKES: dict[str, tuple[Scene, datetime | None]] = {
-    "a job that runs has nothing to wait for": (running, None),
-    "with a deadline: then": (limited.running(), START + timedelta(seconds=60)),
-    "in a backoff: when it is over": (broken.gone(), broken.status.backoff_until),
-    "in a backoff that the deadline ends: at the deadline": (
-        a_job(activeDeadlineSeconds=60, restart={"backoffSeconds": 200}).running().fails(0).decided(),
-        START + timedelta(seconds=60),
-    ),
-    "after the backoff, while pods end: at their events": (broken.after(2), None),
-    "while a foreign Service is in the way: soon": (
-        two.service(Service.FOREIGN),
-        START + timedelta(seconds=5),
-    ),
-    "suspended: at the user's word": (limited.running().asks(suspend=True).decided().gone().decided(), None),
-    "past its deadline, while pods end: when they should have": (
-        limited.running().after(60).decided(),
-        START + timedelta(seconds=60 + 30 + 10),
-    ),
-    "finished: never": (limited.running().succeeds(0, 1).decided(), None),
-}
-
-
-@pytest.mark.parametrize(("scene", "moment"), WAKES.values(), ids=WAKES)
-def test_when_to_look_again(scene: Scene, moment: datetime | None) -> None:
-    assert scene.decision.wake_at == moment
-
-
-def test_resuming_starts_the_clock_of_the_deadline_anew() -> None:
-    scene = limited.running().asks(suspend=True).decided().gone().decided().after(100)
-    assert scene.status.start_time is None
-    resumed = scene.asks(suspend=False).running()
-    assert resumed.status.start_time == START + timedelta(seconds=100)
-    assert resumed.after(59).decision.empty
-    assert not resumed.after(60).decision.empty
-
-
-def test_resuming_half_way_starts_it_anew_as_well() -> None:
-    suspending = limited.running().asks(suspend=True).decided().after(30)
-    assert suspending.asks(suspend=False).decided().status.start_time == START + timedelta(seconds=30)
 
 
 def test_a_restart_does_not_start_the_clock_of_the_deadline_anew() -> None:

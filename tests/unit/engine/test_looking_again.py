@@ -1,0 +1,118 @@
+"""When to look at a job again although nothing happens: at each moment at which time alone changes the decision."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from ddpjob_operator.engine import Service
+
+from .builders import START, Scene, a_job
+
+two = a_job(nodes=2)
+running = two.running()
+broken = running.fails(1).decided()
+limited = a_job(nodes=2, activeDeadlineSeconds=60)
+elastic = a_job(nodes=3, elastic={"minNodes": 1, "shrinkAfterSeconds": 30})
+tiny = elastic.created().placed(0).after(30).ready_again().settled().runs(0).settled()
+
+
+def in_(seconds: float) -> datetime:
+    """So long after the start of all scenes."""
+    return START + timedelta(seconds=seconds)
+
+
+def later(scene: Scene, seconds: float) -> datetime:
+    """So long after the moment of a scene."""
+    return scene.snapshot.now + timedelta(seconds=seconds)
+
+
+WAKES: dict[str, tuple[Scene, datetime | None]] = {
+    "a job that runs has nothing to wait for": (running, None),
+    "nor has one whose pods wait for nodes": (two.created(), None),
+    # deadlines
+    "with a deadline: then": (limited.running(), in_(60)),
+    "with a start deadline: then": (a_job(startDeadlineSeconds=60).created(), in_(60)),
+    "but not once it has run": (a_job(startDeadlineSeconds=60).running(), None),
+    "with both: at the one that comes first": (
+        a_job(startDeadlineSeconds=60, activeDeadlineSeconds=90).created(),
+        in_(60),
+    ),
+    "in a backoff that the deadline ends: at the deadline": (
+        a_job(activeDeadlineSeconds=60, restart={"backoffSeconds": 200}).running().fails(0).decided(),
+        in_(60),
+    ),
+    "past its deadline, while pods end: when they should have": (
+        limited.running().after(60).decided(),
+        in_(60 + 30 + 10),
+    ),
+    "suspended: at the user's word": (limited.running().suspended(), None),
+    "while pods save for a suspension: at their events": (limited.running().asks(suspend=True).decided(), None),
+    # incidents
+    "in a backoff: when it is over": (broken.gone(), broken.status.backoff_until),
+    "after the backoff, while pods end: at their events": (broken.after(2), None),
+    "while a pod ends on a node that is lost: when it is overdue": (
+        running.node_dies(1).decided().gone_but(1).after(2),
+        in_(5 + 10),
+    ),
+    "where some ranks have finished: when the others are to have": (
+        a_job(nodes=2, finishTimeoutSeconds=60).running().after(5).succeeds(0).decided(),
+        in_(65),
+    ),
+    "where an image is missing no longer than a container may wait": (
+        two.created().placed(0, 1).after(5).waits(0, "CreateContainerConfigError", "no map").decided(),
+        in_(60),
+    ),
+    "where a pull is tried again: at its events": (
+        two.created().placed(0, 1).waits(0, "ImagePullBackOff", "i/o timeout").decided(),
+        None,
+    ),
+    # what is in the way
+    "while a foreign Service is in the way: soon": (two.service(Service.FOREIGN), in_(5)),
+    "while something is refused: when it is tried again": (
+        two.decided().vanishes(1).refused("QuotaExceeded", "no", retry_in=7),
+        in_(7),
+    ),
+    # sizes
+    "an elastic gang that lacks places: when it goes on without": (elastic.created().placed(0), in_(30)),
+    "one that lacks too many: when it gives them back, a little later than after 100 s": (
+        a_job(nodes=3, scheduleTimeoutSeconds=100, elastic={"minNodes": 2, "shrinkAfterSeconds": 30})
+        .created()
+        .placed(0),
+        in_(105.754562),
+    ),
+    "one that has found some of the places that it lacks: when it takes them": (
+        tiny.after(5).placed(1).after(5),
+        later(tiny, 35),
+    ),
+    "one that may not look out for now: when it may": (
+        tiny.vanishes(1, 2).refused("QuotaExceeded", "no", retry_in=7),
+        later(tiny, 7),
+    ),
+    # after the end
+    "finished: never": (limited.running().succeeds(0, 1).decided(), None),
+    "with a time to stay: after it": (
+        a_job(ttlSecondsAfterFinished=60).running().after(5).succeeds(0).decided(),
+        in_(65),
+    ),
+    "the look that ends it knows the next": (
+        a_job(ttlSecondsAfterFinished=60).running().after(5).succeeds(0),
+        in_(65),
+    ),
+}
+
+
+@pytest.mark.parametrize(("scene", "moment"), WAKES.values(), ids=WAKES)
+def test_when_to_look_again(scene: Scene, moment: datetime | None) -> None:
+    assert scene.decision.wake_at == moment
+
+
+POLLED = "while a foreign Service is in the way: soon"
+"""Nothing that anybody watches changes when the Service goes."""
+DUE = {name: scene.settled() for name, (scene, moment) in WAKES.items() if moment is not None and name != POLLED}
+
+
+@pytest.mark.parametrize("scene", DUE.values(), ids=DUE)
+def test_then_there_is_something_to_do_and_not_before(scene: Scene) -> None:
+    moment = scene.decision.wake_at
+    assert moment is not None
+    assert scene.at(moment - timedelta(milliseconds=1)).decision.empty
+    assert not scene.at(moment).decision.empty
