@@ -1,9 +1,11 @@
 """What a pod is given where its template says nothing, and that the template wins where it says something."""
 
 import subprocess
+import time
 from dataclasses import replace
 from typing import Any
 
+import psutil
 import pytest
 from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.engine import CreatePod, Manifest, Settings
@@ -308,3 +310,111 @@ def test_waiting_in_an_image_without_python_fails_the_job_and_says_what_to_do() 
         "Rank 1 failed: ConfigError: wait-for-master needs python in the image of the trainer and finds none; "
         "set waitForMaster: false"
     )
+
+
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+GPU = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+
+def silent(key: str) -> Manifest:
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+
+
+TOLERATIONS: dict[str, tuple[list[Manifest], list[Manifest]]] = {
+    "nothing": ([], [silent(NOT_READY), silent(UNREACHABLE)]),
+    "something else": ([GPU], [GPU, silent(NOT_READY), silent(UNREACHABLE)]),
+    "how long one of them": (
+        [{**silent(NOT_READY), "tolerationSeconds": 7}],
+        [{**silent(NOT_READY), "tolerationSeconds": 7}, silent(UNREACHABLE)],
+    ),
+    "everything": ([{"operator": "Exists"}], [{"operator": "Exists"}]),
+}
+
+
+@pytest.mark.parametrize(("own", "made"), TOLERATIONS.values(), ids=TOLERATIONS)
+def test_how_long_a_silent_node_keeps_its_pod_when_the_template_says(
+    own: list[Manifest], made: list[Manifest]
+) -> None:
+    assert a_pod(pod={"tolerations": own})["spec"]["tolerations"] == made
+
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ON_FAST = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]}}
+
+
+def after_losing(*ranks: int, **pod: Any) -> Manifest:
+    """Rank 0's pod after the nodes of these ranks were lost one after another."""
+    containers = [{"name": "trainer", "image": "trainer:1"}]
+    template = {"spec": {**pod, "containers": containers}}
+    scene = a_job(nodes=3, template=template, restart={"backoffSeconds": 0}).running()
+    for rank in ranks:
+        scene = scene.node_dies(rank).decided().gone().restarted()
+    return pods_of(scene.fails(0).ready_again())[0]
+
+
+def elsewhere(*nodes: str) -> Manifest:
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    return {"weight": 100, "preference": {"matchFields": fields}}
+
+
+def test_a_pod_has_no_wish_about_nodes_as_long_as_none_was_lost() -> None:
+    assert "affinity" not in after_losing()["spec"]
+
+
+def test_a_pod_prefers_each_node_but_those_that_were_lost() -> None:
+    assert after_losing(1, 2)["spec"]["affinity"] == {"nodeAffinity": {PREFERRED: [elsewhere("node-1", "node-2")]}}
+
+
+def test_and_keeps_the_wishes_of_its_template() -> None:
+    own = {"nodeAffinity": {PREFERRED: [ON_FAST], REQUIRED: {"nodeSelectorTerms": []}}, "podAntiAffinity": {}}
+    made = after_losing(1, affinity=own)["spec"]["affinity"]
+    assert made == {**own, "nodeAffinity": {**own["nodeAffinity"], PREFERRED: [ON_FAST, elsewhere("node-1")]}}
+
+
+def a_reserve(**pod: Any) -> tuple[Manifest, Manifest]:
+    """The pod of rank 1 as one that only looks out for a place, and as one of the gang."""
+    template = {"spec": {**pod, "containers": [{"name": "trainer", "image": "trainer:1", **limited("8Gi")}]}}
+    small = (
+        a_job(nodes=2, elastic={}, template=template).created().placed(0).after(120).ready_again().settled().runs(0)
+    )
+    return pods_of(small)[1], pods_of(small.settled().placed(1).ready_again())[1]
+
+
+def test_a_pod_that_looks_out_for_a_place_takes_as_much_room_as_one_of_the_gang() -> None:
+    reserve, real = a_reserve(nodeSelector={"gpu": "a100"})
+    assert trainer_of(reserve)["resources"] == trainer_of(real)["resources"] == limited("8Gi")["resources"]
+    assert reserve["spec"]["nodeSelector"] == {"gpu": "a100"}
+    assert reserve["metadata"]["labels"]["ddpjob.dev/rank"] == "1"
+    assert reserve["metadata"]["name"] != real["metadata"]["name"]
+
+
+def test_and_never_comes_to_its_trainer_nor_to_what_the_template_does_before() -> None:
+    reserve, real = a_reserve(**FETCH)
+    names = [one["name"] for one in reserve["spec"]["initContainers"]]
+    assert names == ["wait-for-growth", "fetch"]
+    assert [one["name"] for one in real["spec"]["initContainers"]] == ["fetch", "wait-for-master"]
+
+
+def test_and_ends_at_once_when_it_is_told_to() -> None:
+    reserve, _ = a_reserve()
+    process = psutil.Popen(["/bin/sh", *reserve["spec"]["initContainers"][0]["command"][1:]])
+    while not (sleeping := process.children()):
+        assert process.poll() is None, "it ended before anybody told it to"
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(timeout=60) == 0
+    for child in sleeping:
+        child.kill()  # In a pod it goes with its container.
+
+
+def test_what_schedulers_and_queues_of_others_go_by_reaches_the_pods() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "team", "scheduling.x-k8s.io/pod-group": "digits"}
+    notes = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+    gates = [{"name": "kueue.x-k8s.io/admission"}]
+    pod = a_pod(
+        metadata={"labels": labels, "annotations": notes}, pod={"schedulingGates": gates, "schedulerName": "own"}
+    )
+    assert labels.items() <= pod["metadata"]["labels"].items()
+    assert notes.items() <= pod["metadata"]["annotations"].items()
+    assert (pod["spec"]["schedulingGates"], pod["spec"]["schedulerName"]) == (gates, "own")
