@@ -1,15 +1,22 @@
 """Parts of the operator by themselves against a real API server: what no whole operator shows at will."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
+from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cluster.announcer import Announcer
 from ddpjob_operator.cluster.api import Api
 from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.lease import Elector
-from ddpjob_operator.engine import Event
+from ddpjob_operator.cluster.observing import ref_of
+from ddpjob_operator.cluster.store import Store
+from ddpjob_operator.cluster.writer import Writer
+from ddpjob_operator.engine import CreateNetworkPolicy, DeleteJob, DeleteNetworkPolicy, Event, Settings, StopPod
+from ddpjob_operator.engine.build import build_network_policy
+from ddpjob_operator.engine.naming import network_policy_name
 
 from tests.plant import Plant
 
@@ -94,5 +101,81 @@ def test_an_event_goes_on_counting_where_another_operator_has_stopped(scene: Cal
         assert team.events() == {"Blocked": 5}
         assert "(x5 over" in team.kubectl("describe", "ddpjob", "digits")
         assert "No room" in team.kubectl("events", "--for", "ddpjob/digits")
+
+    scene(play)
+
+
+def test_a_job_that_has_changed_since_it_was_looked_at_is_not_deleted(scene: Callable[[Play], None]) -> None:
+    async def play(an_api: Callable[[], Api], team: Team) -> None:
+        team.apply(a_job())
+        seen = team.job()
+        assert seen is not None
+        store = Store()
+        store.jobs.saw(seen)
+        team.change(ttlSecondsAfterFinished=3600)
+        writer, key = Writer(an_api(), store), (team.namespace, "digits")
+        await writer.carry_out((DeleteJob(),), ref_of(seen))
+        now = team.job()
+        assert now is not None
+        known = store.jobs.get(key)
+        assert known is not None, "the next look begins with what is there now"
+        assert known.version == now["metadata"]["resourceVersion"]
+        await writer.carry_out((DeleteJob(),), ref_of(now))
+        assert team.job() is None
+        assert store.jobs.get(key) is None, "nothing more is to be done about it"
+        await writer.carry_out((DeleteJob(),), ref_of(now))
+
+    scene(play)
+
+
+def test_another_job_under_its_name_is_not_deleted(scene: Callable[[Play], None]) -> None:
+    async def play(an_api: Callable[[], Api], team: Team) -> None:
+        team.apply(a_job())
+        former = team.job()
+        assert former is not None
+        team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")
+        team.apply(a_job())
+        store = Store()
+        store.jobs.saw(former)
+        await Writer(an_api(), store).carry_out((DeleteJob(),), ref_of(former))
+        known, there = store.jobs.get((team.namespace, "digits")), team.job()
+        assert known is not None
+        assert there is not None
+        assert known.uid == there["metadata"]["uid"] != former["metadata"]["uid"]
+
+    scene(play)
+
+
+def test_another_pod_under_its_name_is_not_stopped(scene: Callable[[Play], None]) -> None:
+    async def play(an_api: Callable[[], Api], team: Team) -> None:
+        team.apply(a_job())
+        job = team.job()
+        assert job is not None
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}}
+        containers = [{"name": "trainer", "image": "any"}]
+        team.kubectl("create", "-f", "-", input=json.dumps({**pod, "spec": {"containers": containers}}))
+        writer = Writer(an_api(), Store())
+        there = f"/api/v1/namespaces/{team.namespace}/pods/pod"
+        await writer.carry_out((StopPod("pod", "another"), StopPod("none", "another")), ref_of(job))
+        assert "activeDeadlineSeconds" not in team.plant.get(there)["spec"]
+        await writer.carry_out((StopPod("pod", team.plant.get(there)["metadata"]["uid"]),), ref_of(job))
+        assert team.plant.get(there)["spec"]["activeDeadlineSeconds"] == 1
+
+    scene(play)
+
+
+def test_a_network_policy_that_is_deleted_is_gone_for_us_too(scene: Callable[[Play], None]) -> None:
+    async def play(an_api: Callable[[], Api], team: Team) -> None:
+        team.apply(a_job())
+        seen = team.job()
+        assert seen is not None
+        store, job = Store(), DDPJob.from_dict(seen)
+        writer = Writer(an_api(), store)
+        uid = job.metadata.uid
+        await writer.carry_out((CreateNetworkPolicy(build_network_policy(job, Settings())),), ref_of(seen))
+        assert store.policies.owned_by(uid)
+        await writer.carry_out((DeleteNetworkPolicy(network_policy_name(job)),), ref_of(seen))
+        assert not store.policies.owned_by(uid)
+        assert not team.kubectl("get", "networkpolicies", "-o", "name")
 
     scene(play)

@@ -24,6 +24,9 @@ from .store import Cache, Key, Store
 
 CONCURRENT_WRITES = 32
 
+ANOTHER = "metadata.uid: Invalid value"
+"""What the server says where a change was meant for another object, which had this name before."""
+
 QUOTA, POD_SECURITY = "exceeded quota", "violates PodSecurity"
 
 
@@ -90,18 +93,23 @@ class Writer:
         try:
             self._store.pods.saw(await self._api.merge(PODS, *key, body))
         except ApiError as error:
-            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+            if error.status != HTTPStatus.NOT_FOUND and ANOTHER not in error.message:
                 raise
             self._store.pods.forget(key, uid)
 
     async def _delete_job(self, job: Ref) -> None:
         """Deletes the job unless it has changed: its user may want to keep it after all."""
-        same = {"uid": job.uid, "resourceVersion": str(job.version)}
+        key, same = (job.namespace, job.name), {"uid": job.uid, "resourceVersion": str(job.version)}
         try:
-            await self._api.delete(DDPJOBS, job.namespace, job.name, same)
+            await self._api.delete(DDPJOBS, *key, same)
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
+        now = await self._api.get(DDPJOBS, *key)
+        if now is not None:
+            self._store.jobs.saw(now)
+        if now is None or now["metadata"]["uid"] != job.uid:
+            self._store.jobs.forget(key, job.uid)
 
     async def _create(self, resource: Resource, cache: Cache[Any], manifest: Manifest, owner: str) -> None:
         namespace, name, kind = manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest["kind"]
@@ -125,11 +133,17 @@ class Writer:
 
     async def _delete(self, resource: Resource, cache: Cache[Any], key: Key, uid: str, grace: int | None) -> None:
         try:
-            cache.saw(await self._api.delete(resource, *key, {"uid": uid}, grace))
+            left = await self._api.delete(resource, *key, {"uid": uid}, grace)
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
             cache.forget(key, uid)  # Gone, or another one by now, which is not meant.
+        else:
+            # Of one that somebody else was deleting too and is gone, the server shows what it was, without a version.
+            if "resourceVersion" in left["metadata"]:
+                cache.saw(left)
+            else:
+                cache.forget(key, uid)
 
 
 def _taken(kind: str, name: str, there: Manifest) -> str:

@@ -1,0 +1,49 @@
+"""What the writer makes of answers that a real API server gives only now and then."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from ddpjob_operator.cluster.api import Api
+from ddpjob_operator.cluster.observing import Ref
+from ddpjob_operator.cluster.store import Store
+from ddpjob_operator.cluster.writer import Writer
+from ddpjob_operator.engine import DeletePod
+
+from .manifests import UID, a_pod
+
+JOB = Ref("team", "digits", UID, 1)
+
+
+class Answering(Api):
+    """An API server whose answer to a deletion is known beforehand."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self._answer = answer
+
+    async def delete(self, *_: Any) -> dict[str, Any]:
+        return self._answer
+
+
+def without_version() -> dict[str, Any]:
+    pod = a_pod()
+    del pod["metadata"]["resourceVersion"]
+    return pod
+
+
+@pytest.mark.parametrize("answer", [without_version(), {"kind": "Status", "metadata": {}}], ids=["pod", "status"])
+def test_a_pod_that_went_while_it_was_being_deleted_is_gone(answer: dict[str, Any]) -> None:
+    store, pod = Store(), a_pod()
+    store.pods.saw(pod)
+    deletion = DeletePod(pod["metadata"]["name"], pod["metadata"]["uid"], 5)
+    asyncio.run(Writer(Answering(answer), store).carry_out((deletion,), JOB))
+    assert not store.pods.owned_by(UID)
+
+
+def test_a_pod_that_ends_is_known_as_it_is_while_it_ends() -> None:
+    store, pod, ending = Store(), a_pod(), a_pod(version=2)
+    store.pods.saw(pod)
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    deletion = DeletePod(pod["metadata"]["name"], pod["metadata"]["uid"], 5)
+    asyncio.run(Writer(Answering(ending), store).carry_out((deletion,), JOB))
+    assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
