@@ -2,14 +2,28 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from ddpjob_operator.api.contract import API_VERSION, KIND, Label
 
 from tests.plant import Plant
+from tests.plant.fake import ALIVE
 
 JOBS = f"/apis/{API_VERSION}/namespaces"
+
+
+def steered(**how: str) -> dict[str, str]:
+    """Annotations by which the plant steers a pod: `runs_for="2h"`."""
+    return {f"plant.ddpjob.dev/{key.replace('_', '-')}": value for key, value in how.items()}
+
+
+FOR_LONG = steered(runs_for="2h")
+STUBBORN = FOR_LONG | steered(ignores_sigterm="true")
+WHOLE_NODES = {"limits": {"nvidia.com/gpu": 8}}
+"""Resources of a trainer beside which no other finds room on a node."""
 
 
 def a_job(
@@ -24,6 +38,12 @@ def a_job(
         "metadata": {"name": name},
         "spec": {"nodes": nodes, "template": template, **spec},
     }
+
+
+def on_whole_nodes(job: dict[str, Any]) -> dict[str, Any]:
+    """The job, with a machine to itself for each pod."""
+    job["spec"]["template"]["spec"]["containers"][0]["resources"] = WHOLE_NODES
+    return job
 
 
 @dataclass
@@ -44,6 +64,20 @@ class Team:
         """`kubectl apply` of these documents."""
         self.kubectl("apply", "-f", "-", input="\n---\n".join(json.dumps(document) for document in documents))
 
+    def change(self, name: str = "digits", **spec: Any) -> None:
+        """Changes fields of the job's spec; None removes one."""
+        self.kubectl("patch", "ddpjob", name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def tell(self, pod: str, **how: str) -> None:
+        """Steers a pod, or with `--all` all pods that there are."""
+        self.kubectl(
+            "annotate", "pod", pod, "--overwrite", *(f"{key}={value}" for key, value in steered(**how).items())
+        )
+
+    def finish(self) -> None:
+        """The pods that run are done now."""
+        self.tell("--all", runs_for="0s")
+
     def job(self, name: str = "digits") -> dict[str, Any] | None:
         """The job as it is now."""
         job: dict[str, Any] | None = self.plant.get(f"{JOBS}/{self.namespace}/ddpjobs/{name}")
@@ -60,6 +94,22 @@ class Team:
             f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={selector}"
         )["items"]
         return items
+
+    def pod(self, rank: int, name: str = "digits") -> str:
+        """The name of a rank's present pod."""
+        labels = {pod["metadata"]["name"]: pod["metadata"]["labels"] for pod in self.pods(name)}
+        own = [pod for pod, label in labels.items() if label[Label.RANK] == str(rank)]
+        return max(own, key=lambda pod: int(labels[pod][Label.INCARNATION]))
+
+    def fails(self, rank: int, **how: str) -> str:
+        """Lets a rank's present pod fail now, as told; returns its name."""
+        pod = self.pod(rank)
+        self.tell(pod, runs_for="0s", **({"exit_code": "1"} | how))
+        return pod
+
+    def empty(self) -> bool:
+        """Whether nothing is there of any job."""
+        return not self.kubectl("get", "ddpjobs,pods,services,networkpolicies", "-o", "name")
 
     def events(self, name: str = "digits") -> Counter[str]:
         """The job's events: reasons and how often."""
@@ -83,6 +133,23 @@ class Team:
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
     """A condition that was set."""
     return next(one for one in status["conditions"] if one["type"] == kind)
+
+
+def meanwhile(team: Team) -> None:
+    """When it returns, the operator has looked at all that was changed before: another job has come and gone."""
+    team.apply(a_job("meanwhile", nodes=1))
+    team.wait("Succeeded", "meanwhile")
+    team.kubectl("delete", "ddpjob", "meanwhile", "--timeout=60s")
+
+
+@contextmanager
+def silent(plant: Plant, node: str) -> Iterator[None]:
+    """A node of which nobody hears anything meanwhile."""
+    plant.kubectl("label", "node", node, f"{ALIVE}-")
+    try:
+        yield
+    finally:
+        plant.kubectl("label", "node", node, f"{ALIVE}=true")
 
 
 def writes(plant: Plant, namespace: str) -> Counter[str]:

@@ -7,15 +7,7 @@ from ddpjob_operator.api.contract import MAX_NAME_LENGTH, Label
 from tests.plant import Plant
 from tests.plant.fake import ALIVE
 
-from .jobs import Team, a_job, condition, writes
-
-FOR_LONG = {"plant.ddpjob.dev/runs-for": "2h"}
-AT_ONCE = "plant.ddpjob.dev/runs-for=0s"
-
-
-def finish(team: Team) -> None:
-    """The pods that run are done now."""
-    team.kubectl("annotate", "pods", "--all", AT_ONCE, "--overwrite")
+from .jobs import FOR_LONG, STUBBORN, Team, a_job, condition, writes
 
 
 def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, team: Team) -> None:
@@ -43,14 +35,13 @@ def test_nothing_is_left_of_a_deleted_job(fake: Plant, team: Team) -> None:
 def test_a_failed_rank_restarts_the_gang_and_costs_one_restart(team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG))
     team.wait("Running")
-    pod = next(pod for pod in team.pods() if pod["metadata"]["labels"][Label.RANK] == "1")
-    team.kubectl("annotate", "pod", pod["metadata"]["name"], AT_ONCE, "plant.ddpjob.dev/exit-code=3", "--overwrite")
+    pod = team.fails(1, exit_code="3")
     team.until("{.status.attempt}=2")
     status = team.wait("Running")
     assert (status["restarts"], status["disruptions"]) == (1, 0)
     assert (status["lastFailure"]["rank"], status["lastFailure"]["exitCode"]) == (1, 3)
-    assert status["lastFailure"]["pod"] == pod["metadata"]["name"]
-    finish(team)
+    assert status["lastFailure"]["pod"] == pod
+    team.finish()
     team.wait("Succeeded")
 
 
@@ -79,7 +70,7 @@ def test_the_loss_of_a_node_restarts_the_gang_although_its_pod_never_goes(fake: 
         status = team.wait("Running", seconds=90)
         assert (status["restarts"], status["disruptions"]) == (0, 1)
         assert any(pod["metadata"]["uid"] == lost["metadata"]["uid"] for pod in team.pods()), "still terminating"
-        finish(team)
+        team.finish()
         team.wait("Succeeded")
     finally:
         fake.kubectl("label", "node", node, f"{ALIVE}=true")
@@ -88,10 +79,10 @@ def test_the_loss_of_a_node_restarts_the_gang_although_its_pod_never_goes(fake: 
 def test_suspension_takes_the_pods_away_and_resuming_brings_new_ones(fake: Plant, team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG))
     team.wait("Running")
-    team.kubectl("patch", "ddpjob", "digits", "--type=merge", "-p", '{"spec": {"suspend": true}}')
+    team.change(suspend=True)
     team.wait("Suspended")
     fake.wait("the pods to go", lambda: not team.pods())
-    team.kubectl("patch", "ddpjob", "digits", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+    team.change(suspend=False)
     assert team.wait("Running")["attempt"] == 2
 
 
@@ -102,7 +93,7 @@ def test_the_longest_name_is_long_enough_for_everything_made_of_it(team: Team) -
 
 
 def test_a_job_made_anew_under_its_name_does_not_wait_for_pods_of_the_former_one(team: Team) -> None:
-    team.apply(a_job(annotations={**FOR_LONG, "plant.ddpjob.dev/ignores-sigterm": "true"}))
+    team.apply(a_job(annotations=STUBBORN))
     team.wait("Running")
     former = {pod["metadata"]["uid"] for pod in team.pods()}
     team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")

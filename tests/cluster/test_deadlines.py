@@ -1,0 +1,99 @@
+"""Deadlines: they come true by themselves, and leave behind what there is to read."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.plant import Plant
+
+from .jobs import FOR_LONG, STUBBORN, Team, a_job, condition, silent
+
+
+def when(status: dict[str, Any], name: str) -> datetime:
+    return datetime.fromisoformat(status[name])
+
+
+def failed(team: Team, reason: str) -> dict[str, Any]:
+    """The status of a job that has failed for this reason."""
+    status = team.wait("Failed")
+    assert condition(status, "Failed")["reason"] == reason
+    return status
+
+
+def test_a_silent_job_ends_at_its_deadline_and_its_pods_stay_to_be_read(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG))
+    team.wait("Running")
+    pods = {pod["metadata"]["uid"] for pod in team.pods()}
+    team.change(activeDeadlineSeconds=2)
+    status = failed(team, "DeadlineExceeded")
+    assert status["message"] == "The job was active for 2 s (activeDeadlineSeconds)"
+    assert when(status, "completionTime") - when(status, "startTime") >= timedelta(seconds=2)
+    assert {pod["metadata"]["uid"] for pod in team.pods()} == pods
+    assert {pod["status"]["reason"] for pod in team.pods()} == {"DeadlineExceeded"}
+    assert not any("deletionTimestamp" in pod["metadata"] for pod in team.pods())
+    assert not status.get("restarts")
+
+
+def test_a_deadline_comes_true_though_nothing_else_happens(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG, activeDeadlineSeconds=4))
+    status = failed(team, "DeadlineExceeded")
+    assert when(status, "completionTime") - when(status, "startTime") >= timedelta(seconds=4)
+
+
+def test_at_a_deadline_pods_have_their_own_grace(team: Team) -> None:
+    job = a_job(annotations=STUBBORN)
+    job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 6
+    team.apply(job)
+    team.wait("Running")
+    team.change(activeDeadlineSeconds=1)
+    team.kubectl("wait", "--for=condition=FailureTarget", "ddpjob/digits", "--timeout=60s")
+    decided = datetime.fromisoformat(condition(team.status(), "FailureTarget")["lastTransitionTime"])
+    status = failed(team, "DeadlineExceeded")
+    assert when(status, "completionTime") - decided >= timedelta(seconds=5), "the last was killed, not asked"
+    assert {pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for pod in team.pods()} == {137}
+
+
+def test_a_pod_that_does_not_answer_at_a_deadline_is_given_up(fake: Plant, team: Team) -> None:
+    job = a_job(annotations=FOR_LONG)
+    job["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 1, "tolerations": [{"operator": "Exists"}]}
+    team.apply(job)
+    team.wait("Running")
+    with silent(fake, team.pods()[0]["spec"]["nodeName"]):
+        team.change(activeDeadlineSeconds=1)
+        failed(team, "DeadlineExceeded")
+
+
+def test_a_gang_that_never_came_up_fails_and_tells_what_it_waited_for(team: Team) -> None:
+    job = a_job(startDeadlineSeconds=5)
+    job["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/never": "true"}
+    team.apply(job)
+    status = failed(team, "StartDeadlineExceeded")
+    assert status["message"].startswith("Not all pods ran within 5 s (startDeadlineSeconds): ")
+    assert "Unschedulable: 0/4 nodes are available" in status["message"]
+    team.plant.wait("the pods to go", lambda: not team.pods())
+
+
+def test_a_gang_that_has_run_once_is_past_the_deadline_for_its_start(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG))
+    status = team.wait("Running")
+    passed = when(status, "startTime") + timedelta(seconds=1)
+    team.plant.wait("the time to pass", lambda: datetime.now(passed.tzinfo) > passed)
+    team.change(startDeadlineSeconds=1)
+    team.fails(1)
+    team.until("{.status.attempt}=2")
+    assert team.wait("Running")["restarts"] == 1
+
+
+def test_the_clock_stands_still_while_a_job_is_suspended_and_begins_anew_after_it(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG))
+    first = when(team.wait("Running"), "startTime")
+    team.change(suspend=True)
+    team.wait("Suspended")
+    team.change(activeDeadlineSeconds=2)
+    passed = first + timedelta(seconds=3)
+    team.plant.wait("the time to pass", lambda: datetime.now(passed.tzinfo) > passed)
+    assert team.status()["state"] == "Suspended"
+    resumed = datetime.now(passed.tzinfo)
+    team.change(suspend=False)
+    status = failed(team, "DeadlineExceeded")
+    assert when(status, "startTime") >= resumed
+    assert when(status, "completionTime") - when(status, "startTime") >= timedelta(seconds=2)
