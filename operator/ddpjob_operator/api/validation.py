@@ -81,6 +81,8 @@ SENTENCES: dict[str, Sentence] = {
     "anyOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
     "oneOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
     "maxLength": lambda value, limit, *_: f"is too long ({len(value)} characters); at most {limit} are allowed",
+    "minItems": lambda _value, _limit, schema, _error: f"is empty{_meaning(schema)}",
+    "maxItems": lambda value, limit, *_: f"has {len(value)} entries; at most {limit} are allowed",
     "minProperties": lambda _value, _limit, schema, _error: f"is empty{_meaning(schema)}",
     "maxProperties": lambda value, limit, *_: f"has {', '.join(value)}; at most {limit} of them is allowed",
 }

@@ -1,12 +1,25 @@
 """What a valid file means: defaults, what is left out, what Auto stands for."""
 
 import json
+import signal
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Backend, Checkpoint, DDPJob, DDPJobStatus, NetworkPolicy, Restart
+from ddpjob_operator.api import (
+    Backend,
+    Checkpoint,
+    CleanPodPolicy,
+    DDPJob,
+    DDPJobStatus,
+    NetworkPolicy,
+    Restart,
+    RestartAction,
+    SuccessPolicy,
+)
 from ddpjob_operator.api.manifest import parse
 from ddpjob_operator.api.problems import dotted
+from ddpjob_operator.api.restart import Signal
+from ddpjob_operator.api.spec import Elastic
 
 from .documents import a_file, complaint, job
 
@@ -17,8 +30,46 @@ def test_a_file_that_says_nothing_gets_the_documented_defaults() -> None:
     assert (spec.suspend, spec.active_deadline_seconds, spec.checkpoint) == (False, None, None)
     assert (spec.wait_for_master, spec.network_policy) == (True, NetworkPolicy.DISABLED)
     assert spec.restart == Restart(
-        max_restarts=6, window_seconds=3600, backoff_seconds=1, max_backoff_seconds=300, grace_period_seconds=5
+        max_restarts=6,
+        max_disruptions=None,
+        window_seconds=3600,
+        backoff_seconds=1,
+        max_backoff_seconds=300,
+        grace_period_seconds=5,
+        rules=(),
     )
+    assert (spec.start_deadline_seconds, spec.ttl_seconds_after_finished, spec.elastic) == (None, None, None)
+    assert (spec.schedule_timeout_seconds, spec.finish_timeout_seconds) == (600, 1800)
+    assert (spec.success_policy, spec.clean_pod_policy) == (SuccessPolicy.ALL_RANKS, CleanPodPolicy.RUNNING)
+
+
+def test_an_elastic_job_may_have_any_size_and_waits_two_minutes_for_its_places() -> None:
+    assert job(a_file("elastic: {}")).spec.elastic == Elastic(min_nodes=1, max_nodes=4096, shrink_after_seconds=120)
+
+
+MANAGERS: dict[str, tuple[str, bool]] = {
+    "nobody is named": ("", True),
+    "this operator is": ("managedBy: ddpjob.dev/operator", True),
+    "another is": ("managedBy: kueue.x-k8s.io/multikueue", False),
+}
+
+
+@pytest.mark.parametrize(("spec", "ours"), MANAGERS.values(), ids=MANAGERS)
+def test_a_job_is_this_operators_unless_it_names_another(spec: str, *, ours: bool) -> None:
+    assert job(a_file(spec)).spec.ours is ours
+
+
+def test_a_rule_names_exit_codes_and_ranges_as_they_stand() -> None:
+    text = a_file("restart:\n  rules:\n    - {exitCodes: [3, 64-78], signals: [SIGBUS], action: RestartFree}")
+    (rule,) = job(text).spec.restart.rules
+    assert (rule.exit_codes, rule.signals, rule.causes) == ((3, "64-78"), (Signal.BUS,), None)
+    assert rule.action is RestartAction.RESTART_FREE
+
+
+def test_signals_have_the_numbers_of_this_system() -> None:
+    known = [one for one in Signal if hasattr(signal, one)]
+    assert [one.number for one in known] == [getattr(signal, one).value for one in known]
+    assert [one.number for one in Signal] == list(range(1, 32))
 
 
 def test_a_checkpoint_is_kept_three_times_at_the_end_of_each_epoch() -> None:
@@ -30,7 +81,8 @@ def test_a_checkpoint_is_kept_three_times_at_the_end_of_each_epoch() -> None:
     "spec",
     [
         *("nodes: null", "restart: null", "restart: {maxRestarts: null}", "checkpoint: null"),
-        *("activeDeadlineSeconds: null", "procsPerNode: null"),
+        *("activeDeadlineSeconds: null", "procsPerNode: null", "elastic: null", "managedBy: null"),
+        *("restart: {rules: null}", "cleanPodPolicy: null", "ttlSecondsAfterFinished: null"),
     ],
 )
 def test_null_is_as_good_as_nothing(spec: str) -> None:
@@ -43,7 +95,10 @@ def test_null_in_the_template_is_as_good_as_nothing() -> None:
 
 def test_the_limits_themselves_are_allowed() -> None:
     widest = a_file(
-        "nodes: 4096\nprocsPerNode: 64\nmasterPort: 65535\nrestart: {maxRestarts: 0, backoffSeconds: 300}"
+        "nodes: 4096\nprocsPerNode: 64\nmasterPort: 65535\nelastic: {minNodes: 4096, maxNodes: 4096}\n"
+        "ttlSecondsAfterFinished: 0\nstartDeadlineSeconds: 1\n"
+        "restart: {maxRestarts: 0, maxDisruptions: 0, backoffSeconds: 300, "
+        "rules: [{exitCodes: [1, 255, 1-255, 7-7], action: Fail}]}"
     )
     assert complaint(widest.replace("name: digits", "name: " + "a" * 52)) == ""
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api import BadInputError, Cause
 from ddpjob_operator.api.manifest import read
+from ddpjob_operator.api.restart import Signal
 
 from .documents import HEAD, TEMPLATE, a_file, complaint, complaints
 
@@ -18,6 +19,14 @@ NAME = (
     "Name of the job: at most 52 lower-case letters, digits and dashes, the first a letter and the last no dash. "
     "Pods and the Service are named after it."
 )
+
+RANGE = "must go from a smaller to a larger exit code, both from 1 to 255"
+
+
+def a_rule(matches: str) -> str:
+    """A file with one restart rule, in line 8."""
+    return a_file(f"restart:\n  rules:\n    - {{{matches}, action: Fail}}")
+
 
 PROBLEMS: dict[str, tuple[str, list[str]]] = {
     # numbers and words
@@ -201,6 +210,131 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     "a first wait longer than the longest": (
         a_file("restart: {backoffSeconds: 301}"),
         ["line 6: spec.restart.backoffSeconds: 301 is more than maxBackoffSeconds (300)"],
+    ),
+    # restart rules
+    "a rule without anything to match": (
+        a_file("restart:\n  rules:\n    - action: Fail"),
+        ["line 8: spec.restart.rules[0]: matches nothing; give one of exitCodes, signals, causes"],
+    ),
+    "a rule without an action": (
+        a_file("restart:\n  rules:\n    - causes: [Preempted]"),
+        [
+            (
+                "line 8: spec.restart.rules[0].action: is missing: Restart: start again, and count it. "
+                "RestartFree: start again, and do not count it. Fail: the job fails."
+            ),
+        ],
+    ),
+    "a rule with a typo": (
+        a_file("restart:\n  rules:\n    - {exitCode: [3], causes: [NodeLost], action: Fail}"),
+        ["line 8: spec.restart.rules[0].exitCode: unknown field; did you mean exitCodes?"],
+    ),
+    "an exit code of nobody": (
+        a_rule("exitCodes: [256]"),
+        [
+            (
+                "line 8: spec.restart.rules[0].exitCodes[0]: 256 is not right; "
+                "it must be a whole number from 1 to 255 or a string"
+            ),
+        ],
+    ),
+    "the exit code of success": (
+        a_rule("exitCodes: [3, 0]"),
+        [
+            (
+                "line 8: spec.restart.rules[0].exitCodes[1]: 0 is not right; "
+                "it must be a whole number from 1 to 255 or a string"
+            ),
+        ],
+    ),
+    "an exit code that is no list": (
+        a_rule("exitCodes: 3"),
+        ["line 8: spec.restart.rules[0].exitCodes: 3 must be a list"],
+    ),
+    "a range that goes backwards": (
+        a_rule("exitCodes: [78-64]"),
+        [f"line 8: spec.restart.rules[0].exitCodes[0]: '78-64' {RANGE}"],
+    ),
+    "a range that begins too early": (
+        a_rule("exitCodes: [0-5]"),
+        [f"line 8: spec.restart.rules[0].exitCodes[0]: '0-5' {RANGE}"],
+    ),
+    "a range that ends too late": (
+        a_rule("exitCodes: [3, 250-256]"),
+        [f"line 8: spec.restart.rules[0].exitCodes[1]: '250-256' {RANGE}"],
+    ),
+    "a signal without its first letters": (
+        a_rule("signals: [SEGV]"),
+        [f"line 8: spec.restart.rules[0].signals[0]: 'SEGV' is none of {', '.join(Signal)}; did you mean SIGSEGV?"],
+    ),
+    "a cause that is none": (
+        a_rule("causes: [OutOfMemory, Bad]"),
+        [f"line 8: spec.restart.rules[0].causes[1]: 'Bad' is none of {', '.join(Cause)}"],
+    ),
+    "an empty list of causes": (
+        a_rule("causes: [], signals: [SIGBUS]"),
+        [
+            ("line 8: spec.restart.rules[0].causes: is empty: Why it failed, as `status.lastFailure.cause` says it."),
+        ],
+    ),
+    "21 rules": (
+        a_file("restart:\n  rules:\n" + "    - {causes: [NodeLost], action: Fail}\n" * 21),
+        ["line 7: spec.restart.rules: has 21 entries; at most 20 are allowed"],
+    ),
+    "fewer disruptions than none": (
+        a_file("restart: {maxDisruptions: -1}"),
+        ["line 6: spec.restart.maxDisruptions: -1 is too small; it must be at least 0"],
+    ),
+    # the end, and what comes after it
+    "a start deadline of nothing": (
+        a_file("startDeadlineSeconds: 0"),
+        ["line 6: spec.startDeadlineSeconds: 0 is too small; it must be at least 1"],
+    ),
+    "a timeout of nothing": (
+        a_file("scheduleTimeoutSeconds: 0\nfinishTimeoutSeconds: 0"),
+        [
+            "line 6: spec.scheduleTimeoutSeconds: 0 is too small; it must be at least 1",
+            "line 7: spec.finishTimeoutSeconds: 0 is too small; it must be at least 1",
+        ],
+    ),
+    "a time that is over before the end": (
+        a_file("ttlSecondsAfterFinished: -1"),
+        ["line 6: spec.ttlSecondsAfterFinished: -1 is too small; it must be at least 0"],
+    ),
+    "a policy of another operator": (
+        a_file("cleanPodPolicy: running"),
+        ["line 6: spec.cleanPodPolicy: 'running' is none of None, Running, All; did you mean Running?"],
+    ),
+    "another rank's success": (
+        a_file("successPolicy: RankOne"),
+        ["line 6: spec.successPolicy: 'RankOne' is none of AllRanks, RankZero; did you mean RankZero?"],
+    ),
+    "a manager without a prefix": (
+        a_file("managedBy: kueue"),
+        [
+            (
+                "line 6: spec.managedBy: 'kueue' does not have the right form: Who brings the job forward: a name "
+                "with a prefix, like `example.com/other`. With another name than `ddpjob.dev/operator` the operator "
+                "leaves the job alone. It can never be changed."
+            ),
+        ],
+    ),
+    # elastic
+    "fewer nodes than it may have": (
+        a_file("nodes: 1\nelastic: {minNodes: 2}"),
+        ["line 6: spec.nodes: 1 is less than elastic.minNodes (2)"],
+    ),
+    "more nodes than it may have": (
+        a_file("nodes: 4\nelastic: {maxNodes: 3}"),
+        ["line 6: spec.nodes: 4 is more than elastic.maxNodes (3)"],
+    ),
+    "no node at least": (
+        a_file("elastic: {minNodes: 0}"),
+        ["line 6: spec.elastic.minNodes: 0 is too small; it must be at least 1"],
+    ),
+    "no time to find a place": (
+        a_file("elastic: {shrinkAfterSeconds: 0}"),
+        ["line 6: spec.elastic.shrinkAfterSeconds: 0 is too small; it must be at least 1"],
     ),
     # the object itself
     "another version": (

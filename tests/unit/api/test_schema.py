@@ -28,6 +28,8 @@ NOT_OF_ONE_FIELD = {
     *("a hostname", "a label of ours", "a volume of ours", "nine containers", "257 variables"),
     *("half a GPU", "a word for GPUs", "claimed devices and Auto"),
     *("two intervals", "two volumes at one place", "a first wait longer than the longest"),
+    *("a rule without anything to match", "a range that goes backwards", "a range that begins too early"),
+    *("a range that ends too late", "fewer nodes than it may have", "more nodes than it may have"),
 }
 """Mistakes that a schema cannot see."""
 
@@ -71,14 +73,16 @@ def test_an_editor_marks_what_the_operator_refuses(mistake: str) -> None:
 
 def test_the_schema_tells_what_every_field_means() -> None:
     spec = job_schema()["properties"]["spec"]
-    structs = [spec, *(job_schema()["$defs"][name] for name in ("Restart", "Checkpoint"))]
+    structs = [spec, *(job_schema()["$defs"][name] for name in ("Restart", "RestartRule", "Elastic", "Checkpoint"))]
     fields = {name: field for struct in structs for name, field in struct["properties"].items()}
     assert [name for name, field in fields.items() if not field.get("description")] == []
 
 
 FULL: dict[str, Any] = yaml.safe_load(
     a_file(
-        "nodes: 2\nprocsPerNode: Auto\nrestart: {maxRestarts: 3}\nactiveDeadlineSeconds: 60\n"
+        "nodes: 2\nprocsPerNode: Auto\nactiveDeadlineSeconds: 60\nelastic: {minNodes: 1, maxNodes: 4}\n"
+        "restart: {maxRestarts: 3, rules: [{exitCodes: [3, 64-78], signals: [SIGBUS], causes: [NodeLost], "
+        "action: Fail}]}\ncleanPodPolicy: All\nsuccessPolicy: RankZero\nmanagedBy: ddpjob.dev/operator\n"
         "checkpoint: {path: /runs, volume: {emptyDir: {}}}",
         container="env: [{name: A, value: a}]\nargs: [--fast]\nresources: {limits: {nvidia.com/gpu: 2}}\n"
         "volumeMounts: [{name: data, mountPath: /data}]",
