@@ -31,6 +31,17 @@ def a_pod(rank: int = 0, incarnation: int = 1, version: int = 1, owner: str = UI
     }
 
 
+def a_node(*taints: dict[str, str], ready: str | None = "True", message: str = "") -> dict[str, Any]:
+    """A node with these taints and this status of its condition Ready; None: that it does not have yet."""
+    other = {"type": "MemoryPressure", "status": "False", "reason": "KubeletHasSufficientMemory"}
+    said = {"type": "Ready", "status": ready, "reason": "KubeletReady", "message": message}
+    return {
+        "metadata": {"name": "node-1"},
+        "spec": {"taints": list(taints)} if taints else {},
+        "status": {"conditions": [other, said] if ready else [other]},
+    }
+
+
 def trainer(**state: Any) -> list[dict[str, Any]]:
     """Container statuses with the trainer in this state, beside another container that runs."""
     return [{"name": "proxy", "state": {"running": {}}}, {"name": "trainer", "state": state}]

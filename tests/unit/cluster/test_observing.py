@@ -2,20 +2,67 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.observing import pod_of
-from ddpjob_operator.engine import Exit
+from ddpjob_operator.cluster.observing import node_problem, pod_of
+from ddpjob_operator.engine import Disruption, Exit, Waiting
 
-from .manifests import a_pod, trainer
+from .manifests import a_node, a_pod, trainer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_TEXT = "2026-01-01T12:00:00Z"
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes"}
+GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOON_TEXT}
+NO_SANDBOX = {"type": "PodReadyToStartContainers", "status": "False"}
+VOLUMES = "waiting for its volumes and network"
+NO_MAP = {"reason": "CreateContainerConfigError", "message": 'configmap "settings" not found'}
 PULLING = {"reason": "ImagePullBackOff", "message": "no such image"}
 
 WAITING: dict[str, tuple[dict[str, Any], str]] = {
     "nothing is known yet": ({"phase": "Pending"}, ""),
     "no node has room": ({"phase": "Pending", "conditions": [UNSCHEDULABLE]}, "Unschedulable: no nodes"),
+    "it is held back by gates": (
+        {"phase": "Pending", "conditions": [GATED]},
+        "SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
+    ),
+    "its volumes and network are made": ({"phase": "Pending", "conditions": [SCHEDULED, NO_SANDBOX]}, VOLUMES),
+    "they are made, and nobody says of what its containers wait": (
+        {
+            "phase": "Pending",
+            "conditions": [SCHEDULED, NO_SANDBOX],
+            "containerStatuses": trainer(waiting={"reason": "ContainerCreating"}),
+        },
+        VOLUMES,
+    ),
+    "they are there": (
+        {"phase": "Pending", "conditions": [SCHEDULED, {**NO_SANDBOX, "status": "True"}]},
+        "",
+    ),
+    "a ConfigMap is missing": (
+        {
+            "phase": "Pending",
+            "conditions": [SCHEDULED, {**NO_SANDBOX, "status": "True"}],
+            "containerStatuses": trainer(waiting=NO_MAP),
+        },
+        'CreateContainerConfigError: configmap "settings" not found',
+    ),
+    "an init container goes before the trainer that waits for it": (
+        {
+            "phase": "Pending",
+            "initContainerStatuses": [{"name": "fetch", "state": {"waiting": PULLING}}],
+            "containerStatuses": trainer(waiting={"reason": "PodInitializing"}),
+        },
+        "ImagePullBackOff: no such image",
+    ),
+    "an init container is done": (
+        {"phase": "Pending", "initContainerStatuses": [{"name": "fetch", "state": {"terminated": {"exitCode": 0}}}]},
+        "",
+    ),
     "containers are made": (
         {"phase": "Pending", "containerStatuses": trainer(waiting={"reason": "ContainerCreating"})},
         "",
@@ -108,6 +155,117 @@ def test_a_pod_that_is_being_deleted_says_until_when() -> None:
     pod = pod_of(manifest)
     assert pod is not None
     assert (pod.deleting, pod.gone_by) == (True, NOON)
+
+
+TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}
+EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "low on disk"}
+
+# What an API server says of a pod: in its metadata, spec and status -> what the engine sees.
+SEEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "when it was made": (
+        {"creationTimestamp": NOON_TEXT},
+        *({}, {}, {"created_at": NOON}),
+    ),
+    "when it was given its node": (
+        *({}, {}, {"conditions": [SCHEDULED]}),
+        {"scheduled_at": NOON, "node": "node-1"},
+    ),
+    "not when it was found that it has no place": (
+        *({}, {"nodeName": None}, {"conditions": [{**UNSCHEDULABLE, "lastTransitionTime": NOON_TEXT}]}),
+        {"scheduled_at": None, "node": None, "waiting": Waiting("Unschedulable", "no nodes")},
+    ),
+    "that the cluster takes it away": (
+        *({}, {}, {"conditions": [TARGET]}),
+        {"disruption": Disruption("EvictionByEvictionAPI", "evicting")},
+    ),
+    "not that the cluster has thought better of it": (
+        *({}, {}, {"conditions": [{**TARGET, "status": "False"}]}),
+        {"disruption": None},
+    ),
+    "that its kubelet has ended it": (
+        *({}, {}, EVICTED),
+        {
+            "reason": "Evicted",
+            "message": "low on disk",
+            "exit": Exit(None, "Evicted", "low on disk"),
+            "running": False,
+        },
+    ),
+    "and how its trainer took it": (
+        *({}, {}, {**EVICTED, "containerStatuses": trainer(terminated={"exitCode": 143, "reason": "Error"})}),
+        {"reason": "Evicted", "message": "low on disk", "exit": Exit(143, "Error")},
+    ),
+    "that its node did not take it": (
+        *({}, {}, {"phase": "Failed", "reason": "OutOfcpu", "message": "not enough cpu"}),
+        {"reason": "OutOfcpu", "exit": Exit(None, "OutOfcpu", "not enough cpu")},
+    ),
+    "that we told it to end and to stay": (
+        *({}, {"activeDeadlineSeconds": 1}, {"containerStatuses": trainer(running={})}),
+        {"stopped": True, "running": True},
+    ),
+    "not that its template gives it some time": (
+        *({}, {"activeDeadlineSeconds": 3600}, {"containerStatuses": trainer(running={})}),
+        {"stopped": False},
+    ),
+    "that it is none of that": (
+        *({}, {}, {"containerStatuses": trainer(running={})}),
+        {
+            "running": True,
+            "exit": None,
+            "deleting": False,
+            "waiting": None,
+            "created_at": None,
+            "scheduled_at": None,
+            "reason": "",
+            "message": "",
+            "disruption": None,
+            "stopped": False,
+            "gone_by": None,
+            "lingering": False,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("metadata", "spec", "status", "expected"), SEEN.values(), ids=SEEN)
+def test_a_pod_says(
+    metadata: dict[str, Any], spec: dict[str, Any], status: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    manifest = a_pod(**status)
+    manifest["metadata"] |= metadata
+    manifest["spec"] |= spec
+    pod = pod_of(manifest)
+    assert pod is not None
+    assert {name: getattr(pod, name) for name in expected} == expected
+
+
+def taint(effect: str, key: str = "maintenance") -> dict[str, str]:
+    return {"key": key, "effect": effect}
+
+
+UNREACHABLE = "node.kubernetes.io/unreachable"
+NODES: dict[str, tuple[dict[str, Any] | None, str]] = {
+    "well": (a_node(), ""),
+    "gone": (None, "is gone"),
+    "silent": (
+        a_node(taint("NoExecute", UNREACHABLE), ready="Unknown", message="Kubelet stopped posting node status."),
+        "is not ready: Kubelet stopped posting node status.",
+    ),
+    "not ready": (a_node(ready="False", message="disk failed"), "is not ready: disk failed"),
+    "not ready, without a sentence": (a_node(ready="False"), "is not ready: KubeletReady"),
+    "emptied by somebody": (a_node(taint("NoExecute")), "has the taint maintenance:NoExecute"),
+    "closed for new pods": (a_node(taint("NoSchedule")), ""),
+    "not wanted for new pods, and emptied": (
+        a_node(taint("PreferNoSchedule"), taint("NoExecute", "sick")),
+        "has the taint sick:NoExecute",
+    ),
+    "new": (a_node(ready=None), ""),
+}
+
+
+@pytest.mark.parametrize(("node", "expected"), NODES.values(), ids=NODES)
+def test_what_is_wrong_with_a_node_that_is(node: dict[str, Any] | None, expected: str) -> None:
+    assert node_problem(node) == expected
 
 
 FOREIGN: dict[str, dict[str, Any]] = {
