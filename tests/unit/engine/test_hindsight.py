@@ -146,6 +146,10 @@ ACCOUNTS: dict[str, tuple[Scene, int, int, Budget]] = {
         *(0, 1, Budget(disruptions=1, streak=1)),
     ),
     "once": (silent.settled(), 0, 1, Budget(disruptions=1, streak=1)),
+    "and not where no disruption is left": (
+        peer_lost(gang(maxDisruptions=0)).overdue(1).decided(),
+        *(1, 0, Budget(used=1, streak=1)),
+    ),
     "and only that one": (
         peer_lost(gang().fails(0).restarted()).overdue(1).decided(),
         *(1, 1, Budget(used=1, disruptions=1, streak=2)),

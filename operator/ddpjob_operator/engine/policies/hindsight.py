@@ -5,7 +5,7 @@ from typing import Any
 
 from ddpjob_operator.api import AvoidedNode, Budget, Cause, ConditionType, Failure, RestartAction
 from ddpjob_operator.api.status import MAX_AVOIDED
-from ddpjob_operator.engine.budget import backoff, excused
+from ddpjob_operator.engine.budget import backoff, excused, too_many_disruptions
 from ddpjob_operator.engine.causes import failure_of, lost_with_its_node
 from ddpjob_operator.engine.incident import amended, corrected, told
 from ddpjob_operator.engine.rules import ruled
@@ -75,12 +75,18 @@ def _said_since(view: View, known: Failure) -> list[Failure]:
 
 
 def _judged(view: View, known: Failure, incident: Failure) -> Failure:
-    """What the rules say of an incident now; but one that was answered for free is never charged afterwards."""
+    """What the rules say of an incident now.
+
+    One that was answered by a restart is never charged afterwards, and the restart is given back only where another
+    disruption is allowed.
+    """
     judged = ruled(view.spec.restart, incident)
-    charged_late = known.action is RestartAction.RESTART_FREE and judged.action is RestartAction.RESTART
-    if charged_late and _was_answered(view):
-        return judged.model_copy(update={"action": known.action, "rule": known.rule})
-    return judged
+    if judged.action in {known.action, RestartAction.FAIL} or not _was_answered(view):
+        return judged
+    given_back = judged.action is RestartAction.RESTART_FREE
+    if given_back and not too_many_disruptions(view.spec.restart, excused(view.status.budget)):
+        return judged
+    return judged.model_copy(update={"action": known.action, "rule": known.rule})
 
 
 def _was_answered(view: View) -> bool:
