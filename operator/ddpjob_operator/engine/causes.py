@@ -71,8 +71,12 @@ CLAIMABLE = frozenset(
 
 NO_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 PULLING = frozenset({"ImagePullBackOff"})
-NO_SUCH_IMAGE = ("not found", "manifest unknown", "does not exist", "denied", "unauthorized", "authorization failed")
-"""A registry's words for what trying again does not mend; one that does not answer is tried again."""
+NO_SUCH_IMAGE = (
+    *("not found", "manifest unknown", "does not exist"),
+    *("denied", "unauthorized", "authorization failed", "forbidden"),
+)
+"""A registry's words, be they in capitals, for what trying again does not mend; one that does not answer is tried
+again."""
 NO_CONTAINER = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 PATIENCE = timedelta(seconds=60)
 """So long a container may wait for what is still to be made: a ConfigMap that is applied after the job."""
@@ -121,8 +125,9 @@ def unstartable_at(pod: Pod) -> datetime | None:
     waiting = pod.waiting
     if waiting is None or not pod.active or pod.scheduled_at is None:
         return None
+    said = waiting.message.lower()
     no_image = waiting.reason in NO_IMAGE
-    if no_image or (waiting.reason in PULLING and any(word in waiting.message for word in NO_SUCH_IMAGE)):
+    if no_image or (waiting.reason in PULLING and any(word in said for word in NO_SUCH_IMAGE)):
         return pod.scheduled_at
     return pod.scheduled_at + PATIENCE if waiting.reason in NO_CONTAINER else None
 

@@ -247,6 +247,16 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(Cause.IMAGE_ERROR, "ImagePullBackOff: pull access denied"),
     ),
+    "without a name that its registry knows": (
+        {"waiting": Waiting("ImagePullBackOff", "HEAD request to …: 401 Unauthorized"), "scheduled_at": START},
+        {},
+        *(Cause.IMAGE_ERROR, "ImagePullBackOff: HEAD request to …: 401 Unauthorized"),
+    ),
+    "kept from its image": (
+        {"waiting": Waiting("ImagePullBackOff", "HEAD request to …: 403 Forbidden"), "scheduled_at": START},
+        {},
+        *(Cause.IMAGE_ERROR, "ImagePullBackOff: HEAD request to …: 403 Forbidden"),
+    ),
     "without a ConfigMap, for a minute": (
         {"waiting": Waiting("CreateContainerConfigError", 'configmap "a" not found'), "scheduled_at": MINUTE_AGO},
         {},
