@@ -36,7 +36,7 @@ def gang_timeout(view: View) -> datetime | None:
     """
     key = f"{view.snapshot.job.metadata.uid}/{view.status.attempt}"
     seconds = view.spec.schedule_timeout_seconds * (1 + JITTER * share(key))
-    return _since_creation(view, seconds) if 0 < view.placed < view.nodes else None
+    return _since_first_place(view, seconds) if 0 < view.placed < view.nodes else None
 
 
 def shrink_time(view: View) -> datetime | None:
@@ -44,7 +44,7 @@ def shrink_time(view: View) -> datetime | None:
     elastic = view.spec.elastic
     if elastic is None or not elastic.min_nodes <= view.placed < view.nodes:
         return None
-    return _since_creation(view, elastic.shrink_after_seconds)
+    return _since_first_place(view, elastic.shrink_after_seconds)
 
 
 def growth_time(view: View) -> datetime | None:
@@ -111,9 +111,10 @@ def _loss(view: View) -> Iterator[datetime]:
     yield from (pod.gone_by + LOST_AFTER for pod in view.active if pod.gone_by is not None)
 
 
-def _since_creation(view: View, seconds: float) -> datetime | None:
-    created = (pod.created_at for pod in view.current.values() if pod.created_at is not None)
-    return _after(min(created, default=None), seconds)
+def _since_first_place(view: View, seconds: float) -> datetime | None:
+    """Before, the gang holds nothing; then a scheduler places one pod after the other, and all may yet come."""
+    placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node is not None)
+    return _after(min((time for time in placed if time is not None), default=None), seconds)
 
 
 def _after(start: datetime | None, seconds: float | None) -> datetime | None:

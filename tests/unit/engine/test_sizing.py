@@ -78,6 +78,12 @@ TABLE: Table = {
         "Restarting",
         "Creating 2 of 2 pods",
     ),
+    "an elastic gang that held nothing for long waits for all of its places too": (
+        three.created().after(1000).placed(0, 2).after(59),
+        "",
+        "Starting",
+        "0 of 3 pods running; rank 0 and 1 more: starting on node node-0",
+    ),
     "but not with fewer than it may": (
         three.created().placed(1).after(300),
         "",
@@ -302,6 +308,12 @@ TABLE: Table = {
         "-1.0/5",
         "Pending",
         GIVEN_BACK,
+    ),
+    "one that held nothing for long waits for the others once it holds something: they come one by one": (
+        gang.created().after(1000).placed(1).after(100),
+        "",
+        "Starting",
+        "0 of 2 pods running; rank 0: waiting for a node",
     ),
     "it is so after an incident too": (
         gang.running().fails(0).ready_again().settled().placed(1).after(120),
