@@ -160,7 +160,10 @@ class Store:
         """The Service under a job's name, among those with our label."""
         if self.services.get(key) is None:
             return Service.MISSING
-        return Service.OURS if self.services.owner(key) == uid else Service.FORMER
+        owner = self.services.owner(key)
+        if owner is None:  # Left by a job that was deleted without what belongs to it: nobody will remove it.
+            return Service.FOREIGN
+        return Service.OURS if owner == uid else Service.FORMER
 
     def states(self) -> Counter[str]:
         """How many jobs there are in each state."""

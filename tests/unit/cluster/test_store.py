@@ -1,7 +1,10 @@
+from typing import Any
+
+import pytest
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.cluster.observing import pod_of
-from ddpjob_operator.cluster.store import REMEMBERED_GONE, Cache, in_namespace, of_owner
-from ddpjob_operator.engine import Pod
+from ddpjob_operator.cluster.store import REMEMBERED_GONE, Cache, Store, in_namespace, of_owner
+from ddpjob_operator.engine import Pod, Service
 
 from .manifests import UID, a_pod, trainer
 
@@ -107,3 +110,22 @@ def test_an_object_made_anew_under_its_name_replaces_the_former_one() -> None:
     again["metadata"]["uid"] = "pod-anew"
     assert cache.saw(again)
     assert [pod.uid for pod in cache.owned_by(UID)] == ["pod-anew"]
+
+
+def a_service(*owners: str) -> dict[str, Any]:
+    """The Service of job `digits`, controlled by these."""
+    references = [{"uid": owner, "controller": True} for owner in owners]
+    metadata = {"name": "digits", "namespace": "team", "uid": "service", "resourceVersion": "1"}
+    return {"metadata": {**metadata, "ownerReferences": references}}
+
+
+@pytest.mark.parametrize(
+    ("owners", "whose"),
+    [((UID,), Service.OURS), (("a former job",), Service.FORMER), ((), Service.FOREIGN)],
+    ids=["ours", "former", "orphaned"],
+)
+def test_whose_a_service_with_our_label_is(owners: tuple[str, ...], whose: Service) -> None:
+    store = Store()
+    assert store.service(("team", "digits"), UID) is Service.MISSING
+    store.services.saw(a_service(*owners))
+    assert store.service(("team", "digits"), UID) is whose
