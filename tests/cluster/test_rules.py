@@ -1,0 +1,140 @@
+"""What happens after a failure: the job's own rules, then the defaults; and what is told of it."""
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.plant import Plant
+
+from .jobs import FOR_LONG, Team, a_job, condition, steered
+from .operators import an_operator
+
+RULES = [
+    {"exitCodes": [3], "action": "RestartFree"},
+    {"exitCodes": ["64-78"], "action": "Fail"},
+    {"signals": ["SIGSEGV"], "action": "Fail"},
+    {"causes": ["OutOfMemory"], "action": "Fail"},
+    {"exitCodes": [9], "causes": ["OutOfMemory"], "action": "Fail"},
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a rank ends, and what comes of it."""
+
+    how: dict[str, str]
+    rule: str
+    cause: str = "Application"
+    action: str = "Restart"
+    rules: list[dict[str, object]] = field(default_factory=lambda: RULES)
+
+    def __str__(self) -> str:
+        return f"{self.how} {self.rule}"
+
+
+OOM = {"exit_code": "137", "reason": "OOMKilled"}
+
+CASES = [
+    Case({"exit_code": "3"}, "spec.restart.rules[0]", action="RestartFree"),
+    Case({"exit_code": "64"}, "spec.restart.rules[1]", action="Fail"),
+    Case({"exit_code": "78"}, "spec.restart.rules[1]", action="Fail"),
+    Case({"exit_code": "79"}, "default"),
+    Case({"exit_code": "139"}, "spec.restart.rules[2]", action="Fail"),
+    Case(OOM, "spec.restart.rules[3]", "OutOfMemory", "Fail"),
+    Case(OOM, "default", "OutOfMemory", rules=[]),
+    Case({"exit_code": "9"}, "default"),
+    Case({"exit_code": "1", "reason": "StartError", "message": "no such file"}, "default", "StartError", "Fail"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_first_rule_that_matches_decides(team: Team, case: Case) -> None:
+    team.apply(a_job(annotations=FOR_LONG, restart={"rules": case.rules, "backoffSeconds": 0}))
+    team.wait("Running")
+    pod = team.fails(1, **case.how)
+    if case.action == "Fail":
+        status = team.wait("Failed")
+        assert condition(status, "Failed")["reason"] == case.cause
+        assert (case.rule == "default") or f"({case.rule} says Fail)" in status["message"]
+    else:
+        team.until("{.status.attempt}=2")
+        status = team.wait("Running")
+    failure = status["lastFailure"]
+    found = {name: failure[name] for name in ("rank", "pod", "cause", "action", "rule")}
+    wanted = {"rank": 1, "pod": pod, "cause": case.cause, "action": case.action, "rule": case.rule}
+    assert found == wanted
+    counts = {"Restart": (1, 0), "RestartFree": (0, 1), "Fail": (0, 0)}
+    assert (status.get("restarts", 0), status.get("disruptions", 0)) == counts[case.action]
+
+
+def test_a_rule_about_pods_that_are_deleted(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG, restart={"rules": [{"causes": ["PodDeleted"], "action": "Fail"}]}))
+    team.wait("Running")
+    team.kubectl("delete", "pod", team.pod(1), "--wait=false")
+    assert condition(team.wait("Failed"), "Failed")["reason"] == "PodDeleted"
+
+
+def test_rules_may_change_while_the_job_runs(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG))
+    team.wait("Running")
+    team.change(restart={"rules": [{"exitCodes": ["1-255"], "action": "Fail"}]})
+    team.fails(0)
+    assert team.wait("Failed")["lastFailure"]["rule"] == "spec.restart.rules[0]"
+
+
+def test_one_fault_that_takes_all_ranks_down_costs_one_restart(fake: Plant) -> None:
+    team, nodes = Team(fake), 8
+    with an_operator(fake, f"--namespace={team.namespace}", "--no-leader-elect") as operator:
+        team.apply(a_job(nodes=nodes, annotations=FOR_LONG, restart={"backoffSeconds": 0}))
+        team.wait("Running")
+        operator.freeze()
+        team.tell("--all", runs_for="0s", exit_code="1", message="RuntimeError: Connection closed by peer")
+        fake.wait("all to fail", lambda: all(pod["status"]["phase"] == "Failed" for pod in team.pods()))
+        operator.wake()
+        team.until("{.status.attempt}=2")
+        status = team.wait("Running")
+        assert (status["restarts"], status["budget"]["used"]) == (1, 1)
+        assert status["lastFailure"]["consequences"] == nodes - 1
+
+
+def test_an_image_that_does_not_exist_fails_at_once_in_the_registry_s_words(team: Team) -> None:
+    words = 'Back-off pulling image "nothing": ErrImagePull: rpc error: manifest unknown'
+    team.apply(a_job(annotations=steered(waits_for="ImagePullBackOff", message=words)))
+    status = team.wait("Failed")
+    assert condition(status, "Failed")["reason"] == "ImageError"
+    assert words in status["message"]
+    assert not status.get("restarts")
+
+
+def test_a_registry_that_does_not_answer_is_waited_for_and_told(team: Team) -> None:
+    words = 'Back-off pulling image "nothing": dial tcp: i/o timeout'
+    team.apply(a_job(annotations=steered(waits_for="ImagePullBackOff", message=words)))
+    said = f"0 of 2 pods running; rank 0 and 1 more: ImagePullBackOff: {words}"
+    team.plant.wait("the job to tell", lambda: team.status().get("message") == said)
+    team.kubectl("annotate", "pods", "--all", "plant.ddpjob.dev/waits-for-")
+    assert team.wait("Succeeded")["attempt"] == 1
+
+
+def test_a_program_that_gets_no_further_three_times_is_given_up_early(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG, restart={"backoffSeconds": 0}))
+    report = '{"exception": "ValueError", "message": "bad sample", "step": 40}'
+    for attempt in (1, 2, 3):
+        team.until(f"{{.status.attempt}}={attempt}")
+        team.until("{.status.state}=Running")
+        team.fails(0, message=report)
+    status = team.wait("Failed")
+    assert condition(status, "Failed")["reason"] == "CrashLoop"
+    assert "no further than step 40" in status["message"]
+    assert status["lastFailure"]["message"] == "ValueError: bad sample"
+
+
+def test_a_pod_that_used_more_storage_than_its_own_limit_is_counted(fake: Plant, team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG, restart={"backoffSeconds": 0}))
+    team.wait("Running")
+    words = 'Usage of EmptyDir volume "scratch" exceeds the limit "1Gi".'
+    status = json.dumps({"status": {"phase": "Failed", "reason": "Evicted", "message": words}})
+    fake.kubectl("patch", "pod", team.pod(1), "-n", team.namespace, "--subresource=status", "-p", status)
+    team.until("{.status.attempt}=2")
+    failure = team.wait("Running")["lastFailure"]
+    assert (failure["cause"], failure["action"], failure["message"]) == ("StorageExceeded", "Restart", words)
