@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ddpjob_operator.cli import arguments
 from ddpjob_trainer import config
+from ddpjob_trainer.supervisor import main as supervisor
 
 from .markdown import code, table
 
@@ -22,6 +23,11 @@ def ddpjob_train() -> str:
     return "\n".join(
         f"### {_capital(group.title)}\n\n{_arguments(group._group_actions)}" for group in groups if _own(group)
     )
+
+
+def ddpjob_supervise() -> str:
+    """The flags of `ddpjob-supervise`."""
+    return _arguments(supervisor._parser()._actions)
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -56,7 +56,7 @@ def test_two_processes_of_one_node_are_started(tmp_path: Path, launcher: str) ->
         ]
         done = started([*torchrun, "-m", "ddpjob_trainer", *TRAIN, tmp_path], {})
     else:
-        done = started([Path(sys.executable).with_name("ddpjob-train"), *TRAIN, tmp_path], node(free_port()))
+        done = started([sys.executable, "-m", "ddpjob_trainer", *TRAIN, tmp_path], node(free_port()))
     assert done.returncode == 0, done.stderr
     assert "rank 0 of 2" in done.stdout
     assert "rank 1 of 2" in done.stdout

@@ -12,9 +12,10 @@ from .environment import Env
 from .errors import PeerLostError, TrainerError
 from .exit_codes import ExitCode
 from .failure import clear, is_peer_lost, last_line, leave, report_of, report_path
-from .launch import run_node
 from .position import Position
 from .stopping import StoppedOnRequest, StopRequest, leave_at_once
+from .supervisor.main import supervise
+from .supervisor.program import Program
 from .world import Node, World, read_world
 
 
@@ -27,8 +28,7 @@ def main() -> None:
         config = read_config(argv, os.environ)
         place = read_world(os.environ)
         if isinstance(place, Node):
-            command = [sys.executable, "-m", "ddpjob_trainer", *argv]
-            sys.exit(run_node(place, command, os.environ, report_path(os.environ)))
+            sys.exit(supervise(Program(module=True, name="ddpjob_trainer", arguments=tuple(argv))))
         world = place
         _train(config, world, position)
     except StoppedOnRequest as stopped:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ddpjob_trainer import memory
 
-from tests.unit.trainer.test_launch import LAUNCHER, PRELUDE
+from tests.unit.trainer.test_supervising import PRELUDE, SUPERVISOR
 
 V1 = "7:pids:/\n4:memory:/pod/trainer\n0::/\n"
 V2 = "0::/pod/trainer\n"
@@ -97,9 +97,14 @@ def ended_within(group: Path, *command: str, report: Path) -> tuple[int, str, di
 GREEDY = "held = []\nwhile True: held.append(bytearray(2**20))"
 
 
-def test_a_rank_that_takes_too_much_is_told_from_one_that_somebody_kills(limited: Path, tmp_path: Path) -> None:
-    program = f"{PRELUDE}\nif rank == '2': time.sleep(60)\n{GREEDY}"
-    code, said, report = ended_within(limited, sys.executable, "-c", LAUNCHER, program, report=tmp_path / "report")
+@pytest.mark.parametrize("method", ["warm", "cold"])
+def test_a_rank_that_takes_too_much_is_told_from_one_that_somebody_kills(
+    method: str, limited: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(f"{PRELUDE}\nif rank == '2': time.sleep(60)\n{GREEDY}")
+    command = (sys.executable, "-c", SUPERVISOR, method, str(script))
+    code, said, report = ended_within(limited, *command, report=tmp_path / "report")
     message = "killed by SIGKILL: the memory limit was reached"
     assert f"error: rank 3 was {message}" in said
     assert (code, report["cause"], report["exitCode"], report["message"]) == (137, "OutOfMemory", 137, message)

@@ -1,0 +1,92 @@
+"""`ddpjob-supervise` in front of a script that knows nothing of it, with PyTorch."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.ranks import free_port
+
+SCRIPT = """
+import os, sys
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(nn.Linear(512, 512))
+for step in range(3):
+    model(torch.randn(64, 512)).sum().backward()
+total = torch.ones(1)
+dist.all_reduce(total)
+os.write(1, f"{dist.get_rank()} of {int(total)}: {torch.get_num_threads()} threads, {sys.argv[1:]}\\n".encode())
+if sys.argv[1:] == ["fail"] and dist.get_rank() == 1:
+    raise ValueError("no good")
+dist.destroy_process_group()
+"""
+
+
+def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    node = {
+        "NNODES": "1",
+        "NODE_RANK": "0",
+        "NPROC_PER_NODE": "2",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "DDPJOB_TERMINATION_LOG": str(directory / "report"),
+    }
+    clean = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    return subprocess.run(
+        [sys.executable, "-m", "ddpjob_trainer.supervisor", *words],
+        env={**clean, **node},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+@pytest.mark.parametrize("method", ["warm", "cold"])
+@pytest.mark.parametrize("program", [["train.py"], ["-m", "train"]], ids=["a script", "a module"])
+def test_the_ranks_of_a_node_train_together(directory: Path, program: list[str], method: str) -> None:
+    done = supervise(directory, "--start-method", method, *program, "--lr", "0.1")
+    assert (done.returncode, done.stderr) == (0, "")
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    said = sorted(done.stdout.splitlines())
+    assert said == [f"{rank} of 2: {threads} threads, ['--lr', '0.1']" for rank in range(2)]
+
+
+def test_an_error_of_a_script_that_writes_no_report_is_reported(directory: Path) -> None:
+    done = supervise(directory, "train.py", "fail")
+    assert done.returncode == 1
+    assert "ValueError: no good" in done.stderr
+    report = json.loads((directory / "report").read_text())
+    assert (report["rank"], report["exception"], report["message"]) == (1, "ValueError", "no good")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "error: no program is given: name a script, or a module after -m"),
+        (["nothing.py"], "error: there is no script nothing.py in "),
+        (["--fast", "train.py"], "error: unrecognized arguments"),
+        (["--start-method", "hot", "train.py"], "error: argument --start-method: invalid choice: 'hot'"),
+    ],
+    ids=["no program", "no such script", "an unknown flag", "an unknown method"],
+)
+def test_a_wrong_call_gets_one_clear_line(directory: Path, words: list[str], said: str) -> None:
+    done = supervise(directory, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(said), done.stderr
+    assert len(done.stderr.splitlines()) == 1

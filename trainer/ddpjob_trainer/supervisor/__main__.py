@@ -1,0 +1,5 @@
+"""`python -m ddpjob_trainer.supervisor`."""
+
+from .main import main
+
+main()

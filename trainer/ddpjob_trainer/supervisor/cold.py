@@ -1,0 +1,49 @@
+"""Ranks as processes of their own, which import everything anew."""
+
+import asyncio
+import os
+import sys
+from typing import Self
+
+from ddpjob_trainer.exit_codes import SIGNAL_BASE
+
+from .ranks import Place, Rank, StartError
+
+COMMAND = (sys.executable, "-m", f"{__package__}.rank")
+
+
+class Cold:
+    """Starts ranks as a shell would."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    async def start(self, place: Place) -> Rank:
+        """Starts one.
+
+        Raises:
+            StartError: It could not be started.
+        """
+        threads = {} if place.threads is None else {"OMP_NUM_THREADS": str(place.threads)}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *COMMAND, str(os.getpid()), *place.program.words, env={**place.env, **threads}, start_new_session=True
+            )
+        except OSError as error:
+            raise StartError(f"cannot start {place.program.name}: {error.strerror}") from error
+        rank = Rank(process.pid)
+        task = asyncio.create_task(_report_end(process, rank))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+        return rank
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass  # Nothing is held.
+
+
+async def _report_end(process: asyncio.subprocess.Process, rank: Rank) -> None:
+    code = await process.wait()
+    rank.ended.set_result(code if code >= 0 else SIGNAL_BASE - code)

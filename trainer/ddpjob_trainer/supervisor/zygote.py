@@ -1,0 +1,144 @@
+"""The zygote: a process that has imported what every rank imports, and forks ranks when it is asked to.
+
+It runs not a single tensor operation: a child that is forked from a process with a pool of OpenMP threads hangs. From
+the socket that its supervisor gave it, it reads requests, one JSON object in a line, and writes what becomes of them:
+`{"id": 1, "pid": 4711}`, later `{"pid": 4711, "status": 9}` as waitpid has it. It ends when the supervisor does, and
+the ranks end when it does.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .program import program_of
+from .rank import become, die_with
+
+Request = dict[str, Any]
+
+
+def main() -> None:
+    """Imports what it is told to and serves until the supervisor is gone; in a child, runs what was asked for."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    die_with(int(sys.argv[2]))
+    for name in sys.argv[3:]:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # What is never looked at by the collector stays shared with the children.
+    request = _serve(connection)
+    if request is None:
+        os._exit(0)
+    atexit.register(gc.unfreeze)  # Else libraries find at the end that their objects were never freed.
+    _settle(request)
+    become(program_of(request["program"]))
+
+
+def _settle(request: Request) -> None:
+    """What a process that is started anew would have of its own: environment, random numbers, threads."""
+    os.environ.clear()
+    os.environ.update(request["env"])
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    threads = request["threads"] or request["env"].get("OMP_NUM_THREADS")
+    if threads and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(int(threads))
+
+
+def _serve(connection: socket.socket) -> Request | None:
+    """Forks on request. Returns in each child with its request, and in the zygote once nobody asks any more."""
+    wakeup, woken = _child_signals()
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        lines = _Lines(connection)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is woken:
+                    woken.recv(512)
+                    _report_ends(connection)
+                    continue
+                for line in lines.read():
+                    request: Request = json.loads(line)
+                    if _forked(request, connection):
+                        for ours in (wakeup, woken):
+                            ours.close()
+                        return request
+                if lines.over:
+                    return None
+
+
+def _forked(request: Request, connection: socket.socket) -> bool:
+    """Forks; True in the child, which then has nothing of the zygote's that it should not have."""
+    zygote = os.getpid()
+    pid = os.fork()
+    if pid:
+        _tell(connection, {"id": request["id"], "pid": pid})
+        return False
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()
+    die_with(zygote)
+    connection.close()
+    return True
+
+
+def _child_signals() -> tuple[socket.socket, socket.socket]:
+    """A pair of sockets, the second of which can be read when a child has ended."""
+    wakeup, woken = socket.socketpair()
+    wakeup.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # When to end is the supervisor's to say.
+    return wakeup, woken
+
+
+def _report_ends(connection: socket.socket) -> None:
+    for pid, status in _ended():
+        _tell(connection, {"pid": pid, "status": status})
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        yield pid, status
+
+
+def _tell(connection: socket.socket, what: dict[str, Any]) -> None:
+    connection.sendall(json.dumps(what).encode() + b"\n")
+
+
+class _Lines:
+    """Whole lines of what a socket brings."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.over = False
+        self._connection = connection
+        self._rest = b""
+
+    def read(self) -> Iterable[bytes]:
+        """The lines that are complete by now."""
+        got = self._connection.recv(1 << 16)
+        self.over = not got
+        *lines, self._rest = (self._rest + got).split(b"\n")
+        return lines
+
+
+if __name__ == "__main__":
+    main()
