@@ -1,4 +1,4 @@
-"""`ddpjob submit`, `status`, `logs` and `delete` against a real API server; the test says what an operator would."""
+"""The commands for clusters against a real API server; the test says what an operator would."""
 
 import json
 import os
@@ -82,6 +82,11 @@ class User:
         patch = json.dumps({"status": {**status, "conditions": list(known.values())}})
         arguments = ("patch", "ddpjob", "digits", "-n", self.namespace, "--subresource=status", "--type=merge")
         self.plant.kubectl(*arguments, "-p", patch)
+
+    def asked_for_log_of(self, pod: str) -> bool:
+        """Whether somebody has asked the API server for a pod's log."""
+        asked = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log?"
+        return any(asked in line for line in self.plant.audit_log.read_text().splitlines())
 
     def wait(self, what: str, condition: Callable[[], Any]) -> None:
         """Waits until a condition holds."""
@@ -269,10 +274,124 @@ def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
     assert user.call("delete", "digits", "--wait=false") == (0, "digits: deleting it\n")
 
 
+def test_a_job_is_suspended_and_resumed(user: User) -> None:
+    user.call("submit", EXAMPLE)
+    said = f"digits: suspended; its pods save and stop\nGo on with: ddpjob resume digits -n {user.namespace}\n"
+    assert user.call("suspend", "digits") == (0, said)
+    assert user.job()["spec"]["suspend"] is True
+    assert user.call("suspend", "digits") == (0, "digits: suspended already\n")
+    assert user.call("resume", "digits", program="kubectl ddpjob") == (0, "digits: resumed\n")
+    assert user.job()["spec"]["suspend"] is False
+    assert user.call("resume", "digits") == (0, "digits: not suspended\n")
+
+
+def test_a_job_gets_another_number_of_nodes(user: User) -> None:
+    user.call("submit", EXAMPLE)
+    assert user.call("scale", "digits", "--nodes", "3") == (0, "digits: scaled from 2 to 3 nodes\n")
+    user.say("Running", state="Running", message="3 nodes running", attempt=1)
+    said = "digits: scaled from 3 to 1 node; its pods save, and start again as many\n"
+    assert user.call("scale", "digits", "--nodes", "1") == (0, said)
+    assert user.job()["spec"]["nodes"] == 1
+    assert user.call("scale", "digits", "--nodes", "1") == (0, "digits: has 1 node already\n")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (0, "--nodes 0 is too small; to stop a job and keep it: ddpjob suspend digits"),
+        (1, "spec.nodes: Invalid value: is less than elastic.minNodes"),
+        (4, "spec.nodes: Invalid value: is more than elastic.maxNodes"),
+        (5000, "spec.nodes: Invalid value: 5000: spec.nodes in body should be less than or equal to 4096"),
+    ],
+)
+def test_a_number_of_nodes_that_the_job_may_not_have_is_refused(user: User, nodes: int, message: str) -> None:
+    document = yaml.safe_load(EXAMPLE.read_text())
+    document["spec"]["elastic"] = {"minNodes": 2, "maxNodes": 3}
+    file = user.directory / "elastic.yaml"
+    file.write_text(yaml.safe_dump(document))
+    assert user.call("submit", file)[0] == 0
+    code, said = user.call("scale", "digits", "--nodes", str(nodes))
+    assert (code, message in said, said.count("\n")) == (2, True, 1), said
+    assert user.job()["spec"]["nodes"] == 2
+
+
+def test_what_has_finished_is_not_changed_any_more(user: User) -> None:
+    user.call("submit", EXAMPLE)
+    user.say("Succeeded", state="Succeeded", message="2 nodes finished")
+    for arguments in (("suspend", "digits"), ("resume", "digits"), ("scale", "digits", "--nodes", "3")):
+        code, said = user.call(*arguments)
+        anew = f"To run it anew, first: ddpjob delete digits -n {user.namespace}"
+        assert (code, said) == (2, f"error: digits has succeeded, for good. {anew}\n")
+
+
+def test_the_right_to_scale_is_enough_to_scale_and_not_to_suspend(user: User) -> None:
+    user.call("submit", EXAMPLE)
+    rules = [
+        {"apiGroups": ["ddpjob.dev"], "resources": ["ddpjobs"], "verbs": ["get"]},
+        {"apiGroups": ["ddpjob.dev"], "resources": ["ddpjobs/scale"], "verbs": ["patch"]},
+    ]
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+    role = {**kind, "kind": "Role", "metadata": {"name": "scaler", "namespace": user.namespace}, "rules": rules}
+    bound = {"subjects": [{"kind": "User", "name": "scaler"}], "roleRef": {"kind": "Role", "name": "scaler"}}
+    binding = {**role, "kind": "RoleBinding", **bound}
+    del binding["rules"]
+    for document in (role, binding):
+        user.plant.kubectl("create", "-f", "-", input=json.dumps(document))
+    user.kubeconfig = user.plant.kubeconfig_for("scaler")
+    assert user.call("scale", "digits", "--nodes", "3")[0] == 0
+    code, said = user.call("suspend", "digits")
+    assert (code, 'User "scaler" cannot patch resource "ddpjobs"' in said) == (1, True), said
+
+
+def test_a_job_that_somebody_else_brings_forward_says_so(user: User) -> None:
+    document = yaml.safe_load(EXAMPLE.read_text())
+    document["spec"]["managedBy"] = "example.com/queue"
+    file = user.directory / "queued.yaml"
+    file.write_text(yaml.safe_dump(document))
+    user.call("submit", file)
+    assert "example.com/queue brings the job forward (managedBy)" in user.call("status", "digits")[1]
+
+
+def test_previous_logs_are_those_of_the_pods_that_are_kept(user: User) -> None:
+    user.call("submit", EXAMPLE)
+    user.say("Running", state="Running", message="2 nodes running", attempt=3, nodes=2, incarnations={"default": 3})
+    for rank, attempt in ((0, 3), (1, 3), (1, 2), (0, 1)):
+        a_pod_that_ran(user, rank, attempt)
+    for arguments, pod in (
+        (["--previous"], "digits-1-2"),
+        (["--attempt", "1"], "digits-0-1"),
+        (["--attempt", "3", "--rank", "1"], "digits-1-3"),
+    ):
+        code, said = user.call("logs", "digits", *arguments)
+        # There is no node that has the log; what is asked for shows in the answer.
+        assert (code, said.count("\n")) == (1, 1), said
+        assert said.startswith(f"ddpjob: rank {pod.split('-')[1]}: "), said
+        assert user.asked_for_log_of(pod)
+    left = "error: no log of attempt 7 is left; there is 1, 2, 3\n"
+    assert user.call("logs", "digits", "--attempt", "7") == (2, left)
+    left = "error: no log of rank 0 is left of attempt 2; there is 1\n"
+    assert user.call("logs", "digits", "--previous", "--rank", "0") == (2, left)
+
+
+def a_pod_that_ran(user: User, rank: int, attempt: int) -> None:
+    """A pod as a kubelet leaves it whose trainer has failed."""
+    labels = {"ddpjob.dev/job-uid": user.job()["metadata"]["uid"], "ddpjob.dev/rank": str(rank)}
+    labels |= {"ddpjob.dev/incarnation": str(attempt)}
+    metadata = {"name": f"digits-{rank}-{attempt}", "namespace": user.namespace, "labels": labels}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    pod |= {"spec": {"containers": [{"name": "trainer", "image": "any"}], "nodeName": "nowhere"}}
+    user.plant.kubectl("create", "-f", "-", input=json.dumps(pod))
+    ended = {"name": "trainer", "image": "any", "imageID": "any", "ready": False, "restartCount": 0}
+    ended |= {"state": {"terminated": {"exitCode": 3}}}
+    patch = json.dumps({"status": {"phase": "Failed", "containerStatuses": [ended]}})
+    where = ("-n", user.namespace, "--subresource=status", "--type=merge", "-p", patch)
+    user.plant.kubectl("patch", "pod", metadata["name"], *where)
+
+
 def test_a_job_that_is_not_there_is_told_with_those_that_are(user: User) -> None:
     user.call("submit", EXAMPLE)
-    for command in ("status", "logs", "delete"):
-        code, said = user.call(command, "digitz")
+    for command in ("status", "logs", "suspend", "resume", "scale --nodes 1", "delete"):
+        code, said = user.call(*command.split(), "digitz")
         where = f"no DDPJob digitz in namespace {user.namespace} of the cluster of context plant"
         assert (code, said) == (2, f"error: {where}; did you mean digits?\n")
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -34,7 +35,7 @@ def pods(here: Here, name: str) -> list[str]:
 
 
 def test_at_its_deadline_the_ranks_save_and_what_they_were_stays(here: Here) -> None:
-    code, output = here.ddpjob("run", here.job("late", *script(SAVES), nodes=2, activeDeadlineSeconds=3))
+    code, output = here.ddpjob("run", here.job("late", *script(SAVES), nodes=2, activeDeadlineSeconds=6))
     assert code == 124, output
     assert condition(here, "late", "Failed")[0] == "DeadlineExceeded"
     assert [here.log("late", rank) for rank in range(2)] == ["up\nsaved\n"] * 2
@@ -43,13 +44,15 @@ def test_at_its_deadline_the_ranks_save_and_what_they_were_stays(here: Here) -> 
 
 
 def test_a_stop_that_was_asked_for_by_a_ddpjob_run_that_died_is_carried_out_by_the_next(here: Here) -> None:
-    file = here.job("stop", *script(SAVES), nodes=2, activeDeadlineSeconds=8)
+    file = here.job("stop", *script(SAVES), nodes=2, activeDeadlineSeconds=5)
     first = here.start("run", file)
     here.wait("the first attempt", lambda: all("up" in here.log("stop", rank) for rank in range(2)))
     first.kill()
     first.communicate()
     for pod in here.run("stop").glob("pods/*"):
         (pod / "stop.json").write_text('{"gracePeriodSeconds": 100}')
+    started = datetime.fromisoformat(here.status("stop")["startTime"])
+    here.wait("the deadline", lambda: datetime.now(UTC) > started + timedelta(seconds=5))
     assert here.ddpjob("run", file)[0] == 124
     assert all("saved" in here.log("stop", rank) for rank in range(2))
     assert pods(here, "stop") == ["rank 0 of 1", "rank 1 of 1"]
@@ -58,10 +61,10 @@ def test_a_stop_that_was_asked_for_by_a_ddpjob_run_that_died_is_carried_out_by_t
 def test_a_gang_that_never_comes_up_has_its_own_deadline(here: Here) -> None:
     rule = {"causes": ["StartError"], "action": "Restart"}
     restart = {"rules": [rule], "backoffSeconds": 300}
-    code, output = here.ddpjob("run", here.job("never", "no-such-command", startDeadlineSeconds=2, restart=restart))
+    code, output = here.ddpjob("run", here.job("never", "no-such-command", startDeadlineSeconds=5, restart=restart))
     reason, message = condition(here, "never", "Failed")
     assert (code, reason) == (124, "StartDeadlineExceeded"), output
-    assert message.startswith("Not all pods ran within 2 s (startDeadlineSeconds): Rank 0 failed: StartError: cannot")
+    assert message.startswith("Not all pods ran within 5 s (startDeadlineSeconds): Rank 0 failed: StartError: cannot")
 
 
 @pytest.mark.parametrize(
@@ -92,8 +95,11 @@ def test_training_that_never_gets_further_fails_before_its_restarts_are_used_up(
 
 
 def test_rank_0_is_enough_where_that_is_asked_for(here: Here) -> None:
-    body = f"if os.environ['NODE_RANK'] == '0':\n    time.sleep(1)\n    sys.exit(0)\n{SAVES}"
-    code, output = here.ddpjob("run", here.job("enough", *script(body), nodes=3, successPolicy="RankZero"))
+    others = "[pathlib.Path(f'{sys.argv[1]}/attempt-1/rank-{rank}.log') for rank in (1, 2)]"
+    waits = f"while not all(log.exists() and 'up' in log.read_text() for log in {others}):\n        time.sleep(0.02)"
+    body = f"if os.environ['NODE_RANK'] == '0':\n    {waits}\n    sys.exit(0)\n{SAVES}"
+    command = (*script(body), str(here.run("enough") / "logs"))
+    code, output = here.ddpjob("run", here.job("enough", *command, nodes=3, successPolicy="RankZero"))
     assert code == 0, output
     assert condition(here, "enough", "Succeeded")[0] == "RankZeroSucceeded"
     assert [here.log("enough", rank) for rank in (1, 2)] == ["up\nsaved\n"] * 2
@@ -155,3 +161,52 @@ def test_half_a_gang_that_nobody_carried_on_for_long_is_completed_and_not_given_
     assert here.status("half")["attempt"] == 1
     second.terminate()
     second.communicate(timeout=60)
+
+
+def test_logs_of_any_attempt_begin_with_the_rank_that_failed_first(here: Here) -> None:
+    body = (
+        "attempt = os.environ['DDPJOB_INCARNATION']\nprint('attempt', attempt, flush=True)\n"
+        "sys.exit(3) if attempt < '3' and os.environ['NODE_RANK'] == attempt else time.sleep(1)"
+    )
+    file = here.job("past", *script(body), nodes=3, restart={"backoffSeconds": 0})
+    code, output = here.ddpjob("run", file)
+    assert code == 0, output
+    for arguments, attempt, first in (([], 3, 0), (["--previous"], 2, 2), (["--attempt", "1"], 1, 1)):
+        code, said = here.ddpjob("logs", "past", *arguments)
+        assert said.splitlines()[0] == f"[rank {first}] attempt {attempt}", said
+    assert here.ddpjob("logs", "--attempt", "9") == (2, "error: no log of attempt 9; there is 1, 2, 3\n")
+
+
+def test_status_tells_the_history_and_what_is_left_of_the_time(here: Here) -> None:
+    body = f"if os.environ['DDPJOB_INCARNATION'] == '1':\n    sys.exit(3)\n{ENDLESS}"
+    restart = {"backoffSeconds": 0, "rules": [{"exitCodes": [3], "action": "RestartFree"}]}
+    spec = {"activeDeadlineSeconds": 8000, "ttlSecondsAfterFinished": 60, "restart": restart}
+    run = here.start("run", here.job("told", *script(body), **spec))
+    here.wait("the second attempt", lambda: "up" in here.log("told", 0, 2))
+    _, said = here.ddpjob("status", "told")
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert "Deadline: in 2h (activeDeadlineSeconds)" in lines
+    assert "Decided: RestartFree by spec.restart.rules[0]" in lines
+    history = lines[lines.index("History:") + 1]
+    assert history.endswith("attempt 1 rank 0 Application: exit code 3 (RestartFree by spec.restart.rules[0])")
+    run.terminate()
+    run.communicate(timeout=60)
+    assert "ttlSecondsAfterFinished" not in here.ddpjob("status", "told")[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["suspend", "mine"], "to let it save and stop, press Ctrl-C in its terminal, or: kill -INT {pid}"),
+        (["resume", "mine"], "to let it go on, call: ddpjob run FILE"),
+        (["scale", "mine", "--nodes", "3"], "stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file, and"),
+    ],
+)
+def test_what_only_a_cluster_does_says_what_does_the_same_here(here: Here, command: list[str], said: str) -> None:
+    run = here.start("run", here.job("mine", *script(SAVES)))
+    here.wait("the first attempt", lambda: "up" in here.log("mine", 0))
+    code, output = here.ddpjob(*command)
+    assert (code, output.startswith("error: mine is a run of this machine, not of a cluster; ")) == (2, True), output
+    assert said.format(pid=run.pid) in output
+    run.terminate()
+    run.communicate(timeout=60)

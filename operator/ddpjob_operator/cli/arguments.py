@@ -16,6 +16,9 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
     _submit(commands.add_parser("submit", help="run a DDPJob on a cluster"))
     _status(commands.add_parser("status", help="say what a job is doing and why"))
     _logs(commands.add_parser("logs", help="print what the ranks have written"))
+    _name_on_cluster(commands.add_parser("suspend", help="let a job on a cluster save and stop, and keep it"))
+    _name_on_cluster(commands.add_parser("resume", help="let a suspended job on a cluster go on"))
+    _scale(commands.add_parser("scale", help="change the number of nodes of a job on a cluster"))
     _delete(commands.add_parser("delete", help="remove a job from a cluster, with all that belongs to it"))
     return top
 
@@ -51,8 +54,21 @@ def _logs(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", nargs="?", metavar="NAME", help="the job; not needed where there is only one")
     command.add_argument("--rank", type=int, metavar="N", help="only this node's")
     command.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
-    command.add_argument("-p", "--previous", action="store_true", help="of the attempt before the present one")
+    attempt = command.add_mutually_exclusive_group()
+    attempt.add_argument("-p", "--previous", action="store_true", help="of the attempt before the present one")
+    attempt.add_argument("--attempt", type=int, metavar="N", help="of this attempt, where its logs are still there")
     _machine(command)
+    _cluster(command)
+
+
+def _name_on_cluster(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="the job")
+    _cluster(command)
+
+
+def _scale(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="the job")
+    command.add_argument("--nodes", type=int, required=True, metavar="N", help="how many it is to have")
     _cluster(command)
 
 

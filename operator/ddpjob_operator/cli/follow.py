@@ -46,6 +46,8 @@ class Follower:
     to_attempt: int | None = None
     """The last one to read; None for all that come."""
     writer: str = "rank"
+    first: int | None = None
+    """The rank whose lines come before those of the others, where several have some."""
     _read: dict[Path, int] = field(default_factory=dict)
 
     def skip(self) -> None:
@@ -66,7 +68,7 @@ class Follower:
             wanted = self.from_attempt <= attempt and (self.to_attempt is None or attempt <= self.to_attempt)
             if wanted and (self.ranks is None or rank in self.ranks):
                 found.append((file, rank, attempt))
-        return sorted(found, key=lambda one: (one[2], one[1]))
+        return sorted(found, key=lambda one: (one[2], one[1] != self.first, one[1]))
 
     def _new(self, file: Path, *, last: bool) -> list[str]:
         start = self._read.get(file, 0)

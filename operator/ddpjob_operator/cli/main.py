@@ -7,7 +7,8 @@ import sys
 from ddpjob_operator.api import BadInputError
 
 from .arguments import parser
-from .logs import logs
+from .elsewhere import refuse
+from .logs import Which, logs
 from .run import run
 from .status import status
 from .where import called_by_kubectl, on_cluster, run_directory
@@ -32,7 +33,7 @@ def main() -> None:
 
 def _call(arguments: argparse.Namespace) -> int:
     command = arguments.command
-    if command in ("submit", "delete") or (command != "run" and on_cluster(arguments)):
+    if _is_for_cluster(arguments):
         from .cluster import call  # noqa: PLC0415  Its client takes longer to import than all the rest.
 
         return call(arguments)
@@ -42,5 +43,14 @@ def _call(arguments: argparse.Namespace) -> int:
             return run(arguments.file, runs, fresh=arguments.fresh)
         case "status":
             return status(runs, arguments.name, as_json=arguments.output == "json")
+        case "logs":
+            which = Which(arguments.rank, arguments.attempt, previous=arguments.previous)
+            return logs(runs, arguments.name, which, follow=arguments.follow)
         case _:
-            return logs(runs, arguments.name, arguments.rank, follow=arguments.follow, previous=arguments.previous)
+            return refuse(runs, arguments.name, command)
+
+
+def _is_for_cluster(arguments: argparse.Namespace) -> bool:
+    if arguments.command in ("submit", "delete"):
+        return True
+    return arguments.command != "run" and on_cluster(arguments)

@@ -1,4 +1,4 @@
-"""Whether `status` and `logs` look at this machine or at a cluster.
+"""Whether a command is about a run of this machine or about a job of a cluster.
 
 A flag decides: `--run-dir` is this machine; `--namespace`, `--all-namespaces`, `--context` and `--kubeconfig` are a
 cluster, and so is `kubectl ddpjob`. Without a flag a run in the run directory goes first: that of the given name or,
@@ -13,6 +13,8 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RUNS, find_runs
 
+CHANGES = frozenset({"suspend", "resume", "scale"})
+"""Only a cluster does this; of a run of this machine there is something else to say."""
 PLUGIN = "kubectl-ddpjob"
 """Under this name on PATH kubectl finds it, as `kubectl ddpjob`."""
 
@@ -24,25 +26,25 @@ def called_by_kubectl() -> bool:
 
 def run_directory(arguments: argparse.Namespace) -> Path:
     """Where the runs of this machine are kept."""
-    return arguments.run_dir or Path(os.environ.get("DDPJOB_RUN_DIR", RUNS))
+    return getattr(arguments, "run_dir", None) or Path(os.environ.get("DDPJOB_RUN_DIR", RUNS))
 
 
 def on_cluster(arguments: argparse.Namespace) -> bool:
-    """Whether `status` or `logs` looks at a cluster. Says so where it looks at this machine and both are possible.
+    """Whether the command is for a cluster. Says so where it is for this machine and both are possible.
 
     Raises:
         BadInputError: the flags say both.
     """
-    flags = cluster_flags(arguments)
-    if flags and arguments.run_dir:
+    flags, run_dir = cluster_flags(arguments), getattr(arguments, "run_dir", None)
+    if flags and run_dir:
         raise BadInputError(f"--run-dir is for runs of this machine and {flags[0]} for a cluster; give one of them")
-    if flags or arguments.run_dir:
+    if flags or run_dir:
         return bool(flags)
     if called_by_kubectl():
         return True
     runs = find_runs(run_directory(arguments))
     if not (arguments.name in runs if arguments.name else runs):
-        return _has_kubeconfig()
+        return _has_kubeconfig() or arguments.command in CHANGES
     if _has_kubeconfig():
         print(f"On this machine ({run_directory(arguments)}); for the cluster add --namespace", file=sys.stderr)
     return False

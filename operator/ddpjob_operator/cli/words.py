@@ -48,6 +48,11 @@ def restarts(status: DDPJobStatus) -> str:
     return f"{status.restarts}{free}{last}"
 
 
+def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
+    """The rank that failed first in an attempt, as far back as the history goes."""
+    return next((failure.rank for failure in status.history if failure.attempt == attempt), None)
+
+
 def file_path(path: Path) -> str:
     """A path as a person at this place would write it."""
     try:

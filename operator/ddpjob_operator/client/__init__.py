@@ -4,7 +4,7 @@ from .cluster import Cluster, Document
 from .errors import ClusterError, ExistsError, RefusedError, UnreachableError
 from .jobs import Jobs, as_job, when
 from .kubeconfig import connect
-from .pods import Pod, present, previous
+from .pods import Pod, of_attempt, present, previous
 
 __all__ = [
     "Cluster",
@@ -17,6 +17,7 @@ __all__ = [
     "UnreachableError",
     "as_job",
     "connect",
+    "of_attempt",
     "present",
     "previous",
     "when",

@@ -20,6 +20,8 @@ Query = Mapping[str, str]
 
 Timeout = tuple[float, float | None]
 
+MERGE_PATCH = "application/merge-patch+json"
+
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 
@@ -61,7 +63,8 @@ class Cluster:
     def _answer(
         self, method: str, path: str, timeout: Timeout, query: Query | None, body: Document | None = None
     ) -> Iterator[urllib3.HTTPResponse]:
-        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
+        kind = MERGE_PATCH if method == "PATCH" else "application/json"
+        headers = {"Accept": "application/json, */*", "Content-Type": kind}
         request = self.api.param_serialize(
             method, path, None, list((query or {}).items()), headers, body, auth_settings=["BearerToken"]
         )

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,6 +19,7 @@ from .watching import watch
 
 PLURAL = "ddpjobs"
 GROUP_PATH = f"/apis/{API_VERSION}"
+WRONG = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT")
 
 
@@ -45,7 +47,7 @@ class Jobs:
             if error.details.get("kind") == "namespaces":
                 hint = f"make it with: kubectl create namespace {namespace}"
                 raise BadInputError(f"no namespace {namespace} in {self.cluster}; {hint}") from None
-            if error.code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
+            if error.code in WRONG:
                 raise BadInputError(f"the API server refuses {name}: {error.said}") from None
             raise
 
@@ -88,6 +90,36 @@ class Jobs:
         path = f"{GROUP_PATH}/{PLURAL}" if everywhere else self._path()
         jobs = [{"apiVersion": API_VERSION, "kind": KIND, **job} for job in self._call("GET", path)["items"]]
         return sorted(jobs, key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))
+
+    def suspend(self, job: Document, *, suspended: bool = True) -> None:
+        """Lets this very job save and stop or, with False, go on.
+
+        Raises:
+            BadInputError: there is no such job any more, or the API server finds the change wrong.
+            ClusterError: it cannot be changed for another reason.
+        """
+        metadata = job["metadata"]
+        self._change(job, self._path(metadata["name"]), {"metadata": {"uid": metadata["uid"]}}, suspend=suspended)
+
+    def scale(self, job: Document, nodes: int) -> None:
+        """Changes a job's number of nodes, as `kubectl scale` does it: the right to scale is enough.
+
+        Raises:
+            BadInputError: there is no such job any more, or it may not have so many.
+            ClusterError: it cannot be changed for another reason.
+        """
+        self._change(job, self._path(job["metadata"]["name"], "scale"), {}, replicas=nodes)
+
+    def _change(self, job: Document, path: str, precondition: Document, **spec: Any) -> None:
+        name = job["metadata"]["name"]
+        try:
+            self._call("PATCH", path, {**precondition, "spec": spec}, {"fieldValidation": "Strict"})
+        except RefusedError as error:
+            if error.missing or error.code == HTTPStatus.CONFLICT:
+                raise BadInputError(f"{name} is not there any more") from None
+            if error.code in WRONG:
+                raise BadInputError(f"the API server refuses to change {name}: {error.said}") from None
+            raise
 
     def delete(self, job: Document) -> None:
         """Removes this very job, not one of the same name made since; what belongs to it follows. Gone is success."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.api.contract import TRAINER_CONTAINER, Label
 
 from .cluster import Document
@@ -41,14 +42,21 @@ class Pod:
         )
 
 
-def present(pods: Iterable[Pod]) -> list[Pod]:
-    """The last pod of each rank, by rank."""
-    last = {pod.rank: pod for pod in sorted(pods, key=lambda pod: pod.incarnation)}
-    return [last[rank] for rank in sorted(last)]
+def present(pods: Iterable[Pod], status: DDPJobStatus) -> list[Pod]:
+    """The pods of the present attempt by rank: neither those that are kept of former ones, nor those beyond its size.
+
+    A pod beyond the present size waits for room to grow; its trainer never starts.
+    """
+    now = of_attempt(pods, status.incarnations.default)
+    return [pod for pod in now if status.nodes is None or pod.rank < status.nodes]
 
 
-def previous(pods: Iterable[Pod]) -> list[Pod]:
-    """The pod of each rank that was there before the present one, as far as it still exists."""
-    pods = list(pods)
-    now = {pod.uid for pod in present(pods)}
-    return present(pod for pod in pods if pod.uid not in now)
+def previous(pods: Iterable[Pod], status: DDPJobStatus) -> list[Pod]:
+    """The pods that still exist of the last attempt before the present one that has left any with a log."""
+    former = [pod for pod in pods if pod.started and pod.incarnation < status.incarnations.default]
+    return of_attempt(former, max((pod.incarnation for pod in former), default=0))
+
+
+def of_attempt(pods: Iterable[Pod], attempt: int) -> list[Pod]:
+    """The pods of an attempt, by rank."""
+    return sorted((pod for pod in pods if pod.incarnation == attempt), key=lambda pod: pod.rank)

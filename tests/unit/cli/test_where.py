@@ -1,4 +1,4 @@
-"""Whether `status` and `logs` look at this machine or at a cluster."""
+"""Whether a command is for this machine or for a cluster."""
 
 from pathlib import Path
 
@@ -48,6 +48,15 @@ def test_a_run_of_that_name_goes_first_and_that_is_said(
     assert asked("status", "digits") is False
     assert asked("status") is False
     assert capsys.readouterr().err == f"On this machine ({tmp_path}/runs); for the cluster add --namespace\n" * 2
+
+
+def test_a_change_is_for_a_cluster_unless_there_is_a_run_of_that_name(kubeconfig: Path, tmp_path: Path) -> None:
+    assert not kubeconfig.exists()
+    assert asked("suspend", "digits") is True, "there it is told that no cluster is named"
+    run_of("digits", tmp_path)
+    assert asked("suspend", "digits") is False
+    assert asked("scale", "digits", "--nodes", "3") is False
+    assert asked("resume", "other") is True
 
 
 @pytest.mark.parametrize("flags", [("-n", "team"), ("--context", "here"), ("--kubeconfig", "file"), ("-A",)])

@@ -2,9 +2,12 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 
-from ddpjob_operator.client import ClusterError, Jobs, connect
+from ddpjob_operator.cli.logs import Which
+from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
 
+from .change import resume, scale, suspend
 from .delete import delete
 from .logs import logs
 from .status import status
@@ -22,24 +25,34 @@ def call(arguments: argparse.Namespace) -> int:
         BadInputError: the arguments or the file are wrong.
     """
     try:
-        return _call(arguments)
+        cluster = connect(arguments.kubeconfig, arguments.context, arguments.namespace)
+        return COMMANDS[arguments.command](cluster, arguments)
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
 
 
-def _call(arguments: argparse.Namespace) -> int:
-    cluster = connect(arguments.kubeconfig, arguments.context, arguments.namespace)
-    match arguments.command:
-        case "submit":
-            file = arguments.file or arguments.file_too
-            given = arguments.namespace
-            return submit(cluster, file, given, wait=arguments.wait, dry_run=arguments.dry_run)
-        case "delete":
-            return delete(Jobs(cluster), arguments.name, wait=arguments.wait == "true")
-        case "status":
-            as_json, everywhere = arguments.output == "json", arguments.all_namespaces
-            return status(Jobs(cluster), arguments.name, as_json=as_json, everywhere=everywhere)
-        case _:
-            jobs, which = Jobs(cluster), (arguments.name, arguments.rank)
-            return logs(jobs, *which, follow=arguments.follow, previous=arguments.previous)
+def _submit(cluster: Cluster, given: argparse.Namespace) -> int:
+    file = given.file or given.file_too
+    return submit(cluster, file, given.namespace, wait=given.wait, dry_run=given.dry_run)
+
+
+def _status(cluster: Cluster, given: argparse.Namespace) -> int:
+    as_json, everywhere = given.output == "json", given.all_namespaces
+    return status(Jobs(cluster), given.name, as_json=as_json, everywhere=everywhere)
+
+
+def _logs(cluster: Cluster, given: argparse.Namespace) -> int:
+    which = Which(given.rank, given.attempt, previous=given.previous)
+    return logs(Jobs(cluster), given.name, which, follow=given.follow)
+
+
+COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int]] = {
+    "submit": _submit,
+    "status": _status,
+    "logs": _logs,
+    "suspend": lambda cluster, given: suspend(Jobs(cluster), given.name),
+    "resume": lambda cluster, given: resume(Jobs(cluster), given.name),
+    "scale": lambda cluster, given: scale(Jobs(cluster), given.name, given.nodes),
+    "delete": lambda cluster, given: delete(Jobs(cluster), given.name, wait=given.wait == "true"),
+}

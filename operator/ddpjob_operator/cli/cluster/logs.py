@@ -4,17 +4,18 @@ import sys
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.follow import Line
-from ddpjob_operator.cli.words import writer
-from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, as_job, present, previous
+from ddpjob_operator.cli.logs import Which
+from ddpjob_operator.cli.words import failed_first, writer
+from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, as_job, of_attempt, present, previous
 
-from .life import UNNOTICED, Life
+from .life import Life, unnoticed
 from .pod_logs import FOLLOWED, PodLogs
 
 POLL_SECONDS = 0.2
 
 
-def logs(jobs: Jobs, name: str | None, rank: int | None, *, follow: bool, previous: bool) -> int:
-    """Prints the logs of the present pods, or of those before them.
+def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
+    """Prints the logs of the present pods, or those that are left of an attempt before.
 
     What it waits for, and whatever else is not a line of a log, goes to standard error.
 
@@ -24,41 +25,49 @@ def logs(jobs: Jobs, name: str | None, rank: int | None, *, follow: bool, previo
     """
     document = jobs.get(name) if name else jobs.only()
     job = as_job(document)
-    nodes = job.status.nodes or job.spec.nodes
+    if which.past:
+        return _print(jobs, job, _left(job, jobs.pods(document), which))
+    nodes, rank = job.status.nodes or job.spec.nodes, which.rank
     if rank is not None and not 0 <= rank < nodes:
         raise BadInputError(f"no rank {rank}; {job.metadata.name} has 0 to {nodes - 1}")
     pods = jobs.pods(document)
-    if previous:
-        return _print(jobs, job, _before(job, pods), rank)
     if follow and not job.status.finished:
         return _follow(jobs, document, pods, rank)
-    return _print(jobs, job, present(pods), rank)
+    return _print(jobs, job, [pod for pod in present(pods, job.status) if rank is None or pod.rank == rank])
 
 
-def _before(job: DDPJob, pods: list[Pod]) -> list[Pod]:
-    found = previous(pods)
-    if not found:
-        ended = f" Its end: {job.status.last_failure.message}" if job.status.last_failure else ""
-        raise BadInputError(f"no pod of a previous attempt is left, and its log went with it.{ended}")
-    return found
+def _left(job: DDPJob, pods: list[Pod], which: Which) -> list[Pod]:
+    """The pods that are asked for, of those with a log that still exist."""
+    started = [pod for pod in pods if pod.started]
+    found = previous(pods, job.status) if which.attempt is None else of_attempt(started, which.attempt)
+    wanted = [pod for pod in found if which.rank is None or pod.rank == which.rank]
+    if wanted:
+        return wanted
+    if found:
+        have = ", ".join(str(pod.rank) for pod in found)
+        raise BadInputError(f"no log of rank {which.rank} is left of attempt {found[0].incarnation}; there is {have}")
+    if which.attempt is not None:
+        have = ", ".join(map(str, sorted({pod.incarnation for pod in started})))
+        raise BadInputError(f"no log of attempt {which.attempt} is left; there is {have or 'none'}")
+    ended = f" Its end: {job.status.last_failure.message}" if job.status.last_failure else ""
+    raise BadInputError(f"no pod of a previous attempt is left, and its log went with it.{ended}")
 
 
-def _print(jobs: Jobs, job: DDPJob, pods: list[Pod], rank: int | None) -> int:
-    """Prints each log as far as it goes; 1 if one cannot be had."""
-    wanted = [pod for pod in pods if rank is None or pod.rank == rank]
+def _print(jobs: Jobs, job: DDPJob, pods: list[Pod]) -> int:
+    """Prints each log as far as it goes, the one that failed first before the others; 1 if one cannot be had."""
     code = 0
-    for pod in wanted:
+    for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.incarnation)):
         try:
             for _, text in jobs.log(pod) if pod.started else ():
                 print(_line(job, pod, text))
         except ClusterError as error:
             code = 1
             _say(f"rank {pod.rank}: {error}")
-    waits_for = job.status.message or UNNOTICED
-    without = [str(pod.rank) for pod in wanted if not pod.started]
+    waits_for = job.status.message or unnoticed(job)
+    without = [str(pod.rank) for pod in pods if not pod.started]
     if without:
         _say(f"no log yet of rank {', '.join(without)}: {waits_for}")
-    if not wanted:
+    if not pods:
         gone = "its pods are gone, and their logs with them"
         _say(gone if job.status.finished else f"no log yet: {waits_for}")
     return code
@@ -71,7 +80,7 @@ def _follow(jobs: Jobs, document: Document, pods: list[Pod], rank: int | None) -
         _say(f"ranks 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --rank")
     ranks = range(FOLLOWED) if rank is None else (rank,)
     stream = PodLogs(jobs, document, ranks, writer(life.job.spec.resolved_procs_per_node()))
-    stream.follow(skipped=previous(pods))
+    stream.follow(skipped=[pod for pod in pods if pod.incarnation < life.job.status.incarnations.default])
     while True:
         over = life.over
         if over:

@@ -1,0 +1,66 @@
+"""`ddpjob suspend`, `resume` and `scale` on a cluster: a change of the spec, which the operator then carries out."""
+
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.client import Document, Jobs, as_job
+
+
+def suspend(jobs: Jobs, name: str) -> int:
+    """Lets a job save and stop.
+
+    Raises:
+        BadInputError: there is no such job, or it has finished.
+        ClusterError: the cluster does not do its part.
+    """
+    document, job = _unfinished(jobs, name)
+    if job.spec.suspend:
+        print(f"{name}: suspended already")
+        return 0
+    jobs.suspend(document)
+    print(f"{name}: suspended; its pods save and stop")
+    print(f"Go on with: ddpjob resume {name} -n {job.metadata.namespace}")
+    return 0
+
+
+def resume(jobs: Jobs, name: str) -> int:
+    """Lets a suspended job go on.
+
+    Raises:
+        BadInputError: there is no such job, or it has finished.
+        ClusterError: the cluster does not do its part.
+    """
+    document, job = _unfinished(jobs, name)
+    if not job.spec.suspend:
+        print(f"{name}: not suspended")
+        return 0
+    jobs.suspend(document, suspended=False)
+    print(f"{name}: resumed")
+    return 0
+
+
+def scale(jobs: Jobs, name: str, nodes: int) -> int:
+    """Changes a job's number of nodes.
+
+    Raises:
+        BadInputError: there is no such job, it has finished, or it may not have so many.
+        ClusterError: the cluster does not do its part.
+    """
+    if nodes < 1:
+        raise BadInputError(f"--nodes {nodes} is too small; to stop a job and keep it: ddpjob suspend {name}")
+    document, job = _unfinished(jobs, name)
+    if job.spec.nodes == nodes:
+        print(f"{name}: has {counted(nodes, 'node')} already")
+        return 0
+    jobs.scale(document, nodes)
+    restarts = "" if job.spec.suspend or not job.status.attempt else "; its pods save, and start again as many"
+    print(f"{name}: scaled from {job.spec.nodes} to {counted(nodes, 'node')}{restarts}")
+    return 0
+
+
+def _unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
+    document = jobs.get(name)
+    job = as_job(document)
+    if job.status.finished:
+        command = f"ddpjob delete {name} -n {job.metadata.namespace}"
+        raise BadInputError(f"{name} has {job.status.state.lower()}, for good. To run it anew, first: {command}")
+    return document, job
