@@ -74,7 +74,8 @@ class Reason(StrEnum):
 
 NOTHING = "Nothing."
 READ_THE_LOG = (
-    "Read `ddpjob logs NAME --previous`, which starts with the rank that failed first, and `status.lastFailure`."
+    "Read `ddpjob logs NAME`, with `--previous` once the gang has started again: it begins with the rank that failed "
+    "first, which is in `status.lastFailure`."
 )
 
 ADVICE: dict[Reason | Cause, str] = {
