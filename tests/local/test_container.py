@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 from ddpjob_operator.local import container
 
+from tests.cgroups import GREEDY, small_cgroup, within
 
-def start(directory: Path, *argv: str, **files: object) -> subprocess.Popen[bytes]:
+
+def start(directory: Path, *argv: str, cgroup: Path | None = None, **files: object) -> subprocess.Popen[bytes]:
     """A container that runs a command."""
     process = {"argv": argv, "env": dict(os.environ), "cwd": str(directory), "log": str(directory / "log")}
     for name, content in {"process": process, **files}.items():
         (directory / f"{name}.json").write_text(json.dumps(content))
-    return subprocess.Popen([sys.executable, "-I", "-S", container.__file__, str(directory)], stdout=subprocess.PIPE)
+    command = [sys.executable, "-I", "-S", container.__file__, str(directory)]
+    return subprocess.Popen(within(cgroup, *command) if cgroup else command, stdout=subprocess.PIPE)
 
 
 def end(directory: Path, started: subprocess.Popen[bytes]) -> dict[str, object]:
@@ -41,6 +44,22 @@ def test_an_end_is_recorded_as_a_kubelet_would_report_it(
     tmp_path: Path, argv: list[str], code: int, reason: str
 ) -> None:
     ended = end(tmp_path, start(tmp_path, *argv))
+    assert (ended["code"], ended["reason"]) == (code, reason)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "reason"),
+    [
+        ([sys.executable, "-c", GREEDY], 137, "OOMKilled"),
+        (["sh", "-c", f"{sys.executable} -c '{GREEDY}'; exit 3"], 3, "Error"),
+    ],
+    ids=["the main process", "a child, of which the main process may tell"],
+)
+def test_a_process_that_the_kernel_kills_for_want_of_memory_is_told_from_one_that_somebody_kills(
+    tmp_path: Path, argv: list[str], code: int, reason: str
+) -> None:
+    with small_cgroup() as group:
+        ended = end(tmp_path, start(tmp_path, *argv, cgroup=group))
     assert (ended["code"], ended["reason"]) == (code, reason)
 
 

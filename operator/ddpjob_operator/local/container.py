@@ -91,6 +91,7 @@ class _StopRequest:
 
 
 def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, Any]:
+    killed_before = _kills_for_memory()
     with Path(process["log"]).open("ab") as log:
         try:
             main = subprocess.Popen(
@@ -113,6 +114,8 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
     code = main.wait()
     stop.over()
     _end_descendants()
+    if code == -signal.SIGKILL and _kills_for_memory() > killed_before:
+        return _ended(SIGNAL_BASE + signal.SIGKILL, "OOMKilled", "")
     return _ended(code if code >= 0 else SIGNAL_BASE - code, "Completed" if code == 0 else "Error", "")
 
 
@@ -130,6 +133,24 @@ def _end_descendants() -> None:
 def _children() -> list[int]:
     """Children of this process: its own and, as it is a subreaper, those whose parents have ended."""
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
+def _kills_for_memory() -> int:
+    """How many processes of this cgroup the kernel has killed for want of memory; 0 where it does not count."""
+    for membership in _lines("/proc/self/cgroup"):
+        _, controllers, path = membership.split(":", 2)
+        v1, v2 = f"/sys/fs/cgroup/memory{path}/memory.oom_control", f"/sys/fs/cgroup{path}/memory.events"
+        for line in _lines({"memory": v1, "": v2}.get(controllers, os.devnull)):
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_text().splitlines()
+    except OSError:
+        return []
 
 
 def _die_with_parent() -> None:

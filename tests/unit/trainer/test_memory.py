@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ddpjob_trainer import memory
 
+from tests.cgroups import GREEDY, small_cgroup, within
 from tests.unit.trainer.test_supervising import PRELUDE, SUPERVISOR
 
 V1 = "7:pids:/\n4:memory:/pod/trainer\n0::/\n"
@@ -62,28 +63,14 @@ def test_an_error_may_tell_that_a_process_was_killed(text: str, *, lost: bool) -
 
 @pytest.fixture
 def limited() -> Iterator[Path]:
-    """A cgroup of 64 MiB; who writes his number into its cgroup.procs is in it."""
-    v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cgroup.controllers")
-    parent, limit = (v2.parent, "memory.max") if v2.exists() else (v1, "memory.limit_in_bytes")
-    group = parent / f"ddpjob-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
-    try:
-        if not (group / limit).exists():
-            pytest.skip("no cgroup can be given a memory limit here")
-        (group / limit).write_text(str(64 * 2**20))
+    with small_cgroup() as group:
         yield group
-    finally:
-        group.rmdir()
 
 
 def ended_within(group: Path, *command: str, report: Path) -> tuple[int, str, dict[str, object]]:
     """Exit code, output and failure report of a command that runs in a cgroup."""
-    enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
     done = subprocess.run(
-        ["sh", "-c", enter, "sh", *command],
+        within(group, *command),
         env={**os.environ, "REPORT": str(report), "DDPJOB_TERMINATION_LOG": str(report)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -92,9 +79,6 @@ def ended_within(group: Path, *command: str, report: Path) -> tuple[int, str, di
         check=False,
     )
     return done.returncode, done.stdout, json.loads(report.read_text())
-
-
-GREEDY = "held = []\nwhile True: held.append(bytearray(2**20))"
 
 
 @pytest.mark.parametrize("method", ["warm", "cold"])

@@ -1,0 +1,36 @@
+"""Real cgroups with little memory, for what the kernel does to those that take too much."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+LIMIT_BYTES = 64 * 2**20
+GREEDY = "held = []\nwhile True: held.append(bytearray(2**20))"
+"""A program that takes too much."""
+
+
+@contextmanager
+def small_cgroup() -> Iterator[Path]:
+    """A cgroup of 64 MiB. Skips the test where none can be made."""
+    v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cgroup.controllers")
+    parent, limit = (v2.parent, "memory.max") if v2.exists() else (v1, "memory.limit_in_bytes")
+    group = parent / f"ddpjob-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    try:
+        if not (group / limit).exists():
+            pytest.skip("no cgroup can be given a memory limit here")
+        (group / limit).write_text(str(LIMIT_BYTES))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def within(group: Path, *command: str) -> list[str]:
+    """The command, in the cgroup."""
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *command]
