@@ -213,10 +213,11 @@ class Scene:
         """The cluster takes what it refused before."""
         return Scene(replace(self.snapshot, refusal=None))
 
-    def comes_late(self, rank: int) -> "Scene":
-        """A pod of the attempt before appears: a request to make it was under way for long."""
-        incarnation = self.status.incarnations.default - 1
-        return self._with_pods((*self.pods, Pod("late", "uid of late", rank, incarnation)))
+    def comes_late(self, rank: int, *, incarnation: int | None = None) -> "Scene":
+        """A pod, of the attempt before if nothing is said, appears: a request to make it was under way for long."""
+        former = self.status.incarnations.default - 1
+        late = Pod("late", "uid of late", rank, former if incarnation is None else incarnation)
+        return self._with_pods((*self.pods, late))
 
     def waits(self, rank: int, reason: str, message: str = "") -> "Scene":
         """The pod of a rank cannot start yet."""

@@ -165,6 +165,12 @@ TABLE: Table = {
         "Running",
         "Stopping 1 pod: 1 node finished",
     ),
+    "also one that comes late": (
+        done(cleanPodPolicy="None").comes_late(2, incarnation=1),
+        "-1.2/5",
+        "Succeeded",
+        "2 nodes finished",
+    ),
     "another policy is heeded also after the end": (
         finished.asks(cleanPodPolicy="All"),
         "-1.0/5 -1.1/5",

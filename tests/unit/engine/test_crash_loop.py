@@ -21,6 +21,10 @@ def free_first(scene: Scene) -> Scene:
 by_rule = a_job(
     nodes=2, restart={"backoffSeconds": 0, "rules": [{"causes": ["Application"], "action": "RestartFree"}]}
 ).running()
+free_by_code = a_job(
+    nodes=2,
+    restart={"maxRestarts": 9, "backoffSeconds": 0, "rules": [{"exitCodes": [3], "action": "RestartFree"}]},
+).running()
 twice = fails(7, 7).restarted()
 
 
@@ -72,6 +76,14 @@ TABLE: Table = {
         "-3.0/5",
         "Restarting",
         "Rank 1 failed: Application: no; restart not counted in 0.0 s",
+    ),
+    "nor does it count between two others": (
+        free_by_code.reports(1, message="no", step=7)
+        .restarted()
+        .reports(1, code=3, message="no", step=7)
+        .restarted()
+        .reports(1, message="no", step=7),
+        *goes_on(3, 2),
     ),
     # what begins anew
     "suspension begins a new row: the cause may have been mended": (
