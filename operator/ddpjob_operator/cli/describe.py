@@ -32,13 +32,14 @@ def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
     said = job.status
     wait = math.ceil(((said.backoff_until or now) - now).total_seconds())
     size = f"{world(said.nodes, said.procs_per_node)}, {said.backend}" if said.nodes and said.procs_per_node else ""
+    wanted = f" ({job.spec.nodes} wanted)" if said.nodes != job.spec.nodes and not said.finished else ""
     return {
         "State": said.state,
         "Message": said.message,
         **({"Backoff": f"{wait} s left"} if wait > 0 and not said.finished else {}),
         "Ready": said.ready,
         "Attempt": said.attempt,
-        "World": size or "not started",
+        "World": size + wanted if size else "not started",
     }
 
 

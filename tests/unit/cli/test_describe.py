@@ -38,6 +38,7 @@ def told(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
 
 LIMITED = {"restart": {"maxDisruptions": 3}}
 RULED = {"action": "Fail", "rule": "spec.restart.rules[2]"}
+SIZE = {"nodes": 2, "procsPerNode": 1, "backend": "Gloo"}
 ACTIVE = {"startTime": moment(-60)}
 
 
@@ -62,6 +63,9 @@ ACTIVE = {"startTime": moment(-60)}
             {"budget": {"used": 2}, "conditions": [condition("Running", "AllPodsRunning")]},
             "Budget: 6 of 6 restarts left within 20 healthy seconds",
         ),
+        ("its size", {"nodes": 3}, SIZE | {"nodes": 3}, "World: 3 nodes x 1 process, Gloo"),
+        ("that it is smaller than it may be", {"nodes": 3}, SIZE, "World: 2 nodes x 1 process, Gloo (3 wanted)"),
+        ("that it has none yet", {"nodes": 3}, {}, "World: not started"),
         ("a wait", {}, {"backoffUntil": moment(11.2)}, "Backoff: 12 s left"),
         ("a deadline", {"activeDeadlineSeconds": 240}, ACTIVE, "Deadline: in 3m (activeDeadlineSeconds)"),
         (
