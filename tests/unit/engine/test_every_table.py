@@ -8,7 +8,14 @@ import pytest
 from ddpjob_operator.api import Cause
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.schema import status_schema
-from ddpjob_operator.engine import DeleteJob
+from ddpjob_operator.engine import (
+    CreateNetworkPolicy,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    Manifest,
+    pod_name,
+)
 from jsonschema import Draft202012Validator
 
 from .builders import Scene
@@ -62,6 +69,35 @@ def test_what_is_said_is_what_the_type_allows_in_words_that_are_documented(scene
 def test_an_operator_that_dies_before_it_acts_does_nothing_else_when_it_is_back(scene: Scene) -> None:
     state = scene.settled().status.state
     assert scene.said().settled().status.state == state
+
+
+@every_moment
+def test_what_is_made_goes_with_the_job_and_keeps_no_namespace_from_going(scene: Scene) -> None:
+    metadata = scene.snapshot.job.metadata
+    for made in manifests(scene):
+        (owner,) = made["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (metadata.uid, True)
+        assert (made["metadata"]["namespace"], "finalizers" in made["metadata"]) == (metadata.namespace, False)
+
+
+@every_moment
+def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(scene: Scene) -> None:
+    after = scene.decided().status if DeleteJob() not in scene.decision.actions else scene.status
+    first = pod_name(scene.snapshot.job, 0, after.incarnations.default)
+    met = {
+        variable["value"].split(".")[0]
+        for made in manifests(scene)
+        for container in made["spec"].get("containers", ())
+        for variable in container["env"]
+        if variable["name"] == "MASTER_ADDR"
+    }
+    assert met <= {first}
+
+
+def manifests(scene: Scene) -> list[Manifest]:
+    """All that a decision makes."""
+    made = (CreatePod, CreateService, CreateNetworkPolicy)
+    return [action.manifest for action in scene.decision.actions if isinstance(action, made)]
 
 
 def test_every_reason_of_a_decision_is_met_in_some_table() -> None:

@@ -133,6 +133,12 @@ TABLE: Table = {
         "Restarting",
         "From 2 to 3 nodes",
     ),
+    "an operator that died before it deleted the smaller one leaves it the time to save as well": (
+        small.placed(2).said(),
+        "-2.0/full -2.1/full -2.2/full",
+        "Restarting",
+        "Waiting for 3 pods of the last attempt to end",
+    ),
     "with all of them": (
         small.placed(2).ready_again(),
         "+3.0 +3.1 +3.2",
@@ -269,6 +275,12 @@ TABLE: Table = {
     ),
     "and gives them back: another may wait for them, and hold what it lacks": (
         gang.created().placed(1).after(120),
+        "-1.0/5 -1.1/5",
+        "Pending",
+        GIVEN_BACK,
+    ),
+    "at once, also by an operator that died before it did": (
+        gang.created().placed(1).after(120).said(),
         "-1.0/5 -1.1/5",
         "Pending",
         GIVEN_BACK,

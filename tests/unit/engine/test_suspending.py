@@ -134,6 +134,20 @@ TABLE: Table = {
         "Pending",
         "Waiting for 2 pods of the last attempt to end",
     ),
+    "a backoff is over with the suspension, called off or not": (
+        a_job(nodes=2, restart={"backoffSeconds": 200})
+        .running()
+        .fails(1)
+        .decided()
+        .asks(suspend=True)
+        .decided()
+        .asks(suspend=False)
+        .decided()
+        .gone(),
+        "+3.0 +3.1",
+        "Pending",
+        "Creating 2 of 2 pods",
+    ),
     # the clock
     "a deadline does not pass in suspension": (
         limited.running().suspended().after(1000),
