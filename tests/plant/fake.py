@@ -35,6 +35,11 @@ def start_fake(*flags: str, nodes: int = 4, node_grace_seconds: int = 8) -> Iter
         yield plant
 
 
+def add_node(plant: Plant, index: int) -> None:
+    """One node more; its pods may still be on their way to it when this returns."""
+    plant.kubectl("create", "-f", "-", input=_node(index))
+
+
 def _start_kwok(plant: Plant, node_grace_seconds: int) -> None:
     stages = yaml.safe_load((HERE / "stages.yaml").read_text())
     config = plant.directory / "stages.yaml"

@@ -1,0 +1,164 @@
+"""Whole or not at all: jobs that each hold what the other lacks, and what an operator leaves half done."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from ddpjob_operator.api.contract import Label
+
+from tests.plant import Plant, PlantError
+
+from .jobs import FOR_LONG, Team, a_job, condition, on_whole_nodes
+from .operators import an_operator
+
+TAINT = "example.com/reserved"
+HALF = ("node-2", "node-3")
+OTHER_HALF = ("node-0", "node-1")
+
+
+@pytest.fixture
+def alone(fake: Plant) -> Iterator[Team]:
+    """With the nodes for itself alone, at first half of them, and no operator yet."""
+    team = Team(fake)
+    fake.kubectl("cordon", *HALF)
+    yield team
+    fake.kubectl("uncordon", *HALF, *OTHER_HALF)
+    team.kubectl("delete", "ddpjobs", "--all", "--timeout=60s")
+    fake.wait("the nodes to be free", team.empty)
+
+
+@pytest.fixture
+def team(alone: Team) -> Iterator[Team]:
+    """With an operator."""
+    with an_operator(alone.plant, f"--namespace={alone.namespace}", "--no-leader-elect"):
+        yield alone
+
+
+@pytest.fixture
+def reserved(fake: Plant) -> Iterator[dict[str, str]]:
+    """The toleration of those for whom the half is kept that others cannot use, until the taint is gone."""
+    fake.kubectl("taint", "node", *HALF, f"{TAINT}=true:NoSchedule")
+    fake.kubectl("uncordon", *HALF)
+    yield {"key": TAINT, "operator": "Exists"}
+    with suppress(PlantError):
+        fake.kubectl("taint", "node", *HALF, f"{TAINT}-")
+
+
+def placed(team: Team, name: str) -> set[str]:
+    """The nodes that a job holds."""
+    return {pod["spec"]["nodeName"] for pod in team.pods(name) if "nodeName" in pod["spec"]}
+
+
+def incarnation(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["labels"][Label.INCARNATION])
+
+
+def a_large_job(name: str, **spec: Any) -> dict[str, Any]:
+    """One that takes every node there is."""
+    return on_whole_nodes(a_job(name, nodes=4, annotations=FOR_LONG, **spec))
+
+
+def first_to_run(team: Team, names: set[str]) -> str:
+    """The first of these jobs that runs whole; it is done then, and the nodes are free."""
+    name: str = team.plant.wait(
+        f"one of {names} to run",
+        lambda: next((name for name in names if team.status(name)["state"] == "Running"), ""),
+        seconds=180,
+    )
+    for pod in team.pods(name):
+        team.tell(pod["metadata"]["name"], runs_for="0s")
+    team.wait("Succeeded", name)
+    return name
+
+
+def test_two_jobs_that_each_hold_half_of_the_nodes_both_finish(
+    fake: Plant, team: Team, reserved: dict[str, str]
+) -> None:
+    waiting: dict[str, Any] = {"scheduleTimeoutSeconds": 5, "restart": {"backoffSeconds": 1}}
+    team.apply(a_large_job("one", **waiting))
+    fake.wait("one half to be taken", lambda: placed(team, "one") == set(OTHER_HALF))
+    other = a_large_job("other", **waiting)
+    other["spec"]["template"]["spec"]["tolerations"] = [reserved]
+    team.apply(other)
+    fake.wait("the other half to be taken", lambda: placed(team, "other") == set(HALF))
+    fake.kubectl("taint", "node", *HALF, f"{TAINT}-")
+    jobs = {"one", "other"}
+    first = first_to_run(team, jobs)
+    first_to_run(team, jobs - {first})
+    statuses = [team.status(name) for name in jobs]
+    assert sum(status["attempt"] for status in statuses) > 2, "one of them gave back what it held"
+    assert all(status.get("restarts", 0) == status.get("disruptions", 0) == 0 for status in statuses)
+    assert team.events("one")["GangIncomplete"] + team.events("other")["GangIncomplete"] >= 1
+
+
+def test_an_incomplete_gang_gives_back_and_says_so(fake: Plant, team: Team) -> None:
+    team.apply(
+        a_large_job("digits", scheduleTimeoutSeconds=6, restart={"backoffSeconds": 1000, "maxBackoffSeconds": 1000})
+    )
+    team.until("{.status.attempt}=2")
+    fake.wait("all to be given back", lambda: not team.pods())
+    status = team.status()
+    assert status["state"] == "Pending"
+    assert status["message"].startswith("2 of 4 pods found nodes within 6 s (scheduleTimeoutSeconds): given back")
+    assert condition(status, "Created")["reason"] == "GangIncomplete"
+    assert not status.get("restarts")
+    assert not status.get("history")
+    fake.wait("the event", lambda: team.events()["GangIncomplete"] == 1)
+
+
+def test_a_gang_of_which_no_pod_has_a_node_holds_nothing_and_waits(fake: Plant, team: Team) -> None:
+    fake.kubectl("cordon", *OTHER_HALF)
+    team.apply(a_large_job("digits", scheduleTimeoutSeconds=10))
+    fake.wait("the scheduler's word", lambda: "Unschedulable" in team.status().get("message", ""))
+    over = datetime.now(UTC) + timedelta(seconds=12)
+    fake.wait("more time to pass than it may hold nodes", lambda: datetime.now(UTC) > over)
+    fake.kubectl("uncordon", *HALF, *OTHER_HALF)
+    assert team.wait("Running")["attempt"] == 1
+
+
+def test_the_deadline_for_the_start_ends_a_gang_that_never_comes_up(fake: Plant, team: Team) -> None:
+    team.apply(a_large_job("digits", scheduleTimeoutSeconds=1, startDeadlineSeconds=8))
+    status = team.wait("Failed", seconds=120)
+    assert condition(status, "Failed")["reason"] == "StartDeadlineExceeded"
+    assert status["attempt"] > 1
+    fake.wait("all to be given back", lambda: all(pod["status"]["phase"] == "Failed" for pod in team.pods()))
+
+
+@pytest.mark.parametrize("left", [4, 3, 0], ids=["decided", "half given back", "given back"])
+def test_an_operator_killed_while_a_gang_gives_back_leaves_nothing_behind(alone: Team, left: int) -> None:
+    team, plant = alone, alone.plant
+    flags = (f"--namespace={team.namespace}", "--no-leader-elect")
+    with an_operator(plant, *flags) as operator:
+        team.apply(a_large_job("digits", scheduleTimeoutSeconds=2, restart={"backoffSeconds": 3}))
+        team.until("{.status.attempt}=2")
+        plant.wait("the moment", lambda: len(team.pods()) <= left)
+        operator.kill()
+    plant.kubectl("uncordon", *HALF)
+    with an_operator(plant, *flags):
+        assert team.wait("Running", seconds=120)["attempt"] == 2
+        plant.wait("the former pods to go", lambda: {incarnation(pod) for pod in team.pods()} == {"2"})
+
+
+def test_an_operator_killed_while_finished_jobs_go_leaves_none_of_them(fake: Plant) -> None:
+    team, jobs = Team(fake), 20
+    flags = (f"--namespace={team.namespace}", "--no-leader-elect")
+    with an_operator(fake, *flags) as operator:
+        team.apply(*(a_job(f"digits-{number}", nodes=1) for number in range(jobs)))
+        team.kubectl("wait", "--for=condition=Succeeded", "ddpjobs", "--all", "--timeout=120s")
+        operator.kill()
+    team.kubectl("patch", "ddpjobs", *(f"digits-{number}" for number in range(jobs)), "--type=merge", "-p", TTL)
+    with an_operator(fake, *flags, until_ready=False) as operator:
+        fake.wait("the first to go", lambda: len(there(team)) < jobs)
+        operator.kill()
+    print(f"killed when {jobs - len(there(team))} of {jobs} were gone")
+    with an_operator(fake, *flags):
+        fake.wait("all that was theirs to go", team.empty)
+
+
+TTL = '{"spec": {"ttlSecondsAfterFinished": 0}}'
+
+
+def there(team: Team) -> list[str]:
+    return team.kubectl("get", "ddpjobs", "-o", "name").splitlines()

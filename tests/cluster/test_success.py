@@ -1,0 +1,75 @@
+"""When a job has succeeded, and what happens to ranks that linger."""
+
+from datetime import datetime
+
+from ddpjob_operator.api.contract import Label
+
+from .jobs import FOR_LONG, STUBBORN, Team, a_job, condition
+
+
+def exit_codes(team: Team) -> dict[str, int]:
+    """By rank, of the pods that have ended."""
+    codes = {}
+    for pod in team.pods():
+        ended = pod["status"]["containerStatuses"][0]["state"].get("terminated")
+        if ended:
+            codes[pod["metadata"]["labels"][Label.RANK]] = ended["exitCode"]
+    return codes
+
+
+def test_a_job_has_succeeded_when_every_rank_has(team: Team) -> None:
+    team.apply(a_job(nodes=3, annotations=FOR_LONG))
+    team.wait("Running")
+    for rank in (0, 2):
+        team.tell(team.pod(rank), runs_for="0s")
+    said = "2 of 3 nodes finished"
+    team.plant.wait("the job to tell", lambda: team.status()["message"] == said)
+    assert team.status()["state"] == "Running"
+    team.tell(team.pod(1), runs_for="0s")
+    status = team.wait("Succeeded")
+    assert condition(status, "Succeeded")["reason"] == "AllRanksSucceeded"
+    assert exit_codes(team) == {"0": 0, "1": 0, "2": 0}
+
+
+def test_rank_0_is_enough_where_the_job_says_so(team: Team) -> None:
+    team.apply(a_job(nodes=3, annotations=FOR_LONG, successPolicy="RankZero"))
+    team.wait("Running")
+    team.tell(team.pod(0), runs_for="0s")
+    status = team.wait("Succeeded")
+    assert condition(status, "Succeeded")["reason"] == "RankZeroSucceeded"
+    assert status["message"] == "Rank 0 finished"
+    team.plant.wait("the others to go", lambda: exit_codes(team) == {"0": 0})
+    assert not status.get("restarts")
+
+
+def test_the_others_have_their_grace_when_rank_0_is_done(team: Team) -> None:
+    job = a_job(annotations=STUBBORN, successPolicy="RankZero")
+    job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 8
+    team.apply(job)
+    team.wait("Running")
+    team.tell(team.pod(0), runs_for="0s")
+    team.kubectl("wait", "--for=condition=SuccessCriteriaMet", "ddpjob/digits", "--timeout=60s")
+    decided = datetime.fromisoformat(condition(team.status(), "SuccessCriteriaMet")["lastTransitionTime"])
+    status = team.wait("Succeeded")
+    assert (datetime.fromisoformat(status["completionTime"]) - decided).total_seconds() >= 7
+
+
+def test_another_rank_s_success_is_not_enough(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG, successPolicy="RankZero"))
+    team.wait("Running")
+    team.tell(team.pod(1), runs_for="0s")
+    said = "1 of 2 nodes finished"
+    team.plant.wait("the job to tell", lambda: team.status()["message"] == said)
+    team.fails(0)
+    team.until("{.status.attempt}=2")
+    assert team.wait("Running")["restarts"] == 1
+
+
+def test_a_rank_that_lingers_after_the_others_is_stalled(team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG, finishTimeoutSeconds=2))
+    team.wait("Running")
+    team.tell(team.pod(0), runs_for="0s")
+    team.until("{.status.attempt}=2")
+    failure = team.wait("Running")["lastFailure"]
+    assert (failure["rank"], failure["cause"], failure["action"]) == (1, "Stalled", "Restart")
+    assert failure["message"] == "has not finished 2 s after the other ranks (finishTimeoutSeconds)"
