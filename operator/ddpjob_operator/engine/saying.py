@@ -105,9 +105,8 @@ def _state(view: View, status: DDPJobStatus) -> State:
         return State.SUSPENDED
     half_way = view.status.state is State.SUSPENDING and status.attempt == view.status.attempt
     ends = status.is_true(ConditionType.SUCCESS_CRITERIA_MET) or status.is_true(ConditionType.FAILURE_TARGET)
-    if not ends and (
-        view.spec.suspend or half_way
-    ):  # Half-way until the next attempt begins: what was stopped does not go on.
+    # Half-way until the next attempt begins: what was stopped does not go on.
+    if not ends and (view.spec.suspend or half_way):
         return State.SUSPENDING
     if status.is_true(ConditionType.RESTARTING):
         return State.RESTARTING

@@ -11,7 +11,7 @@ import pytest
 from ddpjob_trainer import memory
 
 from tests.cgroups import GREEDY, small_cgroup, within
-from tests.unit.trainer.test_supervising import PRELUDE, SUPERVISOR
+from tests.training.test_ranks_of_a_node import PRELUDE, SUPERVISOR
 
 V1 = "7:pids:/\n4:memory:/pod/trainer\n0::/\n"
 V2 = "0::/pod/trainer\n"

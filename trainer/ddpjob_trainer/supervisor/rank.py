@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ddpjob_trainer.console import complain
+from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.failure import is_peer_lost, last_line, leave, report_of, report_path
 
@@ -46,7 +47,7 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     if is_peer_lost(error):
         error = PeerLostError(f"lost a peer: {last_line(error)}")
         complain(str(error))
-    rank = os.environ.get("RANK", "0")
+    rank = os.environ.get(Env.RANK, "0")
     leave(report_of(error, int(rank) if rank.isdecimal() else 0, None), report_path(os.environ))
 
 
