@@ -53,8 +53,8 @@ def growth_time(view: View) -> datetime | None:
     Never once a rank has finished: the others are about to.
     """
     elastic = view.spec.elastic
-    found = [pod.scheduled_at or view.now for pod in view.reserves.values() if pod.node is not None and pod.active]
-    if elastic is None or not found or view.succeeded:
+    found = [pod.scheduled_at or view.now for pod in view.found]
+    if elastic is None or not found or view.succeeded or view.nodes >= view.spec.nodes:
         return None
     if view.nodes + len(found) >= view.spec.nodes:
         return view.now

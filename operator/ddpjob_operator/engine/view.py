@@ -64,6 +64,11 @@ class View:
         return {pod.rank: pod for pod in self._present if pod.rank >= self.nodes}
 
     @cached_property
+    def found(self) -> tuple[Pod, ...]:
+        """Those of them that have found a place, and keep it."""
+        return tuple(pod for pod in self.reserves.values() if pod.node is not None and pod.active and not pod.deleting)
+
+    @cached_property
     def previous(self) -> tuple[Pod, ...]:
         """Pods of former attempts, but for those that are kept."""
         others = {pod.name for pod in self._present} | self.kept

@@ -163,6 +163,18 @@ TABLE: Table = {
         "Restarting",
         "From 1 to 3 nodes",
     ),
+    "a place that goes before the gang has grown is none": (
+        tiny.placed(2).node_dies(2).after(60),
+        "",
+        "Running",
+        "1 node running",
+    ),
+    "also not the last one that was lacking": (
+        small.deleted_by_hand(2).placed(2),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
     "one that looks out and fails is not made again in this attempt": (
         small.placed(2).fails(2, code=137),
         "",
@@ -241,6 +253,12 @@ TABLE: Table = {
         "-2.2/0",
         "Running",
         "2 nodes running",
+    ),
+    "also where one of those has a place already": (
+        tiny.placed(2).asks(nodes=1),
+        "-2.1/0 -2.2/0",
+        "Running",
+        "1 node running",
     ),
     "one that is less is a resize": (
         three.running().asks(nodes=2),

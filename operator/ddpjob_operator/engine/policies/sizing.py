@@ -39,8 +39,7 @@ def grown(view: View) -> Verdict | None:
     limit = growth_time(view)
     if limit is None or view.now < limit:
         return None
-    found = sum(pod.node is not None and pod.active for pod in view.reserves.values())
-    size = min(view.nodes + found, view.spec.nodes)
+    size = min(view.nodes + len(view.found), view.spec.nodes)
     return _with_nodes(view, size, Reason.GROWN, f"From {view.nodes} to {counted(size, 'node')}", grace=None)
 
 
