@@ -66,7 +66,8 @@ class View:
     @cached_property
     def found(self) -> tuple[Pod, ...]:
         """Those of them that have found a place, and keep it."""
-        return tuple(pod for pod in self.reserves.values() if pod.node is not None and pod.active and not pod.deleting)
+        staying = (pod for pod in self.reserves.values() if pod.active and not pod.deleting)
+        return tuple(pod for pod in staying if pod.node is not None)
 
     @cached_property
     def previous(self) -> tuple[Pod, ...]:
