@@ -9,46 +9,97 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine import Service
+from ddpjob_operator.api import CleanPodPolicy
+from ddpjob_operator.engine import Disruption, Service, Settings, Waiting
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from .world import TEMPLATE, Operator, RealPod, World
+from .operator import Operator
+from .pods import RealPod
+from .promises import check_gang
+from .world import TEMPLATE, World
 
 # Code, the runtime's word, last words.
-EXITS: dict[str, tuple[int, str, str]] = {
+EXITS: dict[str, tuple[int | None, str, str]] = {
     "an exception": (1, "Error", "ValueError: no"),
+    "a code that has a rule": (3, "Error", ""),
     "a signal": (139, "Error", ""),
     "a kill": (137, "Error", ""),
     "out of memory": (137, "OOMKilled", ""),
+    "out of memory in a child": (1, "OOMKilled", ""),
     "a lost peer": (1, "Error", "RuntimeError: Connection closed by peer"),
     "stopped by somebody": (143, "Error", ""),
     "saved and stopped": (205, "Error", ""),
+    "nothing known": (None, "", ""),
     "a report of a lost peer": (
         1,
         "Error",
         json.dumps({"cause": "PeerLost", "message": "rank 1 is gone", "step": 7}),
     ),
+    "an error at a step": (1, "Error", json.dumps({"cause": "Application", "message": "NaN", "step": 7})),
 }
-FINAL_EXITS: dict[str, tuple[int, str, str]] = {
+FINAL_EXITS: dict[str, tuple[int | None, str, str]] = {
     "bad input": (2, "Error", json.dumps({"cause": "ConfigError", "message": "no data"})),
     "no such program": (128, "StartError", "no such file"),
+    "an init container": (None, "InitContainerFailed", "no"),
 }
-SPECS = st.fixed_dictionaries(
-    {
-        "nodes": st.integers(1, 3),
-        "restart": st.fixed_dictionaries(
-            {
-                "maxRestarts": st.sampled_from([0, 1, 3, 100]),
-                "windowSeconds": st.sampled_from([60, 10_000_000]),
-                "backoffSeconds": st.sampled_from([0, 1, 100]),
-            }
-        ),
-    },
-    optional={"activeDeadlineSeconds": st.sampled_from([100, 10_000])},
+# What a kubelet says of a pod that it ended itself: its word, and whether the condition DisruptionTarget is there.
+BY_KUBELET = {
+    "short of memory": ("Evicted", "TerminationByKubelet"),
+    "over its own limit": ("Evicted", ""),
+    "node shutdown": ("Terminated", "TerminationByKubelet"),
+    "no room after all": ("OutOfcpu", ""),
+}
+WAITING = {
+    "no image": Waiting("ImagePullBackOff", "manifest unknown"),
+    "a registry that is away": Waiting("ImagePullBackOff", "i/o timeout"),
+    "no ConfigMap": Waiting("CreateContainerConfigError", "configmap not found"),
+    "slow": Waiting("PodInitializing"),
+}
+BY_CLUSTER = ["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "SomethingNew"]
+
+RULES = st.lists(
+    st.sampled_from(
+        [
+            {"exitCodes": [3, "130-140"], "action": "RestartFree"},
+            {"exitCodes": ["1-2"], "action": "Fail"},
+            {"causes": ["OutOfMemory"], "action": "RestartFree"},
+            {"causes": ["Stopped", "PodDeleted", "NodeLost"], "action": "Restart"},
+            {"signals": ["SIGSEGV"], "action": "Fail"},
+        ]
+    ),
+    max_size=2,
 )
-ROUNDS_TO_THE_END = 30
+RESTART = st.fixed_dictionaries(
+    {
+        "maxRestarts": st.sampled_from([0, 1, 3, 100]),
+        "windowSeconds": st.sampled_from([60, 10_000_000]),
+        "backoffSeconds": st.sampled_from([0, 1, 100]),
+    },
+    optional={
+        "maxDisruptions": st.sampled_from([0, 1, 3]),
+        "gracePeriodSeconds": st.sampled_from([0, 5, 60]),
+        "rules": RULES,
+    },
+)
+SPECS = st.fixed_dictionaries(
+    {"nodes": st.integers(1, 3), "restart": RESTART},
+    optional={
+        "activeDeadlineSeconds": st.sampled_from([100, 10_000]),
+        "startDeadlineSeconds": st.sampled_from([50, 300]),
+        "scheduleTimeoutSeconds": st.sampled_from([60, 600]),
+        "successPolicy": st.just("RankZero"),
+        "finishTimeoutSeconds": st.sampled_from([60, 300]),
+        "cleanPodPolicy": st.sampled_from(["None", "All"]),
+        "ttlSecondsAfterFinished": st.sampled_from([0, 100]),
+        "networkPolicy": st.just("Enabled"),
+        "suspend": st.just(value=True),
+        "elastic": st.fixed_dictionaries({"shrinkAfterSeconds": st.sampled_from([10, 100])}),
+    },
+)
+SETTINGS = st.builds(Settings, force_delete_lost_pods=st.booleans())
+ROUNDS_TO_THE_END = 40
 
 STEPS = {"look": Operator.look, "write": Operator.write, "act": Operator.act, "round": Operator.round}
 PATIENT = ["round", "round round", "round round round"]
@@ -76,11 +127,17 @@ def happens(*, when: Callable[["Histories"], Any] = bool, **draws: Any) -> Calla
 
 
 class Histories(RuleBasedStateMachine):
-    """Pods, user, clock and operator take turns as they like."""
+    """Pods, nodes, user, clock and operator take turns as they like."""
 
-    @initialize(spec=SPECS, service=st.sampled_from([Service.MISSING, Service.MISSING, *Service]))
-    def submit(self, spec: dict[str, Any], service: Service) -> None:
-        self.world = World({**spec, "template": TEMPLATE}, service=service)
+    @initialize(
+        spec=SPECS,
+        service=st.sampled_from([Service.MISSING, Service.MISSING, *Service]),
+        allowed=SETTINGS,
+        reads_nodes=st.booleans(),
+    )
+    def submit(self, spec: dict[str, Any], service: Service, allowed: Settings, *, reads_nodes: bool) -> None:
+        whole = {**spec, "template": TEMPLATE}
+        self.world = World(whole, service=service, settings=allowed, reads_nodes=reads_nodes)
         self.operator = Operator(self.world)
 
     def operate(self, steps: str) -> None:
@@ -94,62 +151,97 @@ class Histories(RuleBasedStateMachine):
 
     @property
     def waiting(self) -> list[RealPod]:
-        return [pod for pod in self.world.live if not pod.running and not pod.deleting]
+        return [pod for pod in self.world.live if pod.waits]
 
     @property
-    def going(self) -> list[RealPod]:
-        return [pod for pod in self.world.pods.values() if pod.deleting and not pod.dead]
+    def training(self) -> list[RealPod]:
+        """Pods whose trainer may end: it cannot have run on no node."""
+        return [pod for pod in self.world.live if pod.trains and pod.node is not None]
+
+    @happens(index=which, when=lambda self: self.waiting)
+    def pod_is_placed(self, index: int) -> None:
+        self.world.place(self.pick(self.waiting, index))
 
     @happens(index=which, when=lambda self: self.waiting)
     def pod_starts(self, index: int) -> None:
-        self.pick(self.waiting, index).running = True
+        self.world.start(self.pick(self.waiting, index))
 
     @happens(when=lambda self: self.waiting)
     def all_pods_start(self) -> None:
         for pod in self.waiting:
-            pod.running = True
+            self.world.start(pod)
 
-    @happens(index=which, how=st.sampled_from(sorted(EXITS)), when=lambda self: self.world.live)
+    @happens(index=which, why=st.sampled_from(sorted(WAITING)), when=lambda self: self.waiting)
+    def pod_cannot_start_yet(self, index: int, why: str) -> None:
+        pod = self.pick(self.waiting, index)
+        pod.waiting = WAITING[why] if pod.node else Waiting("Unschedulable", "0/3 nodes are available")
+
+    @happens(index=which, how=st.sampled_from(sorted(EXITS)), when=lambda self: self.training)
     def pod_fails(self, index: int, how: str) -> None:
-        self.world.end(self.pick(self.world.live, index), *EXITS[how])
+        self.world.end(self.pick(self.training, index), *EXITS[how])
 
     @happens(
         index=which,
         how=st.sampled_from(sorted(FINAL_EXITS)),
         really=st.integers(0, 9),
-        when=lambda self: self.world.live,
+        when=lambda self: self.training,
     )
     def pod_fails_for_good(self, index: int, how: str, really: int) -> None:
         if really == 0:
-            self.world.end(self.pick(self.world.live, index), *FINAL_EXITS[how])
+            self.world.end(self.pick(self.training, index), *FINAL_EXITS[how])
 
-    @happens(index=which, when=lambda self: any(pod.running for pod in self.world.live))
-    def pod_succeeds(self, index: int) -> None:
-        self.world.end(self.pick([pod for pod in self.world.live if pod.running], index), 0, "Completed")
+    @happens(index=which, lingering=st.booleans(), when=lambda self: any(pod.running for pod in self.training))
+    def pod_succeeds(self, index: int, *, lingering: bool) -> None:
+        pod = self.pick([pod for pod in self.training if pod.running], index)
+        self.world.end(pod, 0, "Completed")
+        pod.lingering = lingering
 
     @happens(index=which, when=lambda self: self.world.pods)
     def pod_vanishes(self, index: int) -> None:
-        self.world.pods.pop(self.pick(list(self.world.pods.values()), index).name)
+        self.world.remove(self.pick(list(self.world.pods.values()), index))
 
     @happens(index=which, when=lambda self: self.world.pods)
     def pod_is_deleted_by_hand(self, index: int) -> None:
-        self.pick(list(self.world.pods.values()), index).delete(self.world.now)
+        self.world.delete(self.pick(list(self.world.pods.values()), index))
 
-    @happens(index=which, when=lambda self: self.world.live)
-    def node_of_a_pod_dies(self, index: int) -> None:
-        self.pick(self.world.live, index).dead = True
+    @happens(index=which, why=st.sampled_from(BY_CLUSTER), when=lambda self: self.world.live)
+    def pod_is_taken_away(self, index: int, why: str) -> None:
+        self.world.take_away(self.pick(self.world.live, index), why)
 
-    @happens(index=which, when=lambda self: self.going)
+    @happens(index=which, how=st.sampled_from(sorted(BY_KUBELET)), when=lambda self: self.training)
+    def pod_is_ended_by_its_kubelet(self, index: int, how: str) -> None:
+        pod = self.pick(self.training, index)
+        reason, disruption = BY_KUBELET[how]
+        self.world.end(pod, 137 if pod.running else None, "Error" if pod.running else reason)
+        pod.reason, pod.disruption = reason, Disruption(disruption) if disruption else None
+
+    @happens(index=which, when=lambda self: self.world.going)
     def deleted_pod_is_gone(self, index: int) -> None:
-        self.world.pods.pop(self.pick(self.going, index).name)
+        self.world.remove(self.pick(self.world.going, index))
 
     @happens(
         index=which,
         code=st.sampled_from([0, 1, 137, 143, 205]),
-        when=lambda self: any(pod.live for pod in self.going),
+        when=lambda self: any(pod.live for pod in [*self.world.going, *self.world.stopping]),
     )
-    def deleted_pod_ends(self, index: int, code: int) -> None:
-        self.world.end(self.pick([pod for pod in self.going if pod.live], index), code)
+    def pod_ends_as_it_was_told_to(self, index: int, code: int) -> None:
+        told = [pod for pod in [*self.world.going, *self.world.stopping] if pod.live]
+        self.world.end(self.pick(told, index), code)
+
+    # Nodes.
+
+    @happens(index=which, when=lambda self: any(pod.node for pod in self.world.live))
+    def node_dies(self, index: int) -> None:
+        self.world.lose(str(self.pick([pod for pod in self.world.live if pod.node], index).node))
+
+    @happens(deletes=st.booleans(), when=lambda self: self.world.lost)
+    def cluster_notices_lost_nodes(self, *, deletes: bool) -> None:
+        for node in self.world.lost:
+            self.world.notice(node, deletes=deletes)
+
+    @happens(when=lambda self: self.world.lost)
+    def node_comes_back(self) -> None:
+        self.world.find(next(iter(self.world.lost)))
 
     # The rest of the world.
 
@@ -171,20 +263,37 @@ class Histories(RuleBasedStateMachine):
     def user_resizes(self, nodes: int) -> None:
         self.world.ask(nodes=nodes)
 
+    @happens(policy=st.sampled_from(list(CleanPodPolicy)), seconds=st.sampled_from([None, 0, 1000]))
+    def user_thinks_of_what_is_to_stay(self, policy: CleanPodPolicy, seconds: int | None) -> None:
+        self.world.ask(cleanPodPolicy=str(policy), ttlSecondsAfterFinished=seconds)
+
     @happens(service=st.sampled_from([Service.OURS, *Service]))
     def service_changes(self, service: Service) -> None:
         self.world.service = service
 
+    @happens()
+    def quota_is_met_or_raised(self) -> None:
+        self.world.full = not self.world.full
+
+    @happens()
+    def network_policy_is_removed(self) -> None:
+        self.world.network_policy = False
+
+    @happens()
+    def operator_dies(self) -> None:
+        self.operator.die()
+
     # What must always be.
 
     @invariant()
-    def live_pods_are_one_gang(self) -> None:
-        self.world.check_gang()
+    def pods_that_train_are_one_gang(self) -> None:
+        if not self.world.deleted:
+            check_gang(self.world)
 
     def teardown(self) -> None:
         """Once the faults stop, the job reaches its end, or its suspension and from there its end.
 
-        Then there is nothing left to do.
+        Then there is nothing left to do, but to delete it in its time.
         """
         if not hasattr(self, "world"):
             return
@@ -192,42 +301,56 @@ class Histories(RuleBasedStateMachine):
         self.drive_to_rest()
         self.world.ask(suspend=False)
         self.drive_to_rest()
-        assert self.world.status.finished
+        assert self.world.deleted or self.world.status.finished
 
     def drive_to_rest(self) -> None:
         for _ in range(ROUNDS_TO_THE_END):
             self.operator.round()
+            self.operator.look()
             if self.at_rest():
                 break
             self.all_goes_well()
         self.check_rest()
 
     def at_rest(self) -> bool:
-        status = self.world.status
-        suspended = self.world.spec.get("suspend", False) and status.state == "Suspended"
-        return (status.finished or suspended) and not self.world.live
+        world, status = self.world, self.world.status
+        suspended = world.spec.get("suspend", False) and status.state == "Suspended"
+        settled = self.operator.decision.empty and not world.going
+        return world.deleted or ((status.finished or suspended) and settled)
 
     def all_goes_well(self) -> None:
         world = self.world
+        world.full = False
         world.service = Service.MISSING if world.service in {Service.FORMER, Service.FOREIGN} else world.service
-        for pod in self.going:
-            world.pods.pop(pod.name)
-        for pod in world.pods.values():
-            if pod.dead:
-                pod.delete(world.now)  # Kubernetes' node controller does, and no more than that.
+        for pod in world.going:
+            world.remove(pod)
+        for node in world.lost:
+            world.notice(node, deletes=True)
+        for pod in world.stopping:
+            world.end(pod, 205)
         for pod in world.live:
             if pod.running:
                 world.end(pod, 0, "Completed")
-            pod.running = pod.live
+            elif pod.waits:
+                world.start(pod)
+        for pod in world.pods.values():
+            pod.lingering = False
         world.now = max(world.now, self.operator.decision.wake_at or world.now) + timedelta(milliseconds=1)
 
     def check_rest(self) -> None:
         world = self.world
         assert self.at_rest(), f"after {ROUNDS_TO_THE_END} rounds: {world.status}\n{world.pods}"
+        if world.deleted:
+            return
         self.operator.round()
         self.operator.look()
         assert self.operator.decision.empty
-        assert self.operator.decision.wake_at is None
+        stays = world.spec.get("cleanPodPolicy") == CleanPodPolicy.NONE
+        assert stays or not world.live, f"left over: {world.live}"
+        if world.status.finished and (wake_at := self.operator.decision.wake_at):
+            world.now = wake_at
+            self.operator.round()
+            assert world.deleted, "a finished job wakes up for nothing but its deletion"
 
 
 class TestHistories(Histories.TestCase):  # type: ignore[misc,valid-type]

@@ -1,0 +1,75 @@
+"""An operator that can be interrupted anywhere."""
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from ddpjob_operator.engine import Action, Decision, Refusal, decide
+
+from .world import World
+
+RETRY = timedelta(seconds=5)
+MOMENT = timedelta(milliseconds=1)
+LONG = timedelta(days=1000)
+
+
+@dataclass
+class Operator:
+    """Looks, writes, acts; may die after any step, and remembers nothing that matters."""
+
+    world: World
+    seen: int = 0
+    """The job's version at the last look."""
+    decision: Decision = field(default_factory=Decision)
+    to_do: list[Action] = field(default_factory=list)
+    refused: bool = False
+    """Whether anything was refused in this round."""
+    refusal: Refusal | None = None
+
+    def look(self) -> None:
+        """Decides about what is there now."""
+        if self.world.deleted:
+            self.die()
+            return
+        snapshot = self.world.seen(self.refusal)
+        self.seen, self.decision, self.refused = self.world.version, decide(snapshot), False
+        self.to_do = [] if self.decision.status else list(self.decision.actions)
+        wake_at = self.decision.wake_at
+        assert decide(snapshot) == self.decision, "the same moment, the same decision"
+        assert wake_at is None or wake_at > self.world.now
+        if self.decision.empty:
+            until = self.world.now + LONG if wake_at is None else wake_at - MOMENT
+            later = decide(replace(snapshot, now=max(until, self.world.now)))
+            kinds = [type(action).__name__ for action in later.actions]
+            assert later.empty, f"wakes at {wake_at}, before which there is to be done {kinds}, said: {later.status}"
+
+    def write(self) -> None:
+        """Writes the status that was decided on; refused where the job has changed since the look."""
+        status = self.decision.status
+        if status is None:
+            return
+        if self.seen != self.world.version:
+            self.decision, self.to_do = Decision(), []
+            return
+        self.world.write(status)
+        self.to_do, self.decision = list(self.decision.actions), Decision(wake_at=self.decision.wake_at)
+
+    def act(self) -> None:
+        """Carries out the next action."""
+        if not self.to_do:
+            return
+        done = self.world.carry_out(self.to_do.pop(0), self.seen)
+        self.refused = self.refused or not done
+        if not self.to_do:
+            retry_at = self.world.now + RETRY
+            self.refusal = Refusal("QuotaExceeded", "exceeded quota", retry_at) if self.refused else None
+
+    def die(self) -> None:
+        """Forgets everything."""
+        self.decision, self.to_do, self.refusal = Decision(), [], None
+
+    def round(self) -> None:
+        """A whole round without a fault."""
+        self.look()
+        self.write()
+        while self.to_do:
+            self.act()

@@ -1,0 +1,98 @@
+"""A pod as it really is, beside what an operator can see of it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ddpjob_operator.api.contract import Env, Label
+from ddpjob_operator.engine import Disruption, Exit, Manifest, Pod, Waiting
+from ddpjob_operator.engine.waiting import RESERVE_CONTAINER
+
+
+@dataclass
+class RealPod:
+    """A pod of the job, wherever it runs or does not."""
+
+    name: str
+    uid: str
+    rank: int
+    incarnation: int
+    master: str
+    world_size: int
+    reserve: bool
+    """Whether it only holds a place, and its trainer never starts."""
+    created_at: datetime
+    node: str | None = None
+    scheduled_at: datetime | None = None
+    waiting: Waiting | None = None
+    running: bool = False
+    exit: Exit | None = None
+    lingering: bool = False
+    """Another container goes on although the trainer has ended."""
+    reason: str = ""
+    disruption: Disruption | None = None
+    stop_by: datetime | None = None
+    """When its kubelet will have ended it, once it is told to stop and to stay."""
+    gone_by: datetime | None = None
+    """When its kubelet will have ended and removed it, once it is deleted."""
+    dead: bool = False
+    """Its node is gone, and nobody is left to say so."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it holds a place: something of it runs or may still come to run."""
+        return self.exit is None and not self.dead
+
+    @property
+    def trains(self) -> bool:
+        """Whether its trainer runs or may still come to run."""
+        return self.live and not self.reserve
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it was deleted."""
+        return self.gone_by is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it does not run yet, and nobody wants it gone."""
+        return self.live and not self.running and not self.deleting
+
+    def seen(self) -> Pod:
+        """The pod as an operator sees it."""
+        return Pod(
+            name=self.name,
+            uid=self.uid,
+            rank=self.rank,
+            incarnation=self.incarnation,
+            running=self.running,
+            exit=self.exit,
+            deleting=self.deleting,
+            node=self.node,
+            waiting=self.waiting,
+            created_at=self.created_at,
+            scheduled_at=self.scheduled_at,
+            reason=self.reason,
+            disruption=self.disruption,
+            stopped=self.stop_by is not None,
+            gone_by=self.gone_by,
+            lingering=self.lingering,
+        )
+
+
+def made_of(manifest: Manifest, uid: str, now: datetime) -> RealPod:
+    """The pod that a manifest asks for."""
+    labels, containers = manifest["metadata"]["labels"], manifest["spec"]["containers"]
+    env = {variable["name"]: variable["value"] for variable in containers[0]["env"]}
+    assert env[Env.NODE_RANK] == labels[Label.RANK]
+    assert env[Env.INCARNATION] == labels[Label.INCARNATION]
+    first = [container["name"] for container in manifest["spec"].get("initContainers", ())][:1]
+    return RealPod(
+        name=manifest["metadata"]["name"],
+        uid=uid,
+        rank=int(labels[Label.RANK]),
+        incarnation=int(labels[Label.INCARNATION]),
+        master=env[Env.MASTER_ADDR],
+        world_size=int(env[Env.WORLD_SIZE]),
+        reserve=first == [RESERVE_CONTAINER],
+        created_at=now,
+    )

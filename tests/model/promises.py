@@ -1,0 +1,163 @@
+"""What must never be, whatever happens: each promise is checked when the operator does what could break it."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, RestartAction
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.engine.view import KEPT_INCIDENTS, LOST_AFTER, View
+
+from .pods import RealPod
+
+if TYPE_CHECKING:
+    from .world import World
+
+ENDS_ALL = {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED}
+"""Ends at which all pods stop, whatever cleanPodPolicy says."""
+
+
+@dataclass
+class Books:
+    """What was spent and done, counted by ourselves."""
+
+    made: dict[str, int] = field(default_factory=dict)
+    """How many pods of a name there have been."""
+    ended: set[str] = field(default_factory=set)
+    """Names of the pods that the operator has deleted."""
+    costs: dict[int, RestartAction] = field(default_factory=dict)
+    """What the incident that ended an attempt has cost."""
+    healthy_since: int = 0
+    """The last attempt that ran for a whole window: what attempts before it have cost counts no more."""
+
+    def copy(self) -> "Books":
+        """The same books, to be kept by another."""
+        return Books(dict(self.made), set(self.ended), dict(self.costs), self.healthy_since)
+
+    def count(self, action: RestartAction, *, since: int = 0) -> int:
+        """How many incidents were answered so, in attempts from a certain one on."""
+        return sum(cost is action and attempt >= since for attempt, cost in self.costs.items())
+
+
+def check_gang(world: "World") -> None:
+    """Pods that train are one gang: one incarnation, each rank once, one master, one world."""
+    gang = [pod for pod in world.live if pod.trains]
+    ranks = [(pod.incarnation, pod.rank) for pod in gang]
+    assert len(set(ranks)) == len(ranks), f"two live pods of one rank and incarnation: {ranks}"
+    worlds = {(pod.incarnation, pod.master, pod.world_size) for pod in gang}
+    assert len(worlds) <= 1, f"a world of mixed attempts: {worlds}"
+    view = View(world.seen())
+    kept = [pod for pod in world.seen().pods if pod.name in view.kept]
+    assert len(kept) <= KEPT_INCIDENTS
+    assert not any(pod.active for pod in kept), f"kept although it may still run: {kept}"
+
+
+def check_creation(world: "World", pod: RealPod) -> None:
+    """No pod comes too many, too early, or again."""
+    assert not world.status.finished, "a finished job gets no pods"
+    assert not world.status.is_true(ConditionType.FAILURE_TARGET), "a job that is to fail gets no pods"
+    assert pod.name not in world.books.ended, "a pod that the operator has ended does not come back"
+    old = [other.name for other in world.live if other.incarnation != pod.incarnation]
+    assert not old, f"{pod.name} was created while {old} of another attempt live"
+    assert pod.reserve == (pod.rank >= pod.world_size), "who has no rank in the world never trains, and nobody else"
+
+
+def check_deletion(world: "World", pod: RealPod, grace: int | None) -> None:
+    """A pod is removed from the API only once its trainer has ended, or cannot be told of."""
+    forced = grace == 0 and pod.trains and pod.node is not None
+    assert not forced, f"{pod.name} is gone for the API, and its trainer may go on"
+    if grace == 0 and pod.dead and pod.exit is None and not pod.reserve:
+        assert world.settings.force_delete_lost_pods, "nobody has permitted it"
+        assert pod.gone_by is not None
+        assert world.now >= pod.gone_by + LOST_AFTER
+
+
+def check_job_deletion(world: "World") -> None:
+    """A job is deleted only after its time, and only when it is finished."""
+    status, seconds = world.status, world.job.spec.ttl_seconds_after_finished
+    assert status.finished
+    assert status.completion_time is not None
+    assert seconds is not None
+    assert world.now >= status.completion_time + timedelta(seconds=seconds)
+
+
+def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """The status goes from one truth to the next."""
+    _check_counters(world, before, after)
+    _check_budget(world, before, after)
+    _check_history(after)
+    _check_size(world, before, after)
+    if (after.finished and not before.finished) or after.is_true(ConditionType.SUSPENDED):
+        running = [pod for pod in world.live if not _may_go_on(world, after, pod)]
+        assert not running, f"neither a finished nor a suspended job has anything that runs: {running}"
+    if before.finished:
+        assert (before.conditions, before.completion_time) == (after.conditions, after.completion_time)
+
+
+def _may_go_on(world: "World", status: DDPJobStatus, pod: RealPod) -> bool:
+    """Whether the user wants a pod to outlive the job, and nobody else has deleted it."""
+    reasons = {condition.reason for condition in status.conditions if condition.status == "True"}
+    wanted = world.job.spec.clean_pod_policy is CleanPodPolicy.NONE and not reasons & ENDS_ALL
+    return status.finished and wanted and not pod.deleting
+
+
+def _check_counters(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """Every restart is an incident's, costs once, and is refunded at most once."""
+    attempts = after.attempt - before.attempt
+    assert attempts == after.incarnations.default - before.incarnations.default, "every attempt has pods of its own"
+    assert attempts in {0, 1}
+    costs, failure = world.books.costs, after.last_failure
+    restarts, disruptions = after.restarts - before.restarts, after.disruptions - before.disruptions
+    match restarts, disruptions:
+        case 0, 0:
+            pass
+        case (1, 0) | (0, 1):
+            assert failure is not None
+            assert attempts == 1, "a restart is an attempt"
+            assert failure.attempt == before.attempt, "it is the answer to an incident of the last one"
+            assert failure.attempt not in costs, "an incident costs once"
+            costs[failure.attempt] = RestartAction.RESTART if restarts else RestartAction.RESTART_FREE
+        case -1, 1:
+            assert failure is not None
+            assert failure.attempt == max(costs), "what is refunded is the last incident"
+            assert costs[failure.attempt] is RestartAction.RESTART, "only what was paid is refunded"
+            costs[failure.attempt] = RestartAction.RESTART_FREE
+        case _:
+            raise AssertionError(f"{before} -> {after}")
+    if failure is not None and failure.attempt in costs:
+        known = {costs[failure.attempt], RestartAction.FAIL}
+        assert failure.action in known, "the status says of an incident what it has cost"
+
+
+def _check_budget(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """Neither counted nor free restarts go beyond their limits within a window."""
+    restart, books = world.job.spec.restart, world.books
+    running = before.condition(ConditionType.RUNNING)
+    if running is not None and running.status == "True":
+        known = after.last_failure is not None and after.last_failure != before.last_failure
+        until = min(after.last_failure.time, world.now) if known and after.last_failure else world.now
+        if until - running.last_transition_time >= timedelta(seconds=restart.window_seconds):
+            books.healthy_since = before.attempt
+    counts = [books.count(action, since=books.healthy_since) for action in RestartAction]
+    assert min(after.budget.used, after.budget.disruptions) >= 0, "nobody is owed a restart"
+    if after.restarts > before.restarts:
+        assert counts[0] <= restart.max_restarts, "more restarts than the budget allows"
+    if after.disruptions > before.disruptions and restart.max_disruptions is not None:
+        assert counts[1] <= restart.max_disruptions, "more disruptions than the budget allows"
+
+
+def _check_history(after: DDPJobStatus) -> None:
+    """The newest incident is the first; that there are at most ten, the status itself checks when it is read."""
+    attempts = [failure.attempt for failure in after.history]
+    assert attempts == sorted(set(attempts), reverse=True), f"not the newest first: {attempts}"
+    assert after.last_failure == (after.history[0] if after.history else None)
+
+
+def _check_size(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """The gang is as large as was asked for or, where it is elastic, smaller within bounds."""
+    if after.nodes == before.nodes:
+        return
+    spec = world.job.spec
+    least = spec.elastic.min_nodes if spec.elastic else spec.nodes
+    assert after.nodes is not None
+    assert least <= after.nodes <= spec.nodes
