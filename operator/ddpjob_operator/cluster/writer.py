@@ -23,6 +23,7 @@ from .observing import STOPPED_SECONDS, Ref, owner_of
 from .store import Cache, Key, Store
 
 CONCURRENT_WRITES = 32
+OF_PODS = (CreatePod, DeletePod, StopPod)
 
 ANOTHER = "metadata.uid: Invalid value"
 """What the server says where a change was meant for another object, which had this name before."""
@@ -56,9 +57,9 @@ class Writer:
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
             FencedError: this process may not write any more.
         """
-        pods = [action for action in actions if isinstance(action, CreatePod | DeletePod | StopPod)]
+        pods = [action for action in actions if isinstance(action, OF_PODS)]
         for action in actions:
-            if action not in pods:
+            if not isinstance(action, OF_PODS):
                 await self._act(action, job)
         done = await asyncio.gather(*(self._act(pod, job) for pod in pods), return_exceptions=True)
         failures = [outcome for outcome in done if isinstance(outcome, BaseException)]
@@ -88,14 +89,20 @@ class Writer:
                     await self._delete_job(job)
 
     async def _stop(self, key: Key, uid: str) -> None:
-        """Has the kubelet end a pod as if its time were over, so that it stays, with its logs."""
+        """Has the kubelet end a pod as if its time were over, so that it stays, with its logs.
+
+        Where the cluster does not let us, its end matters more than its logs.
+        """
         body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": STOPPED_SECONDS}}
         try:
             self._store.pods.saw(await self._api.merge(PODS, *key, body))
         except ApiError as error:
-            if error.status != HTTPStatus.NOT_FOUND and ANOTHER not in error.message:
+            if error.status == HTTPStatus.NOT_FOUND or ANOTHER in error.message:
+                self._store.pods.forget(key, uid)
+            elif error.passing or error.status == HTTPStatus.CONFLICT:
                 raise
-            self._store.pods.forget(key, uid)
+            else:
+                await self._delete(PODS, self._store.pods, key, uid, None)
 
     async def _delete_job(self, job: Ref) -> None:
         """Deletes the job unless it has changed: its user may want to keep it after all."""

@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.api import Api
+from ddpjob_operator.cluster.api import Api, ApiError
 from ddpjob_operator.cluster.observing import Ref
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import Writer
-from ddpjob_operator.engine import DeletePod
+from ddpjob_operator.engine import DeletePod, StopPod
 
 from .manifests import UID, a_pod
 
@@ -46,4 +46,20 @@ def test_a_pod_that_ends_is_known_as_it_is_while_it_ends() -> None:
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     deletion = DeletePod(pod["metadata"]["name"], pod["metadata"]["uid"], 5)
     asyncio.run(Writer(Answering(ending), store).carry_out((deletion,), JOB))
+    assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
+
+
+class Forbidding(Answering):
+    """One that lets nobody change pods: a policy of the cluster, or a ClusterRole of an older chart."""
+
+    async def merge(self, *_: Any) -> dict[str, Any]:
+        raise ApiError(403, "Forbidden", "pods may not be changed")
+
+
+def test_a_pod_that_may_not_be_told_to_stop_is_deleted() -> None:
+    store, pod, ending = Store(), a_pod(), a_pod(version=2)
+    store.pods.saw(pod)
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    stop = StopPod(pod["metadata"]["name"], pod["metadata"]["uid"])
+    asyncio.run(Writer(Forbidding(ending), store).carry_out((stop,), JOB))
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]

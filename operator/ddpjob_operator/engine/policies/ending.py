@@ -121,9 +121,9 @@ def _stopping(view: View, pods: tuple[Pod, ...], reason: str) -> tuple[Action, .
         return delete(view, pods, grace=None if reason in GENTLE else short_grace(view))
     limit = stop_timeout(view)
     overdue = limit is not None and view.now >= limit
-    keep = [pod for pod in pods if pod.running and not pod.deleting and not (overdue and pod.stopped)]
-    stops = tuple(StopPod(pod.name, pod.uid) for pod in keep if not pod.stopped)
-    return (*stops, *delete(view, (pod for pod in pods if pod not in keep), grace=None))
+    keep = {pod.name for pod in pods if pod.running and not pod.deleting and not (overdue and pod.stopped)}
+    stops = tuple(StopPod(pod.name, pod.uid) for pod in pods if pod.name in keep and not pod.stopped)
+    return (*stops, *delete(view, (pod for pod in pods if pod.name not in keep), grace=None))
 
 
 def _left_over(view: View) -> Iterator[Pod]:
