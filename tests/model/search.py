@@ -1,0 +1,327 @@
+"""Every history of a job within bounds: all orders of events, with a crash of the operator between any two steps.
+
+A moment is a world, how far the operator has got with its round, and the faults that have happened so far. The search
+visits each moment once: two that differ only in words for people are the same one.
+"""
+
+import copy
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, Service, StopPod
+
+from .operator import Operator
+from .pods import RealPod
+from .world import TEMPLATE, World
+
+WORDS = frozenset({"message", "ready", "time", "lastTransitionTime", "consequenceRanks"})
+"""Fields of the status that are for people, or tell moments that the searches' decisions do not rest on."""
+SOON = timedelta(hours=1)
+"""Time jumps to the engine's next alarm, if it is no later than this."""
+NEVER = {"scheduleTimeoutSeconds": 10_000_000, "finishTimeoutSeconds": 10_000_000}
+
+
+class By(IntEnum):
+    """Who makes a move."""
+
+    WORLD = 0
+    FAULT = 1
+    OPERATOR = 2
+    CRASH = 3
+
+
+@dataclass
+class Moment:
+    """All that there is at one moment."""
+
+    world: World
+    operator: Operator
+    faults: tuple[str, ...] = ()
+
+    def copy(self) -> "Moment":
+        """The same moment, which goes its own way from now on."""
+        world = self.world.copy()
+        operator = copy.copy(self.operator)
+        operator.world, operator.to_do = world, list(operator.to_do)
+        return Moment(world, operator, self.faults)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the operator is between two rounds."""
+        return self.operator.decision.status is None and not self.operator.to_do
+
+
+Change = Callable[[Moment], None]
+Move = tuple[By, str, Change]
+
+
+@dataclass
+class Graph:
+    """Moments by number, and the moves between them."""
+
+    moments: list[Moment] = field(default_factory=list)
+    moves: list[list[tuple[By, int]]] = field(default_factory=list)
+    came_from: list[tuple[int, str]] = field(default_factory=list)
+    """For each moment the one before it, and what happened."""
+
+    def history(self, number: int) -> str:
+        """How it came to a moment, in one of the shortest ways."""
+        steps: list[str] = []
+        while number:
+            number, step = self.came_from[number]
+            steps.append(step)
+        return ", ".join(reversed(steps))
+
+    def ends(self) -> list[int]:
+        """Moments after which nothing happens by itself."""
+        by_itself = {By.WORLD, By.OPERATOR}
+        return [number for number, moves in enumerate(self.moves) if not any(by in by_itself for by, _ in moves)]
+
+    def crashes(self) -> Iterator[tuple[int, int]]:
+        """Moments at which actions that were authorised are not all carried out, each with the one after a crash."""
+        for number, moment in enumerate(self.moments):
+            if not moment.idle and moment.operator.decision.status is None:
+                yield from ((number, target) for by, target in self.moves[number] if by is By.CRASH)
+
+    def reached(self, ends: dict[int, int], without: frozenset[By] = frozenset()) -> list[int]:
+        """For each moment the outcomes that it can lead to, as bits; `ends` gives those of the last moments."""
+        before: list[list[int]] = [[] for _ in self.moments]
+        for number, moves in enumerate(self.moves):
+            for by, target in moves:
+                if by not in without:
+                    before[target].append(number)
+        found = [ends.get(number, 0) for number in range(len(self.moments))]
+        todo = deque(ends)
+        while todo:
+            target = todo.popleft()
+            for number in before[target]:
+                if found[target] & ~found[number]:
+                    found[number] |= found[target]
+                    todo.append(number)
+        return found
+
+
+class Search:
+    """The histories of one job with at most so many of these faults."""
+
+    def __init__(self, spec: dict[str, Any], faults: tuple[str, ...], at_most: int) -> None:
+        self._start = World({**NEVER, **spec, "template": TEMPLATE}, service=Service.OURS)
+        self._faults = faults
+        self._at_most = at_most
+        self._decisions: dict[Any, Decision] = {}
+        self._said: dict[int, str] = {}
+
+    def explore(self) -> Graph:
+        """All moments and moves."""
+        first = Moment(self._start, Operator(self._start))
+        graph, numbers = Graph([first], [[]], [(0, "")]), {self._key(first): 0}
+        todo = deque([0])
+        while todo:
+            number = todo.popleft()
+            for by, step, change in self._moves(graph.moments[number]):
+                following = graph.moments[number].copy()
+                try:
+                    change(following)
+                except AssertionError as error:
+                    raise AssertionError(f"{error}; after: {graph.history(number)}, {step}") from error
+                target = numbers.setdefault(self._key(following), len(numbers))
+                if target == len(graph.moments):
+                    graph.moments.append(following)
+                    graph.moves.append([])
+                    graph.came_from.append((number, step))
+                    todo.append(target)
+                graph.moves[number].append((by, target))
+        return graph
+
+    # What may happen next.
+
+    def _moves(self, moment: Moment) -> Iterator[Move]:
+        yield from self._operator(moment)
+        if not moment.world.deleted:
+            yield from self._time(moment)
+            yield from self._user(moment)
+            for name, pod in moment.world.pods.items():
+                for by, step, change in self._pod(moment, pod):
+                    to = _to_pod(name, change)
+                    where = f"{step} {pod.incarnation}.{pod.rank}"
+                    yield by, where, _counted(to, step) if by is By.FAULT else to
+
+    def _operator(self, moment: Moment) -> Iterator[Move]:
+        operator = moment.operator
+        if operator.decision.status is not None:
+            yield By.OPERATOR, "write", lambda then: then.operator.write()
+        for index, action in enumerate(operator.to_do):
+            yield By.OPERATOR, type(action).__name__, _act(index)
+        if not moment.idle:
+            yield By.CRASH, "crash", lambda then: then.operator.die()
+        elif not moment.world.deleted and not self._settled(moment.world):
+            yield By.OPERATOR, "look", self._look
+
+    def _time(self, moment: Moment) -> Iterator[Move]:
+        """Time passes only while nobody is at work: kubelets and the operator take none."""
+        wake_at = self._decision(moment.world).wake_at
+        at_work = not moment.idle or not self._settled(moment.world) or moment.world.going
+        if wake_at is not None and not at_work and wake_at - moment.world.now <= SOON:
+            seconds = (wake_at - moment.world.now).total_seconds()
+            yield By.WORLD, "time passes", lambda then: then.world.pass_time(seconds)
+
+    def _user(self, moment: Moment) -> Iterator[Move]:
+        suspended = moment.world.spec.get("suspend", False)
+        if suspended:
+            yield By.WORLD, "resume", lambda then: then.world.ask(suspend=False)
+        elif SUSPEND in self._faults and len(moment.faults) < self._at_most:
+            yield By.FAULT, SUSPEND, _counted(lambda then: then.world.ask(suspend=True), SUSPEND)
+
+    def _pod(self, moment: Moment, pod: RealPod) -> Iterator[tuple[By, str, Callable[[World, RealPod], None]]]:
+        if pod.waits and not pod.reserve:
+            yield By.WORLD, "start", World.start
+        if pod.running and not pod.dead:
+            yield By.WORLD, "exit 0", lambda world, pod: world.end(pod, 0, "Completed")
+        if pod.running and not pod.dead and (pod.deleting or pod.stop_by):
+            yield By.WORLD, "exit 143", lambda world, pod: world.end(pod, 143)
+        if pod.deleting and not pod.dead:
+            yield By.WORLD, "gone", World.remove
+        if pod.dead and not pod.deleting and pod.node is not None:
+            yield By.WORLD, "taken from its lost node", lambda world, pod: world.notice(str(pod.node), deletes=True)
+        if len(moment.faults) < self._at_most:
+            for fault in FAULTS.keys() & set(self._faults):
+                if change := FAULTS[fault](pod):
+                    yield By.FAULT, fault, change
+
+    # Decisions, each made once.
+
+    def _look(self, moment: Moment) -> None:
+        decision, operator = self._decision(moment.world), moment.operator
+        operator.seen, operator.decision = moment.world.version, decision
+        operator.to_do = [] if decision.status else list(decision.actions)
+
+    def _decision(self, world: World) -> Decision:
+        key = _world_key(world)
+        if key not in self._decisions:
+            operator = Operator(world)
+            operator.look()
+            self._decisions[key] = operator.decision
+        return self._decisions[key]
+
+    def _settled(self, world: World) -> bool:
+        """Whether the operator has nothing to do, and nothing to say to programs."""
+        decision = self._decision(world)
+        silent = decision.status is None or self._status_key(decision) == _said(world.written)
+        return silent and not decision.actions
+
+    def _key(self, moment: Moment) -> Any:
+        """What the moment is up to the numbering of ranks: they are told apart by what they do."""
+        operator, world = moment.operator, moment.world
+        waits_for_status = operator.decision.status is not None
+        to_do = operator.decision.actions if waits_for_status else operator.to_do
+        acts = sorted(map(_action_key, to_do))
+        text = _said(world.written) + (self._status_key(operator.decision) if waits_for_status else "")
+        ranks = [_of_rank(rank, world, acts) for rank in range(world.spec["nodes"])]
+        order = sorted(range(len(ranks)), key=lambda rank: (ranks[rank], text.find(f"<{rank}>")))
+        renamed = MARK.sub(lambda mark: f"<{order.index(int(mark[1]))}>", text)
+        others = [act for act in acts if "<" not in act]
+        round_ = waits_for_status, waits_for_status and operator.seen == world.version
+        asked = world.generation, world.deleted
+        return renamed, tuple(sorted(ranks)), tuple(others), round_, asked, world.now, moment.faults
+
+    def _status_key(self, decision: Decision) -> str:
+        if id(decision) not in self._said:
+            assert decision.status is not None
+            self._said[id(decision)] = _marked(decision.status.to_dict())
+        return self._said[id(decision)]
+
+
+def _of_rank(rank: int, world: World, acts: list[str]) -> str:
+    """What there is of a rank, and what is about to be done to it, without its number."""
+    pods = sorted(_state_of(pod, world) for pod in world.pods.values() if pod.rank == rank)
+    mark = f"job-<{rank}>-"
+    return str([*pods, *(act.replace(mark, "job-") for act in acts if mark in act)])
+
+
+def _state_of(pod: RealPod, world: World) -> str:
+    ended = pod.exit and pod.exit.code
+    lost = world.lost.get(pod.node or "")
+    made = pod.uid.rpartition("-")[2]
+    return f"{pod.incarnation} {made} {pod.running} {pod.node is None} {lost} {pod.gone_by} {pod.stop_by} {ended}"
+
+
+def _exit(code: int, reason: str = "Error") -> Callable[[World, RealPod], None]:
+    return lambda world, pod: world.end(pod, code, reason)
+
+
+SUSPEND = "suspended"
+FAULTS: dict[str, Callable[[RealPod], Callable[[World, RealPod], None] | None]] = {
+    "exit 1": lambda pod: _exit(1) if pod.running and not pod.dead else None,
+    "deleted by hand": lambda pod: None if pod.deleting else World.delete,
+    "node lost": lambda pod: (lambda world, pod: world.lose(str(pod.node))) if pod.node and pod.live else None,
+}
+"""What goes wrong with a pod, where it can."""
+
+
+def _to_pod(name: str, change: Callable[[World, RealPod], None]) -> Change:
+    return lambda moment: change(moment.world, moment.world.pods[name])
+
+
+def _counted(change: Change, fault: str) -> Change:
+    def counted(moment: Moment) -> None:
+        change(moment)
+        moment.faults = tuple(sorted((*moment.faults, fault)))
+
+    return counted
+
+
+def _act(index: int) -> Change:
+    """The operator's writes go out at once: any of them may be the last before a crash."""
+
+    def act(moment: Moment) -> None:
+        to_do = moment.operator.to_do
+        to_do.insert(0, to_do.pop(index))
+        moment.operator.act()
+
+    return act
+
+
+def _world_key(world: World) -> Any:
+    """What a decision rests on."""
+    pods = frozenset(
+        (pod.uid, pod.running, pod.node, pod.dead, pod.gone_by, pod.stop_by, pod.exit and pod.exit.code)
+        for pod in world.pods.values()
+    )
+    return _said(world.written), world.generation, world.now, pods, frozenset(world.lost.items())
+
+
+MARK = re.compile("<([0-9])>")
+NUMBERED = re.compile(r'(job-|"rank": )([0-9])')
+
+
+@cache
+def _said(written: str) -> str:
+    return _marked(json.loads(written))
+
+
+def _marked(said: Any) -> str:
+    """What a status says to programs, with marks where it names ranks."""
+    return NUMBERED.sub(r"\1<\2>", json.dumps(_stripped(said), sort_keys=True))
+
+
+def _stripped(said: Any) -> Any:
+    if isinstance(said, dict):
+        return {name: _stripped(value) for name, value in said.items() if name not in WORDS}
+    return [_stripped(item) for item in said] if isinstance(said, list) else said
+
+
+def _action_key(action: Action) -> str:
+    match action:
+        case CreatePod(_, manifest):
+            return NUMBERED.sub(r"\1<\2>", f"create {manifest['metadata']['name']}")
+        case DeletePod() | StopPod():
+            return NUMBERED.sub(r"\1<\2>", str(action))
+        case _:
+            return type(action).__name__

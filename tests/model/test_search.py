@@ -1,0 +1,110 @@
+"""Every history of small jobs: no order of events and no crash of the operator leads where the faults do not.
+
+Each case visits all moments of its kind, 50,000 in all cases together, and prints how many. `HYPOTHESIS_PROFILE=deep` adds
+the larger ones. What differs only in the numbers of ranks, or in words for people, is visited once.
+"""
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import ConditionType, DDPJobStatus
+
+from .search import FAULTS, SUSPEND, By, Graph, Search
+
+ANY = tuple(FAULTS)
+CRASH = frozenset({By.CRASH})
+no_wait = {"backoffSeconds": 0}
+WELL = "AllRanksSucceeded"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job, at most so many of these faults, and the reasons with which it may end."""
+
+    nodes: int
+    faults: tuple[str, ...]
+    at_most: int
+    ends: set[str]
+    spec: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def whole_spec(self) -> dict[str, Any]:
+        """The spec, as a user writes it."""
+        return {"nodes": self.nodes, **self.spec, "restart": {**no_wait, **self.spec.get("restart", {})}}
+
+
+CASES: dict[str, Case] = {
+    "one pod, two faults": Case(1, ANY, 2, {WELL}),
+    "one pod, and no restart": Case(1, ANY, 2, {WELL, "MaxRestartsExceeded"}, {"restart": {"maxRestarts": 0}}),
+    "one pod, and no disruption": Case(
+        1, ANY, 2, {WELL, "MaxDisruptionsExceeded"}, {"restart": {"maxDisruptions": 0}}
+    ),
+    "one pod, suspended twice": Case(1, (SUSPEND,), 2, {WELL}),
+    "one pod, to be deleted in its time": Case(1, ("exit 1",), 1, {WELL}, {"ttlSecondsAfterFinished": 60}),
+    "two pods, one fault": Case(2, ANY, 1, {WELL}),
+    "two pods, one error too many": Case(
+        2, ("exit 1",), 2, {WELL, "MaxRestartsExceeded"}, {"restart": {"maxRestarts": 1}}
+    ),
+    "two pods, suspended once": Case(2, (SUSPEND,), 1, {WELL}),
+    "two pods, and a deadline": Case(2, ("exit 1",), 1, {WELL, "DeadlineExceeded"}, {"activeDeadlineSeconds": 100}),
+    "three pods that come up and finish": Case(3, (), 0, {WELL}),
+    "three pods, one error": Case(3, ("exit 1",), 1, {WELL}),
+    "three pods, one error too many": Case(
+        3, ("exit 1",), 1, {WELL, "MaxRestartsExceeded"}, {"restart": {"maxRestarts": 0}}
+    ),
+}
+DEEP: dict[str, Case] = {
+    "one pod, three faults": Case(1, (*ANY, SUSPEND), 3, {WELL}),
+    "two pods, two faults": Case(2, ANY, 2, {WELL}),
+    "three pods, a lost node": Case(3, ("node lost",), 1, {WELL}),
+    "three pods, one deleted by hand": Case(3, ("deleted by hand",), 1, {WELL}),
+    "three pods, suspended": Case(3, (SUSPEND,), 1, {WELL}),
+}
+ALL = {**CASES, **(DEEP if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else {})}
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("case", ALL.values(), ids=ALL)
+def test_every_path_ends_as_its_faults_say_whether_the_operator_crashes_or_not(case: Case) -> None:
+    graph = Search(case.whole_spec, case.faults, case.at_most).explore()
+    ends = graph.ends()
+    print(f"{len(graph.moments)} moments, {sum(map(len, graph.moves))} moves, {len(ends)} ends")
+    reasons = {number: _check_end(case, graph, number) for number in ends}
+    assert set(reasons.values()) == case.ends
+    _check_crashes(graph, reasons)
+
+
+def _check_end(case: Case, graph: Graph, number: int) -> str:
+    """The reason of an end, which the faults justify."""
+    status, faults = graph.moments[number].world.status, graph.moments[number].faults
+    assert status.finished, f"stuck as {status.state} ({status.message}) after: {graph.history(number)}"
+    errors, suspensions = faults.count("exit 1"), faults.count(SUSPEND)
+    disruptions, limits = len(faults) - errors - suspensions, case.whole_spec["restart"]
+    reason = _reason(status)
+    told = f"{reason}, {status.restarts} restarts, {status.disruptions} disruptions after: {graph.history(number)}"
+    assert status.restarts <= errors, told
+    assert status.disruptions <= disruptions, told
+    assert reason != "MaxRestartsExceeded" or errors > limits["maxRestarts"], told
+    assert reason != "MaxDisruptionsExceeded" or disruptions > limits["maxDisruptions"], told
+    return reason
+
+
+def _reason(status: DDPJobStatus) -> str:
+    ends = (status.condition(kind) for kind in (ConditionType.SUCCEEDED, ConditionType.FAILED))
+    return next(end.reason for end in ends if end is not None)
+
+
+def _check_crashes(graph: Graph, reasons: dict[int, str]) -> None:
+    """From each moment the job comes to an end, and crashes lead to no end that could not be reached without."""
+    bits = {reason: 1 << index for index, reason in enumerate(sorted(set(reasons.values())))}
+    ends = {number: bits[reason] for number, reason in reasons.items()}
+    with_crashes, without = graph.reached(ends), graph.reached(ends, CRASH)
+    for number, moment in enumerate(graph.moments):
+        assert without[number], f"no end is to be reached after: {graph.history(number)}"
+        if moment.idle:
+            assert with_crashes[number] == without[number], f"crashes change the end after: {graph.history(number)}"
+    for number, crashed in graph.crashes():
+        assert not without[crashed] & ~without[number], f"a crash changes the end after: {graph.history(number)}"
