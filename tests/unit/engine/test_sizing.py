@@ -53,6 +53,18 @@ TABLE: Table = {
         "Restarting",
         "From 3 to 2 nodes",
     ),
+    "a failure is told and counted before the size changes": (
+        two.running().fails(1, message="ValueError: no").asks(nodes=3),
+        "-1.0/5",
+        "Restarting",
+        "Rank 1 failed: Application: ValueError: no; restart 1 of 6 in 0.9 s",
+    ),
+    "and leaves its log": (
+        two.running().fails(1, message="ValueError: no").asks(nodes=3).decided(),
+        "",
+        "Restarting",
+        "From 2 to 3 nodes",
+    ),
     "a gang that waits for its nodes is resized at once": (
         a_job(nodes=3).created().placed(0, 1).asks(nodes=2),
         "-1.0/full -1.1/full -1.2/full",
