@@ -73,6 +73,7 @@ def pod_of(manifest: Manifest) -> Pod | None:
         disruption=_disruption(conditions),
         stopped=spec.get("activeDeadlineSeconds") == STOPPED_SECONDS,
         gone_by=_time(deleted_at),
+        forced=metadata.get("deletionGracePeriodSeconds") == 0,
         lingering=ended is not None and any("running" in one["state"] for one in status.get("containerStatuses", ())),
     )
 

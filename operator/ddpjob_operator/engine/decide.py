@@ -63,4 +63,4 @@ def _forced(view: View) -> tuple[Action, ...]:
     """Removes pods whose nodes do not answer from the API, where the operator's administrator permits it."""
     if not view.snapshot.settings.force_delete_lost_pods:
         return ()
-    return tuple(DeletePod(pod.name, pod.uid, 0) for pod in view.overdue)
+    return tuple(DeletePod(pod.name, pod.uid, 0) for pod in view.overdue if not pod.forced)

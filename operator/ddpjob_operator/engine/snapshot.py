@@ -74,6 +74,8 @@ class Pod:
     """Whether it was told to end and to stay."""
     gone_by: datetime | None = None
     """When a pod that is being deleted has to be gone, its grace period included; None where nobody says."""
+    forced: bool = False
+    """Whether it was deleted without any grace, and is there only because somebody's finalizer keeps it."""
     lingering: bool = False
     """Whether other containers of the pod still run although the trainer has ended."""
 

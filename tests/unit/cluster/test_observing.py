@@ -149,6 +149,15 @@ def test_other_containers_that_outlive_the_trainer_linger() -> None:
     assert not alone.lingering, "although its phase is Running for a moment more: deleting it would lose its log"
 
 
+@pytest.mark.parametrize(("grace", "forced"), [(1, False), (0, True)])
+def test_a_pod_that_is_still_there_without_any_grace_was_removed_by_force(grace: int, *, forced: bool) -> None:
+    manifest = a_pod()
+    manifest["metadata"] |= {"deletionTimestamp": NOON_TEXT, "deletionGracePeriodSeconds": grace}
+    pod = pod_of(manifest)
+    assert pod is not None
+    assert pod.forced == forced
+
+
 def test_a_pod_that_is_being_deleted_says_until_when() -> None:
     manifest = a_pod()
     manifest["metadata"]["deletionTimestamp"] = NOON_TEXT

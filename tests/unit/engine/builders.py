@@ -200,6 +200,10 @@ class Scene:
         gone_by = self.snapshot.now - timedelta(seconds=60)
         return scene._with_pods(tuple(replace(pod, gone_by=gone_by) for pod in scene.pods))
 
+    def kept_by_a_finalizer(self, rank: int) -> "Scene":
+        """The pods of a rank were removed by force, and somebody's finalizer keeps them."""
+        return self._with_pods(tuple(replace(pod, forced=pod.rank == rank) for pod in self.pods))
+
     def lingers(self, *ranks: int) -> "Scene":
         """Other containers go on beside the trainer of these ranks, which has ended."""
         return self._each(ranks, lambda pod: replace(pod, lingering=True))

@@ -109,6 +109,12 @@ TABLE: Table = {
         "Restarting",
         "Creating 2 of 2 pods",
     ),
+    "once: what a finalizer keeps is nobody's to remove": (
+        permitted.after(15).kept_by_a_finalizer(1),
+        "+2.0 +2.1",
+        "Restarting",
+        "Creating 2 of 2 pods",
+    ),
     "one that has ended is not: its log may still be read": (
         permitted.former_fails(1, code=143).after(15),
         "+2.0 +2.1",
