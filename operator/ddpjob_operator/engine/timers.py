@@ -9,6 +9,9 @@ from .budget import JITTER, share
 from .causes import unstartable_at
 from .view import LOST_AFTER, View
 
+SETTLING = timedelta(seconds=5)
+"""It may be a rank of the gang's own that has finished and left the place: of these two either may be heard first."""
+
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own, where a pod says nothing."""
 
@@ -48,7 +51,7 @@ def shrink_time(view: View) -> datetime | None:
 
 
 def growth_time(view: View) -> datetime | None:
-    """When an elastic gang starts again with what places were found: at once if none is missing any more.
+    """When an elastic gang starts again with what places were found: soon if none is missing any more.
 
     Never once a rank has finished: the others are about to.
     """
@@ -57,8 +60,8 @@ def growth_time(view: View) -> datetime | None:
     if elastic is None or not found or view.succeeded or view.nodes >= view.spec.nodes:
         return None
     if view.nodes + len(found) >= view.spec.nodes:
-        return view.now
-    return min(found) + timedelta(seconds=elastic.shrink_after_seconds)
+        return max(found) + SETTLING
+    return min(found) + max(SETTLING, timedelta(seconds=elastic.shrink_after_seconds))
 
 
 def finish_timeout(view: View) -> datetime | None:

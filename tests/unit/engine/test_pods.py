@@ -378,7 +378,7 @@ def a_reserve(**pod: Any) -> tuple[Manifest, Manifest]:
     small = (
         a_job(nodes=2, elastic={}, template=template).created().placed(0).after(120).ready_again().settled().runs(0)
     )
-    return pods_of(small)[1], pods_of(small.settled().placed(1).ready_again())[1]
+    return pods_of(small)[1], pods_of(small.settled().placed(1).after(5).ready_again())[1]
 
 
 def test_a_pod_that_looks_out_for_a_place_takes_as_much_room_as_one_of_the_gang() -> None:

@@ -93,6 +93,7 @@ CONDITIONS: dict[str, tuple[Scene, str]] = {
         .runs(0)
         .settled()
         .placed(1)
+        .after(5)
         .decided(),
         "Restarting:Grown -Created:Grown -Running:Grown",
     ),

@@ -139,20 +139,32 @@ TABLE: Table = {
         "Running",
         "2 nodes running",
     ),
+    "a place that was found only now may be one that a rank has finished and left, and nobody has heard of it": (
+        small.placed(2).after(4),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "so it is": (
+        small.placed(2).after(4).succeeds(0).after(1),
+        "-2.2/0",
+        "Running",
+        "1 of 2 nodes finished",
+    ),
     "a place is found: it saves and starts again with it": (
-        small.placed(2),
+        small.placed(2).after(5),
         "-2.0/full -2.1/full -2.2/full",
         "Restarting",
         "From 2 to 3 nodes",
     ),
     "an operator that died before it deleted the smaller one leaves it the time to save as well": (
-        small.placed(2).said(),
+        small.placed(2).after(5).said(),
         "-2.0/full -2.1/full -2.2/full",
         "Restarting",
         "Waiting for 3 pods of the last attempt to end",
     ),
     "with all of them": (
-        small.placed(2).ready_again(),
+        small.placed(2).after(5).ready_again(),
         "+3.0 +3.1 +3.2",
         "Restarting",
         "Creating 3 of 3 pods",
@@ -170,7 +182,7 @@ TABLE: Table = {
         "From 1 to 2 nodes",
     ),
     "or by both at once": (
-        tiny.placed(2).after(30).placed(1),
+        tiny.placed(2).after(30).placed(1).after(5),
         "-2.0/full -2.1/full -2.2/full",
         "Restarting",
         "From 1 to 3 nodes",
@@ -182,13 +194,13 @@ TABLE: Table = {
         "1 node running",
     ),
     "also not the last one that was lacking": (
-        small.deleted_by_hand(2).placed(2),
+        small.deleted_by_hand(2).placed(2).after(5),
         "",
         "Running",
         "2 nodes running",
     ),
     "one that looks out and fails is not made again in this attempt": (
-        small.placed(2).fails(2, code=137),
+        small.placed(2).fails(2, code=137).after(5),
         "",
         "Running",
         "2 nodes running",
@@ -218,7 +230,7 @@ TABLE: Table = {
         "1 of 2 nodes finished",
     ),
     "and a place that is found then comes too late": (
-        small.succeeds(0).placed(2),
+        small.succeeds(0).placed(2).after(5),
         "-2.2/0",
         "Running",
         "1 of 2 nodes finished",
@@ -380,7 +392,7 @@ def test_sizes(scene: Scene, expected: tuple[str, str, str]) -> None:
 FREE: dict[str, Scene] = {
     "a resize": two.running().asks(nodes=3).decided(),
     "shrinking": small,
-    "growing": small.placed(2).decided(),
+    "growing": small.placed(2).after(5).decided(),
     "giving nodes back": given_back,
 }
 
