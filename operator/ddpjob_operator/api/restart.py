@@ -81,7 +81,8 @@ class RestartRule(Model):
     exit_codes: Annotated[
         tuple[ExitCodes, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None
-    """Exit codes of the trainer container from 1 to 255, and ranges of them: `[3, 64-78]`."""
+    """Exit codes of the trainer container from 1 to 255, and ranges of them: `[3, 64-78]`. A pod that the cluster takes
+    away has one too; `causes: [Application]` beside it leaves those out."""
     signals: Annotated[
         tuple[Signal, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None
