@@ -192,3 +192,9 @@ def test_the_words_of_a_registry_are_cut_where_a_cause_ends() -> None:
     said = failed.status.last_failure.message
     assert said.startswith("ImagePullBackOff: manifest unknown üü")
     assert len(said.encode()) in {511, 512}
+
+
+def test_a_scheduler_that_has_much_to_say_is_cut_where_a_message_ends() -> None:
+    waiting = two.created().waits(0, "Unschedulable", "0/4096 nodes are available: " + "é" * 3000).decided()
+    assert waiting.status.message.startswith("0 of 2 pods running; rank 0: Unschedulable: 0/4096 nodes")
+    assert len(waiting.status.message) == 1024
