@@ -2,5 +2,6 @@
 
 from .node import Node
 from .plant import RealPlant, start_real
+from .registry import Answer, start_registry
 
-__all__ = ["Node", "RealPlant", "start_real"]
+__all__ = ["Answer", "Node", "RealPlant", "start_real", "start_registry"]

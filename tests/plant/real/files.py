@@ -9,10 +9,12 @@ CLUSTER_DOMAIN = "cluster.local"
 NODE_STATUS = "2s"
 LEASE_SECONDS = 8
 """A kubelet renews its lease four times as often."""
+REGISTRIES = "registries"
+"""In a node's /var/lib: a folder for each registry that is not where its name says, read anew for each image."""
 
 
 def containerd(sandbox_image: str) -> str:
-    """The sandbox image is there already; nothing is ever pulled."""
+    """The sandbox image is there already; nothing is ever pulled, and registries are there only to refuse."""
     # restrict_oom_score_adj: without CAP_SYS_RESOURCE nobody can lower the score that pods get by default.
     return f"""\
 version = 3
@@ -27,6 +29,8 @@ state = "/run/containerd"
   discard_unpacked_layers = true
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = "{sandbox_image}"
+  [plugins.'io.containerd.cri.v1.images'.registry]
+    config_path = "/var/lib/{REGISTRIES}"
 
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true

@@ -1,0 +1,66 @@
+"""A registry that has no image: what nodes are told when they ask it for one."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from .files import REGISTRIES
+from .plant import RealPlant
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a registry says to whoever asks for an image.
+
+    code  its own word for it, of the distribution specification; none where something else answers in its place
+    """
+
+    status: HTTPStatus
+    code: str = ""
+
+    @property
+    def body(self) -> bytes:
+        """What the specification has a client show."""
+        errors = [{"code": self.code, "message": self.code.lower().replace("_", " ")}] if self.code else []
+        return json.dumps({"errors": errors}).encode()
+
+
+@contextmanager
+def start_registry(plant: RealPlant, name: str, answer: Answer) -> Iterator[None]:
+    """All nodes find this registry under a name that nobody else has to know, until exit."""
+    server = ThreadingHTTPServer((str(plant.network.host), 0), _handler(answer))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    folders = [node.lib / REGISTRIES / name for node in plant.nodes.values()]
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True)
+            (folder / "hosts.toml").write_text(f'server = "http://{plant.network.host}:{server.server_port}"\n')
+        yield
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder)
+        server.shutdown()
+        server.server_close()
+
+
+def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(answer.status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(answer.body)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """What it answers is what the test says."""
+
+    return Handler
