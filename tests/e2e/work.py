@@ -1,17 +1,25 @@
 """What the pods of these tests run, and what they have said."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from ddpjob_operator.api.contract import API_VERSION, KIND
 
 from tests.cluster.jobs import Team
+from tests.plant import build
 from tests.plant.images import PYTHON, TRAINER
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
 LONG = 600
 """Seconds that a training may take here: all of it shares the cores with everything else."""
+
+BATCH = 12
+STEPS = 1437 // BATCH
+"""Of an epoch: enough that hardly any moment is the end of one."""
 
 PLAIN_SCRIPT = """
 import torch
@@ -52,6 +60,28 @@ def a_script(name: str, command: list[str], nodes: int = 1, **spec: Any) -> dict
     return a_training(name, {"image": PYTHON, "command": command}, nodes, waitForMaster=False, **spec)
 
 
+def an_endless_training(shared: Path, **spec: Any) -> dict[str, Any]:
+    """A job that saves into a folder of this machine, and only when it is told to stop."""
+    shared.chmod(0o777)
+    arguments = ["--workload", "mlp", "--epochs", "10000", f"--global-batch-size={BATCH}"]
+    volume = {"hostPath": {"path": str(shared)}}
+    checkpoint = {"path": "/checkpoints", "everySteps": 1_000_000_000, "keep": 1000, "volume": volume}
+    return a_training("digits", {"args": arguments}, checkpoint=checkpoint, **spec)
+
+
+def saves(shared: Path) -> list[dict[str, Any]]:
+    """What was saved into a folder, the first first: at which step, by how many, in which attempt."""
+    return [json.loads(file.read_text()) for file in sorted(shared.glob("step-*/manifest.json"))]
+
+
+def wait_for_steps(team: Team, attempt: int) -> str:
+    """Until the ranks of this attempt have trained together; returns what they have said."""
+    team.until(f"{{.status.attempt}}={attempt}", seconds=LONG)
+    team.wait("Running", seconds=LONG)
+    team.plant.wait("steps", lambda: "progress epoch=" in logs(team, "digits"), LONG)
+    return logs(team, "digits")
+
+
 def with_script(team: Team, script: str) -> dict[str, Any]:
     """Puts a script into the namespace; returns what a pod needs to find it as /code/train.py."""
     data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"train.py": script}}
@@ -66,3 +96,28 @@ def logs(team: Team, name: str) -> str:
     """What the pods of a job have said, but for those that are on their way out, be it with their node."""
     stay = [pod["metadata"]["name"] for pod in team.pods(name) if "deletionTimestamp" not in pod["metadata"]]
     return "".join(team.kubectl("logs", pod, "--container=trainer") for pod in stay)
+
+
+def change(team: Team, name: str, **fields: Any) -> None:
+    """Changes fields of a job's spec."""
+    team.kubectl("patch", "ddpjob", name, "--type=merge", "--patch", json.dumps({"spec": fields}))
+
+
+def ended(team: Team, name: str) -> dict[str, Any]:
+    """The status of a job that has come to one of its two ends."""
+    team.plant.wait("its end", lambda: team.status(name).get("state") in {"Succeeded", "Failed"}, LONG)
+    return team.status(name)
+
+
+def ddpjob(team: Team, *arguments: str) -> str:
+    """What `ddpjob` prints for a user of the team's namespace."""
+    path = f"{Path(sys.executable).parent}:{build.path('kubectl').parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["ddpjob", *arguments, "--namespace", team.namespace],
+        env=os.environ | team.plant.environment() | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

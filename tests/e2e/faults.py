@@ -1,0 +1,73 @@
+"""What befalls jobs from outside, and how the cluster is made whole again."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ddpjob_operator.api.contract import Label
+
+from tests.chart.helm import NAMESPACE, RELEASE
+from tests.cluster.jobs import Team
+from tests.plant import Plant
+from tests.plant.real import RealPlant
+
+TOLERANT = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
+    for key in ("unreachable", "not-ready")
+]
+"""For pods that are to be given up a second after their node is."""
+
+
+def pod_of(team: Team, rank: int, name: str = "digits") -> dict[str, Any]:
+    """The present pod of a rank."""
+    pods = [pod for pod in team.pods(name) if pod["metadata"]["labels"][Label.RANK] == str(rank)]
+    return max(pods, key=lambda pod: int(pod["metadata"]["labels"][Label.INCARNATION]))
+
+
+def evict(team: Team, pod: str) -> None:
+    """Asks the API to evict a pod, as whoever drains a node does."""
+    metadata = {"name": pod, "namespace": team.namespace}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    path = f"/api/v1/namespaces/{team.namespace}/pods/{pod}/eviction"
+    team.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
+
+
+@contextmanager
+def drained(plant: Plant, node: str) -> Iterator[None]:
+    """A node that nothing runs on any more, as `kubectl drain` leaves it, nobody being forced."""
+    try:
+        plant.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s")
+        yield
+    finally:
+        plant.kubectl("uncordon", node)
+        # Else both of its pods stay on one node, and that may be the one that another test kills.
+        _rollout(plant, "restart")
+        _operator_again(plant)
+
+
+@contextmanager
+def all_nodes_again(plant: RealPlant) -> Iterator[None]:
+    """Brings nodes back that were killed."""
+    try:
+        yield
+    finally:
+        start_again(plant)
+
+
+def start_again(plant: RealPlant) -> None:
+    """Starts the nodes that were killed."""
+    for node in plant.nodes.values():
+        if not node.is_running:
+            node.start()
+            node.start_kubelet()
+    plant.wait("the nodes", lambda: plant.ready_nodes() == plant.nodes.keys())
+    _operator_again(plant)
+
+
+def _operator_again(plant: Plant) -> None:
+    _rollout(plant, "status", "--timeout=120s")
+
+
+def _rollout(plant: Plant, what: str, *flags: str) -> None:
+    plant.kubectl("--namespace", NAMESPACE, "rollout", what, f"deployment/{RELEASE}", *flags)

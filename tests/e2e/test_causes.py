@@ -1,0 +1,131 @@
+"""Why a rank fails, as kubelets and container runtimes tell it: by its own doing, or before it could begin."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from tests.cluster.jobs import Team, condition
+from tests.plant.real import Answer, RealPlant, start_registry
+
+from .work import a_script, ddpjob, ended
+
+FIRST_TIME = """
+import os, subprocess, sys, time
+hoard = "b'x' * int(4e8)"
+if os.environ["DDPJOB_INCARNATION"] == "1":
+    if os.environ["RANK"] == "1":
+        print("last words", file=sys.stderr)
+        {fate}
+    time.sleep(3600)
+"""
+"""In the first attempt rank 1 meets its fate and the others wait; all is well in the second."""
+
+HOARD = "eval(hoard)"
+IN_A_CHILD = "sys.exit(f'worker died: {subprocess.run([sys.executable, \"-c\", hoard]).returncode}')"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the status tells of a failure.
+
+    codes  exit codes that a kernel may lead to
+    """
+
+    cause: str
+    codes: set[int]
+    message: str
+
+
+FATES = {
+    "it takes more memory than its limit": (HOARD, Told("OutOfMemory", {137}, "killed by signal 9")),
+    "a process of it does, and it ends by itself": (IN_A_CHILD, Told("OutOfMemory", {1, 137}, "")),
+    "it raises an error": ("raise ValueError('shard 3')", Told("Application", {1}, "ValueError: shard 3")),
+    "it crashes": ("import ctypes; ctypes.string_at(0)", Told("Application", {139}, "killed by signal 11")),
+}
+
+
+@pytest.mark.parametrize(("fate", "told"), FATES.values(), ids=FATES)
+def test_the_cause_is_told_and_the_gang_starts_again_when(fate: str, told: Told, team: Team) -> None:
+    job = a_script(
+        "fated", ["python3", "-c", FIRST_TIME.format(fate=fate)], nodes=2, restart={"gracePeriodSeconds": 1}
+    )
+    job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "128Mi"}}
+    team.apply(job)
+    status = ended(team, "fated")
+    assert (status["state"], status["attempt"], status["restarts"], status["disruptions"]) == ("Succeeded", 2, 1, 0)
+
+    failure = status["lastFailure"]
+    assert status["history"] == [failure]
+    assert (failure["rank"], failure["cause"], failure["consequences"]) == (1, told.cause, 0), failure
+    assert failure["exitCode"] in told.codes
+    assert told.message in failure["message"]
+
+    kept = next(pod for pod in team.pods("fated") if pod["metadata"]["name"] == failure["pod"])
+    assert (kept["status"]["phase"], kept["spec"]["nodeName"]) == ("Failed", failure["node"])
+    assert "[rank 1] last words\n" in ddpjob(team, "logs", "fated", "--previous")
+
+
+def a_broken_job(name: str, container: dict[str, Any]) -> dict[str, Any]:
+    """One whose trainer differs in this from one that can start."""
+    job = a_script(name, ["sleep", "infinity"], nodes=2)
+    job["spec"]["template"]["spec"]["containers"][0].update(container)
+    return job
+
+
+BROKEN = {
+    "its program does not exist": (
+        {"command": ["/no/such/program"]},
+        ("StartError", "/no/such/program"),
+    ),
+    "its image is not there and may not be pulled": (
+        {"image": "registry.example/trainer:1", "imagePullPolicy": "Never"},
+        ("ImageError", 'ErrImageNeverPull: Container image "registry.example/trainer:1" is not present'),
+    ),
+    "its image has a name that none can have": (
+        {"image": "Trainer:1:2"},
+        ("ImageError", 'InvalidImageName: Failed to apply default image tag "Trainer:1:2"'),
+    ),
+}
+
+
+@pytest.mark.parametrize(("container", "told"), BROKEN.values(), ids=BROKEN)
+def test_a_job_fails_at_once_when(container: dict[str, Any], told: tuple[str, str], team: Team) -> None:
+    team.apply(a_broken_job("broken", container))
+    fails_for(team, "broken", *told)
+
+
+REGISTRIES = {
+    "empty": (Answer(HTTPStatus.NOT_FOUND, "MANIFEST_UNKNOWN"), "empty.example/trainer:1: not found"),
+    "private": (Answer(HTTPStatus.UNAUTHORIZED, "UNAUTHORIZED"), "401 Unauthorized"),
+    "picky": (Answer(HTTPStatus.FORBIDDEN, "DENIED"), "403 Forbidden"),
+    "busy": (Answer(HTTPStatus.SERVICE_UNAVAILABLE), "503 Service Unavailable"),
+}
+
+
+def test_a_job_fails_in_its_registry_s_words_but_waits_for_one_that_has_no_time(host: RealPlant, team: Team) -> None:
+    with ExitStack() as stack:
+        for name, (answer, _) in REGISTRIES.items():
+            stack.enter_context(start_registry(host, f"{name}.example", answer))
+            team.apply(a_broken_job(name, {"image": f"{name}.example/trainer:1"}))
+        for name in ("empty", "private", "picky"):
+            fails_for(team, name, "ImageError", REGISTRIES[name][1])
+        waits = "0 of 2 pods running; rank 0 and 1 more: ImagePullBackOff: Back-off pulling image "
+        host.wait("it to be asked again", lambda: waits in team.status("busy").get("message", ""))
+        status = team.status("busy")
+        assert "503 Service Unavailable" in status["message"]
+        assert (status["state"], status["attempt"], status["restarts"]) == ("Starting", 1, 0)
+        team.kubectl("delete", "ddpjob", "busy")
+
+
+def fails_for(team: Team, name: str, cause: str, words: str) -> None:
+    """The job ends by this cause with these words, without another try."""
+    status = ended(team, name)
+    assert (status["state"], status["attempt"], status["restarts"]) == ("Failed", 1, 0)
+    failure = status["lastFailure"]
+    assert (failure["cause"], failure["action"], failure["rule"]) == (cause, "Fail", "default"), failure
+    for message in (failure["message"], status["message"], condition(status, "Failed")["message"]):
+        assert words in message
+    assert condition(status, "Failed")["reason"] == cause

@@ -1,0 +1,81 @@
+"""What a user changes about a job that trains: it saves, and goes on as it is wanted, from the very step."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ddpjob_operator.api.contract import Label
+
+from tests.cluster.jobs import Team, condition
+from tests.plant.real import RealPlant
+
+from .work import BATCH, LONG, STEPS, an_endless_training, change, saves, wait_for_steps
+
+
+def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
+    host: RealPlant, team: Team, tmp_path: Path
+) -> None:
+    team.apply(an_endless_training(tmp_path))
+    wait_for_steps(team, attempt=1)
+    begun = started(team.status())
+    assert not saves(tmp_path), "nobody has asked for it yet"
+
+    change(team, "digits", suspend=True)
+    status = team.wait("Suspended", seconds=LONG)
+    assert (status["ready"], status["message"]) == ("0/2", "Nothing runs until the job is resumed")
+    assert (status["attempt"], status["restarts"], status["disruptions"]) == (1, 0, 0)
+    assert "startTime" not in status, "it is not active"
+    assert "lastFailure" not in status, "nothing went wrong"
+    host.wait("the pods to be gone", lambda: not team.pods())
+    [saved] = saves(tmp_path)
+    assert seen(saved)
+
+    change(team, "digits", suspend=False)
+    said = wait_for_steps(team, attempt=2)
+    assert f"resumed step={saved['step']} epoch={saved['epoch']} " in said
+    status = team.status()
+    assert (status["restarts"], status["disruptions"], status["budget"]["streak"]) == (0, 0, 0)
+    assert started(status) > begun, "the clock of activeDeadlineSeconds begins anew"
+    assert condition(status, "Suspended")["reason"] == "JobResumed"
+    team.kubectl("delete", "ddpjob", "digits")
+
+
+def test_scaled_from_two_nodes_to_three_and_to_one_each_world_goes_on_where_the_last_one_stopped(
+    host: RealPlant, team: Team, tmp_path: Path
+) -> None:
+    del host
+    team.apply(an_endless_training(tmp_path))
+    wait_for_steps(team, attempt=1)
+    for attempt, nodes in ((2, 3), (3, 1)):
+        team.kubectl("scale", "ddpjob/digits", f"--replicas={nodes}")
+        said = wait_for_steps(team, attempt)
+        last = saves(tmp_path)[-1]
+        assert f"resumed step={last['step']} epoch={last['epoch']} " in said
+        status = team.status()
+        assert (status["ready"], status["nodes"]) == (f"{nodes}/{nodes}", nodes)
+        assert ranks(team) == [str(rank) for rank in range(nodes)]
+    assert (status["restarts"], status["disruptions"]) == (0, 0), "nobody's fault, and free"
+    assert "lastFailure" not in status
+
+    change(team, "digits", suspend=True)
+    team.wait("Suspended", seconds=LONG)
+    found = saves(tmp_path)
+    assert [save["worldSize"] for save in found] == [2, 3, 1]
+    assert all(seen(save) for save in found), "no sample of an epoch is lost or seen twice"
+    assert [save["lineage"] for save in found] == [[1], [1, 2], [1, 2, 3]]
+    team.kubectl("delete", "ddpjob", "digits")
+
+
+def started(status: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(status["startTime"])
+
+
+def seen(save: dict[str, Any]) -> bool:
+    """Whether it tells as many samples of its epoch as its steps have had, whoever took them."""
+    epoch, steps = divmod(save["step"], STEPS)
+    return (save["epoch"], save["samples"]) == (epoch + 1, steps * BATCH)
+
+
+def ranks(team: Team) -> list[str]:
+    """Of the pods that there are."""
+    return sorted(pod["metadata"]["labels"][Label.RANK] for pod in team.pods())

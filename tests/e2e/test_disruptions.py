@@ -1,0 +1,146 @@
+"""What a cluster does to pods for reasons of its own: none of it counts against the job, and all of it is told."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.jobs import Team, condition
+from tests.plant import Plant
+from tests.plant.real import RealPlant
+
+from .faults import TOLERANT, all_nodes_again, drained, evict, pod_of, start_again
+from .work import LONG, a_script, an_endless_training, saves, wait_for_steps
+
+DEAF = ["python3", "-c", "import time; time.sleep(3600)"]
+"""Nobody told it about SIGTERM: it runs until its grace is over."""
+
+
+def test_a_gang_one_of_which_is_evicted_goes_on_with_new_pods_and_all_have_their_grace(
+    real: Plant, team: Team
+) -> None:
+    pod = {"terminationGracePeriodSeconds": 6}
+    team.apply(a_script("evicted", DEAF, nodes=2, pod=pod, restart={"gracePeriodSeconds": 1}))
+    team.wait("Running", "evicted", LONG)
+    before = team.pods("evicted")
+    evict(team, pod_of(team, 1, "evicted")["metadata"]["name"])
+    real.wait("all to be told", lambda: all(leaving(pod) for pod in team.pods("evicted")))
+    assert {pod["metadata"]["deletionGracePeriodSeconds"] for pod in team.pods("evicted")} == {6}, "time to save"
+    status = runs_again(team, "evicted")
+    assert told(status) == (1, "Evicted", "Eviction API: evicting")
+    assert not names(before) & names(team.pods("evicted"))
+
+
+def test_a_gang_that_is_preempted_waits_for_room_and_says_so(real: Plant, team: Team) -> None:
+    node = real.get("/api/v1/nodes")["items"][-1]
+    large = {"requests": {"cpu": f"{int(millicores(node) * 0.6)}m"}}
+    place = {"nodeSelector": {"kubernetes.io/hostname": node["metadata"]["name"]}}
+    job = a_script("modest", ["sleep", "infinity"], pod={**place, "terminationGracePeriodSeconds": 1})
+    job["spec"]["template"]["spec"]["containers"][0]["resources"] = large
+    team.apply(job)
+    team.wait("Running", "modest", LONG)
+    with a_priority_class(team) as urgent:
+        container = {"name": "main", "image": "nothing", "imagePullPolicy": "Never", "resources": large}
+        spec = {**place, "containers": [container], "priorityClassName": urgent, "terminationGracePeriodSeconds": 0}
+        team.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "intruder"}, "spec": spec})
+        waits = "0 of 1 pod running; rank 0: Unschedulable: 0/"
+        real.wait("the job to wait", lambda: waits in team.status("modest")["message"])
+        status = team.status("modest")
+        assert (status["state"], "Insufficient cpu" in status["message"]) == ("Restarting", True)
+        assert told(status) == (0, "Preempted", "default-scheduler: preempting to accommodate a higher priority pod")
+        team.kubectl("delete", "pod", "intruder")
+        runs_again(team, "modest")
+
+
+def test_a_drained_node_lets_training_save_and_go_on_elsewhere(host: RealPlant, team: Team, tmp_path: Path) -> None:
+    team.apply(an_endless_training(tmp_path))
+    wait_for_steps(team, attempt=1)
+    node = pod_of(team, 1)["spec"]["nodeName"]
+    with drained(host, node):
+        said = wait_for_steps(team, attempt=2)
+        [saved] = saves(tmp_path)
+        assert f"resumed step={saved['step']} " in said, "saved by nothing but the drain"
+        status = runs_again(team, "digits")
+        assert told(status) == (1, "Evicted", "Eviction API: evicting")
+        assert {pod["spec"]["nodeName"] for pod in team.pods()} == set(host.nodes) - {node}
+        team.kubectl("delete", "ddpjob", "digits")
+
+
+def test_a_pod_that_is_stuck_on_a_lost_node_is_in_nobody_s_way_and_the_node_is_avoided(
+    host: RealPlant, team: Team
+) -> None:
+    pod = {"tolerations": TOLERANT, "terminationGracePeriodSeconds": 1}
+    team.apply(a_script("robust", ["sleep", "infinity"], nodes=2, pod=pod))
+    team.wait("Running", "robust", LONG)
+    lost = pod_of(team, 1, "robust")
+    bad = lost["spec"]["nodeName"]
+    with all_nodes_again(host):
+        host.nodes[bad].kill()
+        status = runs_again(team, "robust")
+        rank, cause, message = told(status)
+        assert (rank, cause) == (1, "NodeLost")
+        assert message.startswith(f"node {bad}: is not ready: "), message
+        [avoided] = status["avoidedNodes"]
+        assert avoided["node"] == bad
+
+        stuck, *others = sorted(team.pods("robust"), key=lambda pod: not leaving(pod))
+        assert stuck["metadata"]["uid"] == lost["metadata"]["uid"], "the API does not know that it is gone"
+        assert [leaving(pod) for pod in others] == [False, False]
+        assert bad not in {pod["spec"]["nodeName"] for pod in others}
+        for pod in others:
+            assert elsewhere(pod) == [{"key": "metadata.name", "operator": "NotIn", "values": [bad]}]
+
+        start_again(host)
+        host.wait("the stuck pod to go", lambda: names(team.pods("robust")) == names(others))
+        assert team.status("robust")["attempt"] == 2, "what goes at last changes nothing"
+
+
+def runs_again(team: Team, name: str) -> dict[str, Any]:
+    """Once its second attempt runs, which was free: its status."""
+    team.until("{.status.attempt}=2", name, LONG)
+    status = team.wait("Running", name, LONG)
+    assert (status["attempt"], status["restarts"], status["disruptions"]) == (2, 0, 1), status["history"]
+    assert status["history"] == [status["lastFailure"]]
+    assert (status["lastFailure"]["action"], status["lastFailure"]["rule"]) == ("RestartFree", "default")
+    assert condition(status, "Restarting")["reason"] == "Restarted"
+    return status
+
+
+def told(status: dict[str, Any]) -> tuple[int, str, str]:
+    """The rank that was lost first, the cause, and the cluster's words."""
+    failure = status["lastFailure"]
+    return failure["rank"], failure["cause"], failure["message"]
+
+
+def leaving(pod: dict[str, Any]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def names(pods: list[dict[str, Any]]) -> set[str]:
+    return {pod["metadata"]["name"] for pod in pods}
+
+
+def elsewhere(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """What its nodes are to be like, where there are such."""
+    [term] = pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    fields: list[dict[str, Any]] = term["preference"]["matchFields"]
+    return fields
+
+
+def millicores(node: dict[str, Any]) -> int:
+    """CPU that pods may ask for on a node."""
+    amount = str(node["status"]["allocatable"]["cpu"])
+    return int(amount[:-1]) if amount.endswith("m") else int(amount) * 1000
+
+
+@contextmanager
+def a_priority_class(team: Team) -> Iterator[str]:
+    """One above that of all jobs."""
+    name = f"urgent-{team.namespace}"
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000}
+    team.kubectl("create", "-f", "-", input=json.dumps(kind))
+    try:
+        yield name
+    finally:
+        team.kubectl("delete", "priorityclass", name)
