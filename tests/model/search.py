@@ -15,6 +15,7 @@ from enum import IntEnum
 from functools import cache
 from typing import Any
 
+from ddpjob_operator.api import ConditionType
 from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, Service, StopPod
 
 from .operator import Operator
@@ -35,6 +36,8 @@ class By(IntEnum):
     FAULT = 1
     OPERATOR = 2
     CRASH = 3
+    CHANCE = 4
+    """What may happen, and nobody may wait for: a pod that is not wanted any more finishes without being told to."""
 
 
 @dataclass
@@ -183,7 +186,8 @@ class Search:
         if pod.waits and not pod.reserve:
             yield By.WORLD, "start", World.start
         if pod.running and not pod.dead:
-            yield By.WORLD, "exit 0", lambda world, pod: world.end(pod, 0, "Completed")
+            unwanted = not pod.deleting and not pod.stop_by and _is_over(moment.world, pod)
+            yield By.CHANCE if unwanted else By.WORLD, "exit 0", lambda world, pod: world.end(pod, 0, "Completed")
         if pod.running and not pod.dead and (pod.deleting or pod.stop_by):
             yield By.WORLD, "exit 143", lambda world, pod: world.end(pod, 143)
         if pod.deleting and not pod.dead:
@@ -263,6 +267,13 @@ FAULTS: dict[str, Callable[[RealPod], Callable[[World, RealPod], None] | None]] 
     "node lost": lambda pod: (lambda world, pod: world.lose(str(pod.node))) if pod.node and pod.live else None,
 }
 """What goes wrong with a pod, where it can."""
+
+
+def _is_over(world: World, pod: RealPod) -> bool:
+    """Whether a pod is not wanted any more, whatever it does."""
+    status = world.status
+    former = pod.incarnation < status.incarnations.default
+    return former or status.is_true(ConditionType.FAILURE_TARGET) or bool(world.spec.get("suspend"))
 
 
 def _to_pod(name: str, change: Callable[[World, RealPod], None]) -> Change:

@@ -1,7 +1,8 @@
 """Every history of small jobs: no order of events and no crash of the operator leads where the faults do not.
 
-Each case visits all moments of its kind, 50,000 in all cases together, and prints how many. `HYPOTHESIS_PROFILE=deep` adds
-the larger ones. What differs only in the numbers of ranks, or in words for people, is visited once.
+Each case visits all moments of its kind, 50,000 in all cases together, and prints how many.
+`HYPOTHESIS_PROFILE=deep` adds larger ones. What differs only in the numbers of ranks, or in words for people, is
+visited once; time passes only while nobody is at work.
 """
 
 import os
@@ -102,8 +103,9 @@ def _check_crashes(graph: Graph, reasons: dict[int, str]) -> None:
     bits = {reason: 1 << index for index, reason in enumerate(sorted(set(reasons.values())))}
     ends = {number: bits[reason] for number, reason in reasons.items()}
     with_crashes, without = graph.reached(ends), graph.reached(ends, CRASH)
+    of_itself = graph.reached(ends, CRASH | {By.CHANCE})
     for number, moment in enumerate(graph.moments):
-        assert without[number], f"no end is to be reached after: {graph.history(number)}"
+        assert of_itself[number], f"no end is to be reached after: {graph.history(number)}"
         if moment.idle:
             assert with_crashes[number] == without[number], f"crashes change the end after: {graph.history(number)}"
     for number, crashed in graph.crashes():
