@@ -86,13 +86,13 @@ class Pod:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the trainer ended well."""
-        return self.exit is not None and self.exit.code == 0
+        """Whether the trainer ended well, and by itself: told to end, many a program saves and exits with 0."""
+        return self.exit is not None and self.exit.code == 0 and self.disruption is None
 
     @property
     def failed(self) -> bool:
         """Whether the trainer ended badly."""
-        return self.exit is not None and self.exit.code != 0
+        return self.exit is not None and not self.succeeded
 
 
 class Service(Enum):

@@ -76,6 +76,12 @@ TABLE: Table = {
         "Restarting",
         "Rank 0 failed: Evicted: Eviction API: evicting; restart not counted in 0.9 s",
     ),
+    "a rank that saves and exits with 0 because it is evicted has not finished": (
+        a_job(nodes=1).running().disrupted(0, "EvictionByEvictionAPI", "a drain").succeeds(0),
+        "",
+        "Restarting",
+        "Rank 0 failed: Evicted: a drain; restart not counted in 0.9 s",
+    ),
     "a pod that vanished from a created gang is an incident": (
         two.running().vanishes(1),
         "-1.0/5",
