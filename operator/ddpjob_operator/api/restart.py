@@ -81,8 +81,8 @@ class RestartRule(Model):
     exit_codes: Annotated[
         tuple[ExitCodes, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None
-    """Exit codes of the trainer container from 1 to 255, and ranges of them: `[3, 64-78]`. A pod that the cluster takes
-    away has one too; `causes: [Application]` beside it leaves those out."""
+    """Exit codes of the trainer container from 1 to 255, and ranges of them: `[3, 64-78]`. A pod that the cluster
+    takes away has one too; `causes: [Application]` beside it leaves those out."""
     signals: Annotated[
         tuple[Signal, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None
@@ -111,6 +111,7 @@ class Restart(Model):
     max_backoff_seconds: Seconds = 300
     """The longest such wait."""
     grace_period_seconds: Seconds = 5
-    """Time between SIGTERM and SIGKILL for the survivors of a failed gang, which have nothing left to save."""
+    """Time between SIGTERM and SIGKILL for the survivors of a failed gang, which have nothing left to save; at least
+    a second."""
     rules: Annotated[tuple[RestartRule, ...], Field(max_length=MAX_RULES, json_schema_extra=_ATOMIC)] = ()
     """What to do about which failure: the first rule that matches decides, and where none does the defaults do."""

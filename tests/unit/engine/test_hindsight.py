@@ -49,7 +49,7 @@ TABLE: Table = {
         silent,
         "",
         "Restarting",
-        f"{LOST_PEER}; restart 1 of 6 in 0.0 s",
+        f"{NODE_LOST}; restart not counted",
     ),
     "and the gang starts again without it": (
         silent.decided(),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ddpjob_operator.api import Budget, Cause, Failure, RestartAction
+from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.budget import backoff, charged, present, too_many_disruptions
 from ddpjob_operator.engine.causes import failure_of, lost_pod, stalled, unstartable_at
@@ -43,14 +43,30 @@ def seen_clearer(view: View) -> Verdict | None:
     incident = learned.get("last_failure")
     if incident is not None and incident.action is RestartAction.FAIL:
         return fail(view, incident.cause, told(incident), **learned)
-    return Verdict(updated(view, **learned), view.status.message)
+    said = view.status.condition(ConditionType.RESTARTING)
+    known = view.status.last_failure
+    if (
+        incident is None
+        or known is None
+        or said is None
+        or said.reason != known.cause
+        or known.cause == incident.cause
+    ):
+        return Verdict(updated(view, **learned), view.status.message)
+    message = f"{told(incident)}; {_cost(view, incident, learned.get('budget', view.status.budget))}"
+    says = restarting(view, incident.cause, message)
+    return Verdict(updated(view, *says, **learned), message)
+
+
+def _cost(view: View, incident: Failure, budget: Budget) -> str:
+    counted = incident.action is RestartAction.RESTART
+    return f"restart {budget.used} of {view.spec.restart.max_restarts}" if counted else "restart not counted"
 
 
 def _restart(view: View, incident: Failure, budget: Budget, fields: dict[str, Any]) -> Verdict:
     counted = incident.action is RestartAction.RESTART
     wait = backoff(view.spec.restart, budget.streak, view.snapshot.job.metadata.uid)
-    cost = f"restart {budget.used} of {view.spec.restart.max_restarts}" if counted else "restart not counted"
-    message = f"{told(incident)}; {cost} in {wait.total_seconds():.1f} s"
+    message = f"{told(incident)}; {_cost(view, incident, budget)} in {wait.total_seconds():.1f} s"
     counts = {
         "restarts": view.status.restarts + counted,
         "disruptions": view.status.disruptions + (not counted),
