@@ -55,6 +55,10 @@ DISRUPTIONS = {
 SHUTDOWN = frozenset({"Terminated", "NodeShutdown", "NodeLost", "Shutdown"})
 """Reasons of pods that a kubelet ended because its machine shuts down."""
 
+FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
+"""Reasons of containers of which containerd or the kubelet does not know how they ended: their machine was started
+anew, or they were removed from it behind its back."""
+
 CLAIMABLE = frozenset(
     {
         Cause.APPLICATION,
@@ -157,6 +161,9 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
         return Cause.STORAGE_EXCEEDED, said
     if pod.reason == "DeadlineExceeded" and not pod.stopped:
         return Cause.APPLICATION, f"{said} (activeDeadlineSeconds of the template's pod)"
+    if pod.exit is not None and pod.exit.reason in FORGOTTEN and not pod.deleting:
+        unknown = f"node {pod.node} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
+        return Cause.NODE_LOST, on_node or unknown
     never_began = pod.exit is not None and pod.exit.code is None and pod.exit.reason == pod.reason
     if pod.reason and never_began:
         return Cause.EVICTED, f"node {pod.node} did not take the pod: {pod.reason}: {pod.message}"

@@ -177,6 +177,21 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(Cause.NODE_LOST, "shutting down"),
     ),
+    "on a machine that was started anew": (
+        {"exit": Exit(255, "Unknown")},
+        {},
+        *(Cause.NODE_LOST, "node node-1 does not know how the trainer ended: Unknown"),
+    ),
+    "without its container, which its kubelet does not find any more": (
+        {"exit": Exit(137, "ContainerStatusUnknown", "The container could not be located")},
+        {},
+        *(Cause.NODE_LOST, "node node-1 does not know how the trainer ended: The container could not be located"),
+    ),
+    "ended, before it ever ran, by whoever deletes it": (
+        {"exit": Exit(137, "ContainerStatusUnknown", "The container could not be located"), "deleting": True},
+        {},
+        *(Cause.STOPPED, "killed by signal 9"),
+    ),
     "not taken by its node": (
         {
             "reason": "OutOfcpu",

@@ -46,10 +46,10 @@ TABLE: Table = {
         "Rank 0 failed: Application: exit code 4; restart 1 of 6 in 0.0 s",
     ),
     "a rank that ended without an exit code has none that a rule could name": (
-        ruled(rule(FAIL, exitCodes=["1-255"])).fails(0, code=None, reason="ContainerStatusUnknown"),
+        ruled(rule(FAIL, exitCodes=["1-255"])).fails(0, code=None, reason=""),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: ContainerStatusUnknown; restart 1 of 6 in 0.0 s",
+        "Rank 0 failed: Application: ended without an exit code; restart 1 of 6 in 0.0 s",
     ),
     "a range has both its ends: the first": (
         sick_node.fails(0, code=64),
