@@ -187,7 +187,10 @@ class Operator:
         self._not_ready = ""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._relisted.wait(), RESYNC_SECONDS)
+                async with asyncio.timeout(
+                    RESYNC_SECONDS
+                ):  # Not wait_for: it begins a task, which kopf would cancel.
+                    await self._relisted.wait()
                 await asyncio.sleep(RELIST_SECONDS)
             self._relisted.clear()
             await self._resync(SPREAD_SECONDS)
