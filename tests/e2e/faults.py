@@ -25,6 +25,11 @@ def pod_of(team: Team, rank: int, name: str = "digits") -> dict[str, Any]:
     return max(pods, key=lambda pod: int(pod["metadata"]["labels"][Label.INCARNATION]))
 
 
+def graces(team: Team, name: str) -> set[int | None]:
+    """How long the job's pods may take to stop; None for those that nobody has told to."""
+    return {pod["metadata"].get("deletionGracePeriodSeconds") for pod in team.pods(name)}
+
+
 def evict(team: Team, pod: str) -> None:
     """Asks the API to evict a pod, as whoever drains a node does."""
     metadata = {"name": pod, "namespace": team.namespace}

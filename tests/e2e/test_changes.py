@@ -4,12 +4,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ddpjob_operator.api.contract import Label
 
 from tests.cluster.jobs import Team, condition
 from tests.plant.real import RealPlant
 
-from .work import BATCH, LONG, STEPS, an_endless_training, change, saves, wait_for_steps
+from .faults import graces
+from .work import BATCH, DEAF, LONG, STEPS, a_script, an_endless_training, change, saves, wait_for_steps
 
 
 def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
@@ -64,6 +66,17 @@ def test_scaled_from_two_nodes_to_three_and_to_one_each_world_goes_on_where_the_
     assert all(seen(save) for save in found), "no sample of an epoch is lost or seen twice"
     assert [save["lineage"] for save in found] == [[1], [1, 2], [1, 2, 3]]
     team.kubectl("delete", "ddpjob", "digits")
+
+
+@pytest.mark.parametrize("field", [{"suspend": True}, {"nodes": 3}], ids=["suspended", "resized"])
+def test_pods_that_are_slow_to_save_have_their_whole_grace_when_a_job_is(field: dict[str, Any], team: Team) -> None:
+    pod = {"terminationGracePeriodSeconds": 6}
+    team.apply(a_script("slow", DEAF, nodes=2, pod=pod, restart={"gracePeriodSeconds": 1}))
+    team.wait("Running", "slow", LONG)
+    change(team, "slow", **field)
+    team.plant.wait("all to be told", lambda: None not in graces(team, "slow"))
+    assert graces(team, "slow") == {6}
+    team.kubectl("delete", "ddpjob", "slow")
 
 
 def started(status: dict[str, Any]) -> datetime:

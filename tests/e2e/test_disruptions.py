@@ -1,6 +1,5 @@
 """What a cluster does to pods for reasons of its own: none of it counts against the job, and all of it is told."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +9,8 @@ from tests.cluster.jobs import Team, condition
 from tests.plant import Plant
 from tests.plant.real import RealPlant
 
-from .faults import TOLERANT, all_nodes_again, drained, evict, pod_of, start_again
-from .work import LONG, a_script, an_endless_training, saves, wait_for_steps
-
-DEAF = ["python3", "-c", "import time; time.sleep(3600)"]
-"""Nobody told it about SIGTERM: it runs until its grace is over."""
+from .faults import TOLERANT, all_nodes_again, drained, evict, graces, pod_of, start_again
+from .work import DEAF, LONG, a_script, an_endless_training, saves, wait_for_steps
 
 
 def test_a_gang_one_of_which_is_evicted_goes_on_with_new_pods_and_all_have_their_grace(
@@ -23,13 +19,13 @@ def test_a_gang_one_of_which_is_evicted_goes_on_with_new_pods_and_all_have_their
     pod = {"terminationGracePeriodSeconds": 6}
     team.apply(a_script("evicted", DEAF, nodes=2, pod=pod, restart={"gracePeriodSeconds": 1}))
     team.wait("Running", "evicted", LONG)
-    before = team.pods("evicted")
+    before = names(team.pods("evicted"))
     evict(team, pod_of(team, 1, "evicted")["metadata"]["name"])
-    real.wait("all to be told", lambda: all(leaving(pod) for pod in team.pods("evicted")))
-    assert {pod["metadata"]["deletionGracePeriodSeconds"] for pod in team.pods("evicted")} == {6}, "time to save"
+    real.wait("all to be told", lambda: None not in graces(team, "evicted"))
+    assert graces(team, "evicted") == {6}, "time to save"
     status = runs_again(team, "evicted")
     assert told(status) == (1, "Evicted", "Eviction API: evicting")
-    assert not names(before) & names(team.pods("evicted"))
+    assert not before & names(present(team, "evicted"))
 
 
 def test_a_gang_that_is_preempted_waits_for_room_and_says_so(real: Plant, team: Team) -> None:
@@ -40,17 +36,13 @@ def test_a_gang_that_is_preempted_waits_for_room_and_says_so(real: Plant, team: 
     job["spec"]["template"]["spec"]["containers"][0]["resources"] = large
     team.apply(job)
     team.wait("Running", "modest", LONG)
-    with a_priority_class(team) as urgent:
-        container = {"name": "main", "image": "nothing", "imagePullPolicy": "Never", "resources": large}
-        spec = {**place, "containers": [container], "priorityClassName": urgent, "terminationGracePeriodSeconds": 0}
-        team.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "intruder"}, "spec": spec})
+    with an_intruder(team, {**place, "containers": [{"name": "main", "image": "nothing", "resources": large}]}):
         waits = "0 of 1 pod running; rank 0: Unschedulable: 0/"
         real.wait("the job to wait", lambda: waits in team.status("modest")["message"])
         status = team.status("modest")
         assert (status["state"], "Insufficient cpu" in status["message"]) == ("Restarting", True)
         assert told(status) == (0, "Preempted", "default-scheduler: preempting to accommodate a higher priority pod")
-        team.kubectl("delete", "pod", "intruder")
-        runs_again(team, "modest")
+    runs_again(team, "modest")
 
 
 def test_a_drained_node_lets_training_save_and_go_on_elsewhere(host: RealPlant, team: Team, tmp_path: Path) -> None:
@@ -84,9 +76,8 @@ def test_a_pod_that_is_stuck_on_a_lost_node_is_in_nobody_s_way_and_the_node_is_a
         [avoided] = status["avoidedNodes"]
         assert avoided["node"] == bad
 
-        stuck, *others = sorted(team.pods("robust"), key=lambda pod: not leaving(pod))
-        assert stuck["metadata"]["uid"] == lost["metadata"]["uid"], "the API does not know that it is gone"
-        assert [leaving(pod) for pod in others] == [False, False]
+        assert lost["metadata"]["name"] in names(team.pods("robust")), "the API does not know that it is gone"
+        others = present(team, "robust")
         assert bad not in {pod["spec"]["nodeName"] for pod in others}
         for pod in others:
             assert elsewhere(pod) == [{"key": "metadata.name", "operator": "NotIn", "values": [bad]}]
@@ -113,8 +104,9 @@ def told(status: dict[str, Any]) -> tuple[int, str, str]:
     return failure["rank"], failure["cause"], failure["message"]
 
 
-def leaving(pod: dict[str, Any]) -> bool:
-    return "deletionTimestamp" in pod["metadata"]
+def present(team: Team, name: str) -> list[dict[str, Any]]:
+    """The pods of both ranks; one that is about to go may be there as well."""
+    return [pod_of(team, rank, name) for rank in (0, 1)]
 
 
 def names(pods: list[dict[str, Any]]) -> set[str]:
@@ -135,12 +127,21 @@ def millicores(node: dict[str, Any]) -> int:
 
 
 @contextmanager
-def a_priority_class(team: Team) -> Iterator[str]:
-    """One above that of all jobs."""
-    name = f"urgent-{team.namespace}"
-    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000}
-    team.kubectl("create", "-f", "-", input=json.dumps(kind))
+def an_intruder(team: Team, spec: dict[str, Any]) -> Iterator[None]:
+    """A pod that comes before all jobs, and never runs; then its place is free again."""
+    urgent = f"urgent-{team.namespace}"
+    kind = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": urgent},
+        "value": 1000,
+    }
+    of_it = {"priorityClassName": urgent, "terminationGracePeriodSeconds": 0}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "intruder"}, "spec": {**spec, **of_it}}
     try:
-        yield name
+        team.apply(kind)
+        team.apply(pod)
+        yield
     finally:
-        team.kubectl("delete", "priorityclass", name)
+        team.kubectl("delete", "pod", "intruder", "--ignore-not-found")
+        team.kubectl("delete", "priorityclass", urgent)

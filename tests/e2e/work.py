@@ -21,6 +21,9 @@ BATCH = 12
 STEPS = 1437 // BATCH
 """Of an epoch: enough that hardly any moment is the end of one."""
 
+DEAF = ["python3", "-c", "import time; time.sleep(3600)"]
+"""Nobody told it about SIGTERM: it runs until its grace is over."""
+
 PLAIN_SCRIPT = """
 import torch
 import torch.distributed as dist
