@@ -45,7 +45,8 @@ class Reason(StrEnum):
     GROWN = "Grown"
     """Places were found for pods that were missing: the gang starts again with them."""
     GANG_INCOMPLETE = "GangIncomplete"
-    """Only some of the pods found nodes within scheduleTimeoutSeconds: all are given back, and tried again."""
+    """Some pods found no nodes within scheduleTimeoutSeconds, or did not come to run: all is given back, and tried
+    again."""
 
     # Suspension.
     SUSPENDED = "Suspended"
@@ -123,7 +124,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.PREFLIGHT_FAILED: "Have the machine that the message names looked at.",
     Cause.STALLED: READ_THE_LOG,
     Cause.PEER_LOST: "The rank that went away is unknown: look at the node of each rank, and at the network.",
-    Cause.STOPPED: "Find out who sent SIGTERM to the trainer.",
+    Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, unless nobody meant to delete it.",
     Cause.EVICTED: "Nothing where a node was drained. If a node ran short of memory or disk, set requests that hold.",
     Cause.PREEMPTED: "Nothing, or a priority class that is high enough.",

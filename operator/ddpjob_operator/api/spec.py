@@ -105,13 +105,14 @@ class DDPJobSpec(Model):
     """The job fails when it has been active for so long and its ranks have never yet all run."""
     schedule_timeout_seconds: PositiveSeconds = 600
     """A gang that holds nodes for some of its pods and finds none for others gives all back after so long, and a
-    little more, and tries again: two jobs must not wait for each other's nodes for ever."""
+    little more, and tries again: two jobs must not wait for each other's nodes for ever. One that has all its nodes,
+    and pods that do not come to run there, does so after three times as long."""
     success_policy: SuccessPolicy = SuccessPolicy.ALL_RANKS
     """AllRanks: the job succeeds when every rank has exited with 0. RankZero: when rank 0 has; the others are then
     told to stop."""
     finish_timeout_seconds: PositiveSeconds = 1800
-    """Where some ranks have finished, the others have so long to finish too, counted anew with each that does. One
-    that has not is taken for stalled."""
+    """With successPolicy AllRanks, where some ranks have finished: the others have so long to finish too, counted
+    anew with each that does. One that has not is taken for stalled."""
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
     """What is removed when the job has finished. Running: pods that still run; those that ended keep their logs. All:
     every pod. None: nothing, and what runs goes on."""

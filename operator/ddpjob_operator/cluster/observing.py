@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from ddpjob_operator.api.contract import TRAINER_CONTAINER, Label
-from ddpjob_operator.engine import WAIT_CONTAINER, Disruption, Exit, Manifest, Pod, Waiting
+from ddpjob_operator.engine import WAIT_CONTAINER, WAITING_FOR_MASTER, Disruption, Exit, Manifest, Pod, Waiting
 
 STOPPED_SECONDS = 1
 """A pod with this `activeDeadlineSeconds` is told to stop and to stay: a kubelet ends it and keeps its logs."""
@@ -85,8 +85,7 @@ def node_problem(manifest: Manifest | None) -> str:
     for condition in manifest.get("status", {}).get("conditions", ()):
         if condition["type"] == "Ready" and condition["status"] != "True":
             return f"is not ready: {condition.get('message') or condition.get('reason', '')}"
-    taints = (taint for taint in manifest["spec"].get("taints", ()) if taint["effect"] == "NoExecute")
-    return next((f"has the taint {taint['key']}:NoExecute" for taint in taints), "")
+    return ""
 
 
 def _scheduled_at(conditions: Conditions) -> datetime | None:
@@ -137,9 +136,9 @@ def _waiting(status: Manifest, state: Manifest, conditions: Conditions) -> Waiti
     inits = (init["name"] for init in status.get("initContainerStatuses", ()) if "running" in init.get("state", {}))
     running = next(inits, None)
     if running is not None:
-        return Waiting(
-            "waiting for the master's port" if running == WAIT_CONTAINER else f"init container {running} runs"
-        )
+        if running == WAIT_CONTAINER:
+            return Waiting(WAITING_FOR_MASTER)
+        return Waiting(f"init container {running} runs", busy=True)
     sandbox = conditions.get("PodReadyToStartContainers", {})
     return Waiting("waiting for its volumes and network") if sandbox.get("status") == "False" else None
 

@@ -17,10 +17,11 @@ from .decision import (
 from .naming import pod_name
 from .settings import Settings
 from .snapshot import Disruption, Exit, Manifest, Pod, Refusal, Service, Snapshot, Waiting
-from .waiting import WAIT_CONTAINER
+from .waiting import WAIT_CONTAINER, WAITING_FOR_MASTER
 
 __all__ = [
     "CHECKPOINT_VOLUME",
+    "WAITING_FOR_MASTER",
     "WAIT_CONTAINER",
     "Action",
     "CreateNetworkPolicy",

@@ -86,10 +86,12 @@ PATIENCE = timedelta(seconds=60)
 """So long a container may wait for what is still to be made: a ConfigMap that is applied after the job."""
 
 
-def failure_of(pod: Pod, attempt: int, now: datetime, nodes: Mapping[str, str] | None = None) -> Failure:
-    """The failure of a pod that ended badly, cannot start, is being deleted by somebody else, or vanished.
+def failure_of(
+    pod: Pod, attempt: int, now: datetime, nodes: Mapping[str, str] | None = None, *, by_us: bool = False
+) -> Failure:
+    """The failure of a pod that ended badly, cannot start, is being deleted, or vanished.
 
-    `nodes` tells what is wrong with nodes.
+    `nodes` tells what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod.
     """
     by_cluster = _taken_away(pod, nodes or {})
     ended = pod.exit
@@ -103,8 +105,9 @@ def failure_of(pod: Pod, attempt: int, now: datetime, nodes: Mapping[str, str] |
         return _failure(pod, attempt, time, *by_cluster, **how)
     if ended is None:
         return _failure(pod, attempt, time, *_without_end(pod, now))
-    stopped = pod.deleting and signal in STOP_SIGNALS and ended.reason != OOM_KILLED
-    cause = Cause.STOPPED if stopped else _cause(ended, signal, report)
+    cause = _cause(ended, signal, report)
+    if pod.deleting and cause is not Cause.OUT_OF_MEMORY and (signal in STOP_SIGNALS or cause is Cause.STOPPED):
+        cause = Cause.STOPPED if by_us else Cause.POD_DELETED
     return _failure(pod, attempt, time, cause, report.message or _described(ended, signal), **how)
 
 
@@ -145,6 +148,8 @@ def _taken_away(pod: Pod, nodes: Mapping[str, str]) -> tuple[Cause, str] | None:
     disruption = pod.disruption
     if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
+        if disruption.reason == "DeletionByTaintManager" and nodes.get(pod.node or "") == "":
+            cause = Cause.EVICTED  # The node is well: somebody wants it empty.
         said = pod.message or disruption.message or disruption.reason
         return cause, (on_node or said) if cause is Cause.NODE_LOST else said
     if on_node and pod.deleting:
@@ -164,10 +169,14 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
     if pod.exit is not None and pod.exit.reason in FORGOTTEN and not pod.deleting:
         unknown = f"node {pod.node} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
         return Cause.NODE_LOST, on_node or unknown
-    never_began = pod.exit is not None and pod.exit.code is None and pod.exit.reason == pod.reason
-    if pod.reason and never_began:
+    if was_turned_away(pod):
         return Cause.EVICTED, f"node {pod.node} did not take the pod: {pod.reason}: {pod.message}"
     return None
+
+
+def was_turned_away(pod: Pod) -> bool:
+    """Whether its node would not take it: for want of a device that it had promised, say."""
+    return bool(pod.reason) and pod.exit is not None and pod.exit.code is None and pod.exit.reason == pod.reason
 
 
 def _without_end(pod: Pod, now: datetime) -> tuple[Cause, str]:

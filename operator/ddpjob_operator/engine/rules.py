@@ -10,8 +10,8 @@ DEFAULTS: dict[Cause, RestartAction] = {
     Cause.PREFLIGHT_FAILED: RestartAction.RESTART,
     Cause.STALLED: RestartAction.RESTART,
     Cause.PEER_LOST: RestartAction.RESTART,
+    Cause.STOPPED: RestartAction.RESTART,
     # Nobody's fault in the job: disruptions.
-    Cause.STOPPED: RestartAction.RESTART_FREE,
     Cause.POD_DELETED: RestartAction.RESTART_FREE,
     Cause.EVICTED: RestartAction.RESTART_FREE,
     Cause.PREEMPTED: RestartAction.RESTART_FREE,
@@ -25,13 +25,21 @@ DEFAULTS: dict[Cause, RestartAction] = {
 """For each cause; rules of the user come first."""
 
 
-def ruled(restart: Restart, incident: Failure) -> Failure:
-    """The incident with what is to be done about it, and the rule that says so."""
+CAME_UP_BEFORE = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
+"""Of a job that has run once, trying again can help all the same: what it needs was there."""
+
+
+def ruled(restart: Restart, incident: Failure, *, has_run: bool) -> Failure:
+    """The incident with what is to be done about it, and the rule that says so.
+
+    `has_run`: whether all ranks have run since the job was started or resumed.
+    """
     for index, rule in enumerate(restart.rules):
         if _matches(rule, incident):
             said = f"spec.restart.rules[{index}]"
             return incident.model_copy(update={"action": rule.action, "rule": said})
-    return incident.model_copy(update={"action": DEFAULTS[incident.cause], "rule": "default"})
+    default = RestartAction.RESTART if has_run and incident.cause in CAME_UP_BEFORE else DEFAULTS[incident.cause]
+    return incident.model_copy(update={"action": default, "rule": "default"})
 
 
 def _matches(rule: RestartRule, incident: Failure) -> bool:

@@ -31,6 +31,8 @@ class Waiting:
     reason: str
     """The word of the scheduler or the kubelet for it: `Unschedulable`, `ImagePullBackOff`."""
     message: str = ""
+    busy: bool = False
+    """Whether something of the pod itself runs meanwhile: what it fetches may take its time."""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.reason, self.message) if part)

@@ -12,6 +12,9 @@ from .view import LOST_AFTER, View
 SETTLING = timedelta(seconds=5)
 """It may be a rank of the gang's own that has finished and left the place: of these two either may be heard first."""
 
+SLOWER = 3
+"""Volumes and images take longer than places do: so many times scheduleTimeoutSeconds."""
+
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own, where a pod says nothing."""
 
@@ -37,9 +40,24 @@ def gang_timeout(view: View) -> datetime | None:
     A little later than was asked for, and for each job and attempt in its own way: else two jobs that hold what the
     other one needs would let go in the same moment, and take the same again.
     """
+    return _since_first_place(view, _schedule_seconds(view)) if 0 < view.placed < view.nodes else None
+
+
+def stuck_time(view: View) -> datetime | None:
+    """When a gang that has all its nodes, and pods that do not come to run there, gives all back as well.
+
+    Never while a pod does something: what an init container fetches takes as long as it takes.
+    """
+    waiting = [pod for pod in view.current.values() if pod.active and not pod.running]
+    if not waiting or view.placed < view.nodes or any(pod.waiting and pod.waiting.busy for pod in waiting):
+        return None
+    last = max((pod.scheduled_at for pod in view.current.values() if pod.scheduled_at), default=None)
+    return _after(last, SLOWER * _schedule_seconds(view))
+
+
+def _schedule_seconds(view: View) -> float:
     key = f"{view.snapshot.job.metadata.uid}/{view.status.attempt}"
-    seconds = view.spec.schedule_timeout_seconds * (1 + JITTER * share(key))
-    return _since_first_place(view, seconds) if 0 < view.placed < view.nodes else None
+    return view.spec.schedule_timeout_seconds * (1 + JITTER * share(key))
 
 
 def shrink_time(view: View) -> datetime | None:
@@ -98,6 +116,7 @@ def _ahead(view: View, status: DDPJobStatus) -> Iterator[datetime | None]:
         yield view.snapshot.refusal.retry_at
     if status.attempt == view.status.attempt:
         yield gang_timeout(view)
+        yield stuck_time(view)
         yield shrink_time(view)
         yield growth_time(view)
         yield finish_timeout(view)

@@ -12,6 +12,8 @@ from ddpjob_operator.api.contract import Env, ExitCode
 from .snapshot import Manifest
 
 WAIT_CONTAINER = "wait-for-master"
+WAITING_FOR_MASTER = "waiting for the master's port"
+"""What is said of a pod in which it runs."""
 
 RESOURCES = {"cpu": "100m", "memory": "64Mi"}
 """Both as request and as limit, since a quota may ask for both. A pod's request is its largest init container's, or

@@ -262,11 +262,11 @@ NODES: dict[str, tuple[dict[str, Any] | None, str]] = {
     ),
     "not ready": (a_node(ready="False", message="disk failed"), "is not ready: disk failed"),
     "not ready, without a sentence": (a_node(ready="False"), "is not ready: KubeletReady"),
-    "emptied by somebody": (a_node(taint("NoExecute")), "has the taint maintenance:NoExecute"),
+    "emptied by somebody": (a_node(taint("NoExecute")), ""),
     "closed for new pods": (a_node(taint("NoSchedule")), ""),
     "not wanted for new pods, and emptied": (
         a_node(taint("PreferNoSchedule"), taint("NoExecute", "sick")),
-        "has the taint sick:NoExecute",
+        "",
     ),
     "new": (a_node(ready=None), ""),
 }

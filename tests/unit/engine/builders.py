@@ -223,9 +223,9 @@ class Scene:
         late = Pod("late", "uid of late", rank, former if incarnation is None else incarnation)
         return self._with_pods((*self.pods, late))
 
-    def waits(self, rank: int, reason: str, message: str = "") -> "Scene":
+    def waits(self, rank: int, reason: str, message: str = "", *, busy: bool = False) -> "Scene":
         """The pod of a rank cannot start yet."""
-        return self._each((rank,), lambda pod: replace(pod, waiting=Waiting(reason, message)))
+        return self._each((rank,), lambda pod: replace(pod, waiting=Waiting(reason, message, busy)))
 
     def vanishes(self, *ranks: int) -> "Scene":
         """The pods of these ranks are not there any more."""

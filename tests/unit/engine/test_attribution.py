@@ -113,6 +113,11 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     ),
     "given up for a taint": (
         {"deleting": True, "disruption": Disruption("DeletionByTaintManager", "deleting due to NoExecute taint")},
+        {"node-1": ""},
+        *(Cause.EVICTED, "deleting due to NoExecute taint"),
+    ),
+    "driven away by a taint of its node, of which nothing is known": (
+        {"deleting": True, "disruption": Disruption("DeletionByTaintManager", "deleting due to NoExecute taint")},
         {},
         *(Cause.NODE_LOST, "deleting due to NoExecute taint"),
     ),
@@ -190,7 +195,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "ended, before it ever ran, by whoever deletes it": (
         {"exit": Exit(137, "ContainerStatusUnknown", "The container could not be located"), "deleting": True},
         {},
-        *(Cause.STOPPED, "killed by signal 9"),
+        *(Cause.POD_DELETED, "killed by signal 9"),
     ),
     "not taken by its node": (
         {
@@ -223,11 +228,11 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     ),
     # somebody
     "deleted by somebody": ({"deleting": True}, {}, Cause.POD_DELETED, "the pod is being deleted"),
-    "deleted, and ended by then": ({"deleting": True, "exit": ENDED}, {}, Cause.STOPPED, "killed by signal 15"),
+    "deleted, and ended by then": ({"deleting": True, "exit": ENDED}, {}, Cause.POD_DELETED, "killed by signal 15"),
     "deleted, and killed by then": (
         {"deleting": True, "exit": Exit(137, "Error")},
         {},
-        *(Cause.STOPPED, "killed by signal 9"),
+        *(Cause.POD_DELETED, "killed by signal 9"),
     ),
     "failed while it was deleted": (
         {"deleting": True, "exit": Exit(1, "Error", "ValueError: no")},
@@ -371,7 +376,7 @@ ORDER: dict[str, tuple[Scene, int, Cause, tuple[int, ...]]] = {
     ),
     "a pod that was stopped before those that lost it": (
         four.fails(0, 1, message=PEER, at=-9).deleted_by_hand(3).fails(3, code=143),
-        *(3, Cause.STOPPED, (0, 1)),
+        *(3, Cause.POD_DELETED, (0, 1)),
     ),
     "a pod that vanished before those that lost it": (
         four.fails(0, 1, message=PEER, at=-9).vanishes(3),

@@ -42,15 +42,17 @@ COSTS: dict[str, tuple[Scene, int, int, Budget]] = {
         *(0, 1, Budget(disruptions=1, streak=1)),
     ),
     "a vanished pod likewise": (gang().vanishes(0).decided(), 0, 1, Budget(disruptions=1, streak=1)),
-    "a rank that somebody stopped likewise": (
-        gang().fails(0, code=205).decided(),
-        0,
-        1,
-        Budget(disruptions=1, streak=1),
+    "a rank that ended when its pod was deleted likewise": (
+        gang().deleted_by_hand(0).fails(0, code=205).decided(),
+        *(0, 1, Budget(disruptions=1, streak=1)),
     ),
     "also if others lost it as a peer": (
-        gang().fails(0, code=143).fails(1, message=PEER).decided(),
+        gang().deleted_by_hand(0).fails(0, code=143).fails(1, message=PEER).decided(),
         *(0, 1, Budget(disruptions=1, streak=1)),
+    ),
+    "a rank that something stopped in a pod that nobody deletes costs one": (
+        gang().fails(0, code=143).decided(),
+        *(1, 0, Budget(used=1, streak=1)),
     ),
     "an error is not excused by a node that is lost at its end": (
         gang().fails(0).decided().overdue(1).decided(),

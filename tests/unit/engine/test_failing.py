@@ -105,11 +105,11 @@ TABLE: Table = {
         "Restarting",
         "Rank 0 failed: Evicted: The node was low on resource: memory; restart not counted in 0.9 s",
     ),
-    "nor is a rank that somebody told to stop": (
+    "a rank that something told to stop is one: a probe that fails would do so for ever": (
         two.running().fails(0, code=205, message="saved at step 40"),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Stopped: saved at step 40; restart not counted in 0.9 s",
+        "Rank 0 failed: Stopped: saved at step 40; restart 1 of 6 in 0.9 s",
     ),
     "a machine that is not fit for training counts: its user may want to know": (
         two.running().reports(0, code=202, cause="PreflightFailed", message="all_reduce gave a wrong sum"),

@@ -184,9 +184,17 @@ def test_what_is_learned_corrects_the_history_and_adds_nothing_to_it() -> None:
 
 
 def test_the_history_says_of_an_incident_what_it_has_cost() -> None:
-    known = gang().fails(0, code=143).decided().former_fails(1).decided().status.last_failure
+    known = (
+        gang()
+        .deleted_by_hand(0)
+        .fails(0, code=143)
+        .decided()
+        .former_fails(1, code=137, reason="OOMKilled")
+        .decided()
+        .status.last_failure
+    )
     assert known is not None
-    assert (known.rank, known.cause, known.action) == (1, "Application", "RestartFree")
+    assert (known.rank, known.cause, known.action) == (1, "OutOfMemory", "RestartFree")
 
 
 def test_a_job_that_was_excused_does_not_say_any_more_that_it_will_fail() -> None:

@@ -61,8 +61,12 @@ WAKES: dict[str, tuple[Scene, datetime | None]] = {
         two.created().placed(0, 1).after(5).waits(0, "CreateContainerConfigError", "no map").decided(),
         in_(60),
     ),
-    "where a pull is tried again: at its events": (
+    "where a pull is tried again: at its events, and when that has taken too long": (
         two.created().placed(0, 1).waits(0, "ImagePullBackOff", "i/o timeout").decided(),
+        in_(1903.582117),
+    ),
+    "where an init container fetches: at its events": (
+        two.created().placed(0, 1).waits(0, "init container fetch runs", busy=True).decided(),
         None,
     ),
     # what is in the way

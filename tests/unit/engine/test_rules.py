@@ -206,10 +206,16 @@ TABLE: Table = {
     ),
     # defaults that fail fast
     "an image that does not exist ends the job by default": (
+        a_job(nodes=2).created().placed(0, 1).waits(1, "ImagePullBackOff", "manifest unknown"),
+        "-1.0/5 -1.1/5",
+        "Starting",
+        "Stopping 2 pods: Rank 1 failed: ImageError: ImagePullBackOff: manifest unknown",
+    ),
+    "but not that of a job that has run with it: its registry may have had a bad moment": (
         ruled().fails(0, 1).ready_again().settled().placed(0, 1).waits(1, "ImagePullBackOff", "manifest unknown"),
         "-2.0/5 -2.1/5",
         "Restarting",
-        "Stopping 2 pods: Rank 1 failed: ImageError: ImagePullBackOff: manifest unknown",
+        "Rank 1 failed: ImageError: ImagePullBackOff: manifest unknown; restart 2 of 6 in 0.0 s",
     ),
 }
 
@@ -228,7 +234,7 @@ DEFAULTS: dict[Cause, tuple[Scene, RestartAction]] = {
     Cause.PREFLIGHT_FAILED: (two.reports(0, cause="PreflightFailed"), RESTART),
     Cause.STALLED: (two.reports(0, cause="Stalled"), RESTART),
     Cause.PEER_LOST: (two.fails(0, message=PEER), RESTART),
-    Cause.STOPPED: (two.fails(0, code=205), FREE),
+    Cause.STOPPED: (two.fails(0, code=205), RESTART),
     Cause.POD_DELETED: (two.vanishes(0), FREE),
     Cause.EVICTED: (two.disrupted(0, "EvictionByEvictionAPI"), FREE),
     Cause.PREEMPTED: (two.disrupted(0, "PreemptionByScheduler"), FREE),

@@ -20,6 +20,10 @@ tiny = one.created().placed(0).after(60).ready_again().settled().runs(0).settled
 gang = a_job(nodes=2, scheduleTimeoutSeconds=100)
 given_back = gang.created().placed(1).after(120).decided()
 
+STUCK = (
+    "1 of 2 pods running; rank 1: waiting for its volumes and network; not all came to run within 300 s (3 times "
+    "scheduleTimeoutSeconds): given back, and tried again in 0.9 s"
+)
 GIVEN_BACK = "1 of 2 pods found nodes within 100 s (scheduleTimeoutSeconds): given back, and tried again in 0.9 s"
 TABLE: Table = {
     # another size
@@ -352,10 +356,22 @@ TABLE: Table = {
         "0 of 2 pods running; rank 0 and 1 more: waiting for a node",
     ),
     "one that has all its nodes lacks none": (
-        gang.created().placed(0, 1).after(1e6),
+        gang.created().placed(0, 1).after(300),
         "",
         "Starting",
         "0 of 2 pods running; rank 0 and 1 more: starting on node node-0",
+    ),
+    "but gives them back where its pods do not come to run there": (
+        gang.created().placed(0, 1).runs(0).waits(1, "waiting for its volumes and network").decided().after(400),
+        "-1.0/5 -1.1/5",
+        "Pending",
+        STUCK,
+    ),
+    "not while one of them fetches something": (
+        gang.created().placed(0, 1).runs(0).waits(1, "init container fetch runs", busy=True).decided().after(1e6),
+        "",
+        "Starting",
+        "1 of 2 pods running; rank 1: init container fetch runs",
     ),
     "a pod that could not be made lacks a node too": (
         gang.decided().vanishes(1).refused("QuotaExceeded", "exceeded quota", 9).placed(0).after(120),

@@ -1,5 +1,6 @@
 """Pods that are stuck on nodes that do not answer: nobody waits for them for ever, and the nodes are avoided."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -151,6 +152,13 @@ def test_a_lost_node_is_avoided_for_an_hour() -> None:
     again = lost_node.after(3599).restarted().fails(0).decided()
     assert avoided(again) == {"node-1": hour}
     assert avoided(again.after(1).restarted().fails(0).decided()) == {}
+
+
+def test_a_node_that_does_not_take_a_pod_is_avoided_too() -> None:
+    reason = "UnexpectedAdmissionError"
+    scene = two.running().fails(1, code=None, reason=reason)
+    turned_away = scene._each((1,), lambda pod: replace(pod, reason=reason, node="node-1")).decided()
+    assert avoided(turned_away) == {"node-1": hour}
 
 
 def test_one_that_is_found_silent_later_is_avoided_too() -> None:

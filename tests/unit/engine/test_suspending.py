@@ -18,6 +18,12 @@ ended_in_suspension = two.running().asks(suspend=True).fails(0, 1, code=205).dec
 
 NOTHING_RUNS = "Nothing runs until the job is resumed"
 TABLE: Table = {
+    "a job whose ranks were all done before it was suspended has succeeded": (
+        two.running().succeeds(0, 1).asks(suspend=True),
+        "",
+        "Succeeded",
+        "2 nodes finished",
+    ),
     "a job that is born suspended starts nothing": (
         a_job(nodes=2, suspend=True),
         "",

@@ -5,7 +5,7 @@ from typing import Any
 from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.budget import backoff, charged, present, too_many_disruptions
-from ddpjob_operator.engine.causes import failure_of, lost_pod, stalled, unstartable_at
+from ddpjob_operator.engine.causes import failure_of, lost_pod, stalled, unstartable_at, was_turned_away
 from ddpjob_operator.engine.incident import first_of, is_crash_loop, remembered, told
 from ddpjob_operator.engine.naming import pod_name
 from ddpjob_operator.engine.rules import ruled
@@ -25,7 +25,7 @@ def pods_failed(view: View) -> Verdict | None:
     failures = _failures(view)
     if not failures:
         return None
-    incident = ruled(view.spec.restart, first_of(failures))
+    incident = ruled(view.spec.restart, first_of(failures), has_run=view.status.first_run_time is not None)
     budget = charged(present(view.spec, view.status, min(incident.time, view.now)), incident.action)
     past = remembered(view.status, incident)
     if final := _why_final(view, incident, budget):
@@ -116,7 +116,9 @@ def _is_in_trouble(view: View, pod: Pod) -> bool:
 
 
 def _avoiding(view: View, incident: Failure) -> dict[str, Any]:
-    lost = (incident.node,) if incident.cause is Cause.NODE_LOST and incident.node else ()
+    first = view.current.get(incident.rank)
+    useless = incident.cause is Cause.NODE_LOST or (first is not None and was_turned_away(first))
+    lost = (incident.node,) if useless and incident.node else ()
     avoided = avoiding(view, lost)
     return {"avoided_nodes": avoided} if avoided else {}
 

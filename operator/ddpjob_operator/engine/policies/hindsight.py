@@ -68,7 +68,7 @@ def _said_since(view: View, known: Failure) -> list[Failure]:
     attempt, now = known.attempt, view.now
     incarnation = view.status.incarnations.default - (view.status.attempt - attempt)
     pods = [pod for pod in view.snapshot.pods if pod.incarnation == incarnation]
-    later = [failure_of(pod, attempt, now) for pod in pods if pod.failed]
+    later = [failure_of(pod, attempt, now, by_us=True) for pod in pods if pod.failed]
     if known.cause is Cause.PEER_LOST:
         later += [lost_with_its_node(pod, attempt, now) for pod in view.overdue if pod in pods]
     return later
@@ -80,7 +80,7 @@ def _judged(view: View, known: Failure, incident: Failure) -> Failure:
     One that was answered by a restart is never charged afterwards, and the restart is given back only where another
     disruption is allowed.
     """
-    judged = ruled(view.spec.restart, incident)
+    judged = ruled(view.spec.restart, incident, has_run=view.status.first_run_time is not None)
     if judged.action in {known.action, RestartAction.FAIL} or not _was_answered(view):
         return judged
     given_back = judged.action is RestartAction.RESTART_FREE

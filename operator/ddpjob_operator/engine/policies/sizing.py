@@ -1,13 +1,18 @@
 """How many nodes the gang has: what the user asks for, and what the cluster has room for."""
 
+from typing import Any
+
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import backoff
 from ddpjob_operator.engine.build import build_reserve
 from ddpjob_operator.engine.decision import Action, CreatePod, Event
-from ddpjob_operator.engine.timers import gang_timeout, growth_time, shrink_time
+from ddpjob_operator.engine.snapshot import Pod
+from ddpjob_operator.engine.timers import SLOWER, gang_timeout, growth_time, shrink_time, stuck_time
 from ddpjob_operator.engine.view import View
+from ddpjob_operator.engine.waiting import WAITING_FOR_MASTER
 
+from .hindsight import avoiding
 from .steps import budget, delete, not_up, restarting, short_grace, stamped, start_again
 from .verdict import Verdict
 
@@ -44,19 +49,31 @@ def grown(view: View) -> Verdict | None:
 
 
 def gang_incomplete(view: View) -> Verdict | None:
-    """A gang that holds nodes and lacks others gives all back, and tries again after a while."""
-    limit = gang_timeout(view)
-    if limit is None or view.now < limit:
+    """A gang that lacks nodes, or cannot run on one, gives back what it holds and tries again after a while."""
+    limit, stuck = gang_timeout(view), stuck_time(view)
+    if limit is not None and view.now >= limit:
+        said = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes"
+        return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
+    if stuck is None or view.now < stuck:
         return None
+    blamed = [pod for pod in view.current.values() if pod.active and not pod.running and not _waits_for_master(pod)]
+    avoided = avoiding(view, tuple(pod.node for pod in blamed if pod.node)) if len(blamed) < view.nodes else ()
+    seconds = SLOWER * view.spec.schedule_timeout_seconds
+    said = f"{view.status.message}; not all came to run within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
+    return _give_back(view, said, **({"avoided_nodes": avoided} if avoided else {}))
+
+
+def _waits_for_master(pod: Pod) -> bool:
+    return pod.waiting is not None and pod.waiting.reason == WAITING_FOR_MASTER
+
+
+def _give_back(view: View, why: str, **fields: Any) -> Verdict:
     again = budget(view)
     again = again.model_copy(update={"streak": again.streak + 1})
     wait = backoff(view.spec.restart, again.streak, view.snapshot.job.metadata.uid)
-    message = (
-        f"{view.placed} of {counted(view.nodes, 'pod')} found nodes within {view.spec.schedule_timeout_seconds} s "
-        f"(scheduleTimeoutSeconds): given back, and tried again in {wait.total_seconds():.1f} s"
-    )
+    message = f"{why}: given back, and tried again in {wait.total_seconds():.1f} s"
     says = not_up(view, Reason.GANG_INCOMPLETE, message)
-    verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, budget=again)
+    verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, budget=again, **fields)
     event = Event(warning=True, reason=Reason.GANG_INCOMPLETE, message=message)
     return Verdict(verdict.status, message, verdict.actions, verdict.wake_at, events=(event,))
 

@@ -47,7 +47,8 @@ def service_taken(view: View) -> Verdict | None:
         message = f"Service {name} exists and belongs to somebody else: delete it, or give the job another name"
     else:
         return None
-    return Verdict(view.status, message, wake_at=view.now + SERVICE_RECHECK, blocked=Reason.SERVICE_TAKEN)
+    status = updated(view, start_time=view.status.start_time or view.now)  # It is active: its clocks run.
+    return Verdict(status, message, wake_at=view.now + SERVICE_RECHECK, blocked=Reason.SERVICE_TAKEN)
 
 
 def refused(view: View) -> Verdict | None:

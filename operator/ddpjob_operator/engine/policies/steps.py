@@ -40,7 +40,9 @@ def start(view: View, *says: Say) -> Verdict:
     job = view.snapshot.job
     fixed = {**next_attempt(view), **stamped(view), "pod_security": view.snapshot.settings.pod_security}
     selector = f"{Label.JOB_UID}={job.metadata.uid}"
-    status = updated(view, *says, **fixed, selector=selector, start_time=view.now, first_run_time=None)
+    status = updated(
+        view, *says, **fixed, selector=selector, start_time=view.status.start_time or view.now, first_run_time=None
+    )
     removal = delete(view, view.removable, grace=None)
     if view.active:
         return Verdict(status, waiting_to_end(len(view.active)), removal)

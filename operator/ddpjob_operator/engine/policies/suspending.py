@@ -17,7 +17,7 @@ STOPPED = tuple(
 
 def suspended(view: View) -> Verdict | None:
     """Suspension lets every pod save within its own grace period; it costs nothing of the budget."""
-    if not view.spec.suspend:
+    if not view.spec.suspend or _has_finished_before(view):
         return None
     fields = {"budget": budget(view), "start_time": None, "first_run_time": None, "backoff_until": None}
     if view.active:
@@ -26,6 +26,13 @@ def suspended(view: View) -> Verdict | None:
     message = "Nothing runs until the job is resumed"
     said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
     return Verdict(updated(view, *STOPPED, said, **fields), message)
+
+
+def _has_finished_before(view: View) -> bool:
+    """Whether every rank was done before anybody was told to stop."""
+    told = view.status.state in {State.SUSPENDING, State.SUSPENDED}
+    gone = any(pod.deleting for pod in view.current.values())
+    return view.started and not told and not gone and view.succeeded == view.nodes
 
 
 def resumed(view: View) -> Verdict | None:
