@@ -14,8 +14,9 @@ from tests.cluster.jobs import Team
 from tests.plant import Plant
 from tests.plant.real import RealPlant
 
+from .faults import evict
 from .processes import operators
-from .work import LONG, a_script
+from .work import LONG, a_script, change
 
 SLEEP = ["sleep", "infinity"]
 USER = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
@@ -98,11 +99,16 @@ def _pods_of(plant: Plant) -> set[str]:
 
 def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(host: RealPlant, team: Team) -> None:
     _use_every_right(host, team)
-    role = host.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{RELEASE}")
-    lease = host.get(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/{RELEASE}-lease")
+    names = (
+        f"clusterroles/{RELEASE}",
+        f"clusterroles/{RELEASE}-nodes",
+        f"namespaces/{NAMESPACE}/roles/{RELEASE}-lease",
+    )
+    roles = [host.get(f"/apis/rbac.authorization.k8s.io/v1/{name}") for name in names]
     granted = {
         (group, resource, verb)
-        for rule in (*role["rules"], *lease["rules"])
+        for role in roles
+        for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -113,7 +119,7 @@ def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(h
 
 
 def _use_every_right(plant: RealPlant, team: Team) -> None:
-    """What other tests may not lead to: names that are taken, a pod and a policy that go, an event that repeats."""
+    """What other tests may not lead to: names that are taken, what is removed or stopped, an event that repeats."""
     team.apply(a_script("rights", SLEEP, suspend=True, networkPolicy="Enabled"))
     team.wait("Suspended", "rights", LONG)
     job = DDPJob.from_dict(team.job("rights") or {})
@@ -135,6 +141,13 @@ def _use_every_right(plant: RealPlant, team: Team) -> None:
     _patch(team, '{"spec": {"suspend": false, "networkPolicy": "Disabled"}}')
     team.wait("Running", "rights", LONG)
     plant.wait("an event to repeat", lambda: team.events("rights")["Running"] > 1)
+    team.apply(a_script("late", SLEEP, pod={"terminationGracePeriodSeconds": 1}))
+    team.wait("Running", "late", LONG)
+    evict(team, team.pods("late")[0]["metadata"]["name"])  # It wants to know what is wrong with the node.
+    team.until("{.status.attempt}=2", "late", LONG)
+    team.wait("Running", "late", LONG)
+    change(team, "late", activeDeadlineSeconds=1, ttlSecondsAfterFinished=0)
+    plant.wait("a job to be removed after its time", lambda: team.job("late") is None)
 
 
 def _take(team: Team, kind: str, name: str, spec: dict[str, Any], version: str = "v1") -> None:
