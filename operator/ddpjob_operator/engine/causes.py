@@ -1,6 +1,7 @@
 """Why one rank failed: from what the cluster, the container runtime and the program itself say of its pod."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -72,6 +73,10 @@ CLAIMABLE = frozenset(
     }
 )
 """What a program may say of itself; the rest is the cluster's to say."""
+
+TRACEBACK = "Traceback (most recent call last):"
+PREFIX = re.compile(r"^\[rank\d+\]: ?")
+"""What torch.distributed puts before each line of a traceback."""
 
 NO_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 PULLING = frozenset({"ImagePullBackOff"})
@@ -221,12 +226,23 @@ def _signal(code: int | None) -> int | None:
 
 def _described(ended: Exit, signal: int | None) -> str:
     """The last words of a program that wrote no report: the end of its log, else how it ended."""
-    lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
     if ended.code is None:
         how = ended.reason or "ended without an exit code"
     else:
         how = f"killed by signal {signal}" if signal else f"exit code {ended.code}"
-    return lines[-1] if lines and not signal else how
+    return (not signal and _last_words(ended.message)) or how
+
+
+def _last_words(log: str) -> str:
+    """The exception of a log's last traceback; without a traceback, the last line.
+
+    The exception is not always the last line: what was printed before it may come later, through another pipe.
+    """
+    lines = [line for line in (PREFIX.sub("", line) for line in log.splitlines()) if line.strip()]
+    begins = max((index for index, line in enumerate(lines) if line.startswith(TRACEBACK)), default=None)
+    after = lines[begins + 1 :] if begins is not None else []
+    exception = next((line for line in after if not line[0].isspace()), None)
+    return (exception or (lines[-1] if lines else "")).strip()
 
 
 @dataclass(frozen=True, slots=True)

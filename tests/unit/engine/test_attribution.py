@@ -34,6 +34,23 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         None,
         "ValueError: no",
     ),
+    "an exception, and a line that was printed before and came later": (
+        Exit(1, "Error", "Traceback (most recent call last):\n  File x\nValueError: no\nepoch 1\n"),
+        *(Cause.APPLICATION, None, "ValueError: no"),
+    ),
+    "an exception, as torch.distributed prints it": (
+        Exit(1, "Error", "[rank1]: Traceback (most recent call last):\n[rank1]:   File x\n[rank1]: ValueError: no\n"),
+        *(Cause.APPLICATION, None, "ValueError: no"),
+    ),
+    "an exception while another one was handled": (
+        Exit(
+            1,
+            "Error",
+            "Traceback (most recent call last):\n  File x\nKeyError: 1\n\nDuring handling of the above exception, "
+            "another exception occurred:\n\nTraceback (most recent call last):\n  File y\nValueError: no\n",
+        ),
+        *(Cause.APPLICATION, None, "ValueError: no"),
+    ),
     "an exit code without a word": (Exit(3, "Error"), Cause.APPLICATION, None, "exit code 3"),
     "argparse's 2 is nobody's bad input": (
         Exit(2, "Error", "usage: train.py"),
