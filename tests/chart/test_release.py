@@ -113,12 +113,14 @@ def test_the_operator_may_do_what_its_rules_say_and_no_more(
     bare: Plant, values: tuple[str, ...], namespaces: set[str]
 ) -> None:
     rules = rights(named(render())["ClusterRole", RELEASE]["rules"])
+    nodes = rights(named(render())["ClusterRole", f"{RELEASE}-nodes"]["rules"])
     lease = {("leases.coordination.k8s.io", "*", verb) for verb in ("get", "create", "update")}
     with installed(bare, *values):
         operator = bare.kubeconfig_for_service_account(NAMESPACE, RELEASE)
         anyone = bare.kubeconfig_for_service_account("kube-public", "default")
         for namespace in ("default", "kube-public", NAMESPACE):
             expected = (rules if namespace in namespaces else set()) | (lease if namespace == NAMESPACE else set())
+            expected |= nodes
             assert allowed(bare, operator, namespace) - allowed(bare, anyone, namespace) == expected, namespace
 
 

@@ -61,7 +61,7 @@ def test_draining_a_node(fake: Plant, team: Team) -> None:
     team.wait("Running")
     node = team.pods()[0]["spec"]["nodeName"]
     try:
-        selector = f"--pod-selector={Label.JOB_NAME}=digits"
+        selector = f"--pod-selector={Label.JOB_UID}={(team.job() or {})['metadata']['uid']}"
         fake.kubectl("drain", node, selector, "--delete-emptydir-data", "--timeout=60s")
         taken(team, "Evicted")
         team.wait("Running")

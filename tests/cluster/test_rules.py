@@ -44,7 +44,7 @@ CASES = [
     Case(OOM, "spec.restart.rules[3]", "OutOfMemory", "Fail"),
     Case(OOM, "default", "OutOfMemory", rules=[]),
     Case({"exit_code": "9"}, "default"),
-    Case({"exit_code": "1", "reason": "StartError", "message": "no such file"}, "default", "StartError", "Fail"),
+    Case({"exit_code": "1", "reason": "StartError", "message": "no such file"}, "default", "StartError"),
 ]
 
 

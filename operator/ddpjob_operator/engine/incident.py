@@ -5,7 +5,7 @@ before one that lost a peer, whatever the times say, since a peer is lost becaus
 differ. Within one kind the earlier one is first; equal moments are called a tie.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from ddpjob_operator.api import Cause, DDPJobStatus, Failure, RestartAction
@@ -16,6 +16,9 @@ CONSEQUENCES_NAMED = 8
 
 LOOP = 3
 """So many failures in a row that get no further are a crash loop."""
+
+RESOLUTION = timedelta(seconds=1)
+"""A kubelet tells times in whole seconds: what ends in the first second of a job seems to end before it."""
 
 TAKEN_AWAY = frozenset(
     {Cause.EVICTED, Cause.PREEMPTED, Cause.NODE_LOST, Cause.POD_DELETED, Cause.STORAGE_EXCEEDED},
@@ -72,7 +75,7 @@ def is_crash_loop(status: DDPJobStatus, incident: Failure) -> bool:
     counted = [
         failure.step
         for failure in row
-        if failure.action is RestartAction.RESTART and (since is None or failure.time >= since)
+        if failure.action is RestartAction.RESTART and (since is None or failure.time > since - RESOLUTION)
     ]
     steps = [step for step in counted if step is not None]
     return len(steps) == LOOP and max(steps) == steps[-1]

@@ -45,6 +45,15 @@ TABLE: Table = {
     "nor at the very first step": (fails(0, 0, 0), *the_end(3, 0)),
     "or further back each time": (fails(7, 6, 5), *the_end(3, 7)),
     "or back and forth, but no further than at first": (fails(7, 5, 7), *the_end(3, 7)),
+    "also if the first seems to be from before the start: kubelets tell whole seconds": (
+        fails(7, scene=start.after(-0.9))
+        .restarted()
+        .after(2)
+        .reports(1, message="no", step=7)
+        .restarted()
+        .reports(1, message="no", step=7),
+        *the_end(3, 7),
+    ),
     "one step further is progress": (fails(7, 7, 8), *goes_on(3, 3)),
     "and so was one step further in between": (fails(7, 8, 7), *goes_on(3, 3)),
     "after progress three more are needed: two": (fails(7, 7, 8, 8), *goes_on(4, 4, "-1.1/5")),
