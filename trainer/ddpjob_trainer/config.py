@@ -114,15 +114,16 @@ def _counting_from(least: int, text: str, name: str) -> int:
     return int(text)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Raises where argparse would print its usage and exit."""
 
     def error(self, message: str) -> NoReturn:
+        """A mistake of the user."""
         raise ConfigError(f"{message} (see {self.prog} --help)")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="ddpjob-train", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="ddpjob-train", description=__doc__, allow_abbrev=False)
     task = parser.add_argument_group("what is trained")
     task.add_argument("--workload", default="convnet", help="convnet, mlp, or your own as MODULE:ATTRIBUTE")
     task.add_argument("--data", choices=DATA, default="digits", help="data of convnet and mlp (default digits)")

@@ -73,6 +73,8 @@ class Reason(StrEnum):
     """Three failures in a row, and none of the attempts got further than the first of them."""
 
 
+DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
+
 NOTHING = "Nothing."
 READ_THE_LOG = (
     "Read `ddpjob logs NAME`, with `--previous` once the gang has started again: it begins with the rank that failed "

@@ -4,15 +4,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus, State
-from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.reasons import DEADLINES
 from ddpjob_operator.api.words import counted
 
 INTERRUPTED = 128 + 2
 """As a shell has it after Ctrl-C."""
 TIMED_OUT = 124
 """As timeout(1) has it."""
-
-DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 

@@ -132,6 +132,11 @@ class View:
         return self.status.attempt > 0
 
     @property
+    def has_run(self) -> bool:
+        """Whether all ranks have run since the job was started or resumed."""
+        return self.status.first_run_time is not None
+
+    @property
     def created(self) -> bool:
         """Whether all pods of this attempt were seen; from then on a missing one was lost."""
         return self.status.is_true(ConditionType.CREATED)

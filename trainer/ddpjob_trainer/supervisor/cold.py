@@ -5,9 +5,7 @@ import os
 import sys
 from typing import Self
 
-from ddpjob_trainer.exit_codes import SIGNAL_BASE
-
-from .ranks import Place, Rank, StartError
+from .ranks import Place, Rank, StartError, exit_code
 
 COMMAND = (sys.executable, "-m", f"{__package__}.rank")
 
@@ -45,5 +43,4 @@ class Cold:
 
 
 async def _report_end(process: asyncio.subprocess.Process, rank: Rank) -> None:
-    code = await process.wait()
-    rank.ended.set_result(code if code >= 0 else SIGNAL_BASE - code)
+    rank.ended.set_result(exit_code(await process.wait()))

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
+from ddpjob_trainer.config import Parser
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.failure import clear, leave, report_of, report_path
@@ -61,15 +62,8 @@ def _threads(processes: int) -> int:
     return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises where argparse would print its usage and exit."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (see {self.prog} --help)")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="ddpjob-supervise",
         description=__doc__,
         usage="%(prog)s [--start-method {warm,cold}] {SCRIPT | -m MODULE} [ARGUMENT ...]",

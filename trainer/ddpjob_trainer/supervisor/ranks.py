@@ -52,7 +52,6 @@ class StartError(TrainerError):
     """A rank could not be started; the message says why."""
 
 
-def exit_code(wait_status: int) -> int:
-    """The exit code for a status as waitpid gives it."""
-    code = os.waitstatus_to_exitcode(wait_status)
+def exit_code(code: int) -> int:
+    """The exit code as a shell has it, 128+n for signal n, of one as Python has it, -n for signal n."""
     return code if code >= 0 else SIGNAL_BASE - code

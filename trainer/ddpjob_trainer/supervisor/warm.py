@@ -83,11 +83,11 @@ class Warm:
             for asked in self._asked.values():
                 asked.set_exception(StartError("the process that ranks are forked from has ended"))
             for rank in self._ranks.values():
-                rank.ended.set_result(exit_code(signal.SIGKILL))
+                rank.ended.set_result(exit_code(-signal.SIGKILL))
 
     def _heed(self, said: dict[str, Any]) -> None:
         if "id" in said:
             rank = self._ranks[said["pid"]] = Rank(said["pid"])
             self._asked.pop(said["id"]).set_result(rank)
         else:
-            self._ranks.pop(said["pid"]).ended.set_result(exit_code(said["status"]))
+            self._ranks.pop(said["pid"]).ended.set_result(exit_code(os.waitstatus_to_exitcode(said["status"])))

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from ddpjob_operator.api import CleanPodPolicy, Condition, ConditionType, RestartAction, SuccessPolicy
-from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.reasons import DEADLINES, Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import charged, too_many_disruptions
 from ddpjob_operator.engine.decision import Action, DeleteJob, StopPod
@@ -18,7 +18,7 @@ from .hindsight import excuse, hindsight
 from .steps import budget, delete, short_grace
 from .verdict import Verdict
 
-GENTLE = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED})
+GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
 """Ends at which pods have something to save, and so their own grace period."""
 
 EXCUSABLE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.CRASH_LOOP})
@@ -33,7 +33,7 @@ def finished(view: View) -> Verdict | None:
     if expires is not None and view.now >= expires:
         return Verdict(view.status, view.status.message, (DeleteJob(),))
     left = tuple(_left_over(view))
-    grace = None if _deadline_passed(view) else short_grace(view)
+    grace = None if _ended_gently(view) else short_grace(view)
     return Verdict(view.status, view.status.message, delete(view, left, grace=grace), wake_at=expires)
 
 
@@ -117,7 +117,7 @@ def _goes_on(view: View, pod: Pod, reason: str) -> bool:
 
 def _stopping(view: View, pods: tuple[Pod, ...], reason: str) -> tuple[Action, ...]:
     """Ends pods. At a deadline those that run are kept, with their logs: nothing else tells what they did."""
-    if reason not in {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED}:
+    if reason not in DEADLINES:
         return delete(view, pods, grace=None if reason in GENTLE else short_grace(view))
     limit = stop_timeout(view)
     overdue = limit is not None and view.now >= limit
@@ -136,6 +136,6 @@ def _left_over(view: View) -> Iterator[Pod]:
             yield pod
 
 
-def _deadline_passed(view: View) -> bool:
+def _ended_gently(view: View) -> bool:
     failed = view.status.condition(ConditionType.FAILED)
     return failed is not None and failed.reason in GENTLE

@@ -4,7 +4,7 @@ from typing import Any
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine.budget import backoff, charged, present, too_many_disruptions
+from ddpjob_operator.engine.budget import charged, present, too_many_disruptions
 from ddpjob_operator.engine.causes import failure_of, lost_pod, stalled, unstartable_at, was_turned_away
 from ddpjob_operator.engine.incident import first_of, is_crash_loop, remembered, told
 from ddpjob_operator.engine.naming import pod_name
@@ -16,7 +16,7 @@ from ddpjob_operator.engine.view import View
 
 from .ending import fail
 from .hindsight import avoiding, hindsight
-from .steps import ANNOUNCED, restarting, short_grace, start_again
+from .steps import ANNOUNCED, restarting, short_grace, start_again, wait_after
 from .verdict import Verdict
 
 
@@ -25,7 +25,7 @@ def pods_failed(view: View) -> Verdict | None:
     failures = _failures(view)
     if not failures:
         return None
-    incident = ruled(view.spec.restart, first_of(failures), has_run=view.status.first_run_time is not None)
+    incident = ruled(view.spec.restart, first_of(failures), has_run=view.has_run)
     budget = charged(present(view.spec, view.status, min(incident.time, view.now)), incident.action)
     past = remembered(view.status, incident)
     if final := _why_final(view, incident, budget):
@@ -65,7 +65,7 @@ def _cost(view: View, incident: Failure, budget: Budget) -> str:
 
 def _restart(view: View, incident: Failure, budget: Budget, fields: dict[str, Any]) -> Verdict:
     counted = incident.action is RestartAction.RESTART
-    wait = backoff(view.spec.restart, budget.streak, view.snapshot.job.metadata.uid)
+    wait = wait_after(view, budget)
     message = f"{told(incident)}; {_cost(view, incident, budget)} in {wait.total_seconds():.1f} s"
     counts = {
         "restarts": view.status.restarts + counted,

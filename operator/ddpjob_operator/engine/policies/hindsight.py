@@ -5,14 +5,14 @@ from typing import Any
 
 from ddpjob_operator.api import AvoidedNode, Budget, Cause, ConditionType, Failure, RestartAction
 from ddpjob_operator.api.status import MAX_AVOIDED
-from ddpjob_operator.engine.budget import backoff, excused, too_many_disruptions
+from ddpjob_operator.engine.budget import excused, too_many_disruptions
 from ddpjob_operator.engine.causes import failure_of, lost_with_its_node
 from ddpjob_operator.engine.incident import amended, corrected, told
 from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import Say
 from ddpjob_operator.engine.view import View
 
-from .steps import restarting, short_grace, start_again
+from .steps import restarting, short_grace, start_again, wait_after
 from .verdict import Verdict
 
 AVOIDED_FOR = timedelta(hours=1)
@@ -47,7 +47,7 @@ def hindsight(view: View) -> dict[str, Any]:
 def excuse(view: View, incident: Failure, spent: Budget) -> Verdict:
     """The job was about to fail by an incident that turns out to be free: it goes on, with this budget."""
     status = view.status
-    wait = backoff(view.spec.restart, spent.streak, view.snapshot.job.metadata.uid)
+    wait = wait_after(view, spent)
     message = f"{told(incident)}; restart not counted in {wait.total_seconds():.1f} s"
     fields = {**hindsight(view), "disruptions": status.disruptions + 1, "budget": spent}
     not_failing = Say(ConditionType.FAILURE_TARGET, value=False, reason=incident.cause, message=message)
@@ -80,7 +80,7 @@ def _judged(view: View, known: Failure, incident: Failure) -> Failure:
     One that was answered by a restart is never charged afterwards, and the restart is given back only where another
     disruption is allowed.
     """
-    judged = ruled(view.spec.restart, incident, has_run=view.status.first_run_time is not None)
+    judged = ruled(view.spec.restart, incident, has_run=view.has_run)
     if judged.action in {known.action, RestartAction.FAIL} or not _was_answered(view):
         return judged
     given_back = judged.action is RestartAction.RESTART_FREE

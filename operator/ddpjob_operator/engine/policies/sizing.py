@@ -4,7 +4,6 @@ from typing import Any
 
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.budget import backoff
 from ddpjob_operator.engine.build import build_reserve
 from ddpjob_operator.engine.decision import Action, CreatePod, Event
 from ddpjob_operator.engine.snapshot import Pod
@@ -13,7 +12,7 @@ from ddpjob_operator.engine.view import View
 from ddpjob_operator.engine.waiting import WAITING_FOR_MASTER
 
 from .hindsight import avoiding
-from .steps import budget, delete, not_up, restarting, short_grace, stamped, start_again
+from .steps import budget, delete, not_up, restarting, short_grace, stamped, start_again, wait_after
 from .verdict import Verdict
 
 
@@ -70,7 +69,7 @@ def _waits_for_master(pod: Pod) -> bool:
 def _give_back(view: View, why: str, **fields: Any) -> Verdict:
     again = budget(view)
     again = again.model_copy(update={"streak": again.streak + 1})
-    wait = backoff(view.spec.restart, again.streak, view.snapshot.job.metadata.uid)
+    wait = wait_after(view, again)
     message = f"{why}: given back, and tried again in {wait.total_seconds():.1f} s"
     says = not_up(view, Reason.GANG_INCOMPLETE, message)
     verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, budget=again, **fields)

@@ -8,7 +8,7 @@ from ddpjob_operator.api import Budget, Cause, ConditionType, DDPJobStatus, Inca
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.budget import present
+from ddpjob_operator.engine.budget import backoff, present
 from ddpjob_operator.engine.build import build_network_policy, build_pod, build_service
 from ddpjob_operator.engine.decision import (
     Action,
@@ -68,24 +68,21 @@ def start_again(
 
 def restarting(view: View, reason: str, message: str) -> tuple[Say, ...]:
     """The conditions of a gang that is to start once more."""
-    return (
-        Say(ConditionType.RESTARTING, value=True, reason=reason, message=message),
-        Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
-        Say(ConditionType.CREATED, value=False, reason=reason, message=_to_come(view)),
-    )
+    return _once_more(view, reason, message, restarting=True)
 
 
 def not_up(view: View, reason: str, message: str) -> tuple[Say, ...]:
     """The conditions of a gang that never came up, and tries again."""
+    return _once_more(view, reason, message, restarting=False)
+
+
+def _once_more(view: View, reason: str, message: str, *, restarting: bool) -> tuple[Say, ...]:
+    to_come = f"Attempt {view.status.attempt + 1} is to come"
     return (
-        Say(ConditionType.RESTARTING, value=False, reason=reason, message=message),
+        Say(ConditionType.RESTARTING, value=restarting, reason=reason, message=message),
         Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
-        Say(ConditionType.CREATED, value=False, reason=reason, message=_to_come(view)),
+        Say(ConditionType.CREATED, value=False, reason=reason, message=to_come),
     )
-
-
-def _to_come(view: View) -> str:
-    return f"Attempt {view.status.attempt + 1} is to come"
 
 
 def waiting_to_end(count: int) -> str:
@@ -158,3 +155,8 @@ def grace_between(view: View) -> int | None:
 def budget(view: View) -> Budget:
     """The budget as it is now."""
     return present(view.spec, view.status, view.now)
+
+
+def wait_after(view: View, spent: Budget) -> timedelta:
+    """How long the next attempt waits, with this budget."""
+    return backoff(view.spec.restart, spent.streak, view.snapshot.job.metadata.uid)
