@@ -35,12 +35,29 @@ class Options:
 
 def parse(arguments: list[str] | None = None) -> Options:
     """Options from the command line."""
+    own = _own_namespace()
+    given = _parser(own).parse_args(arguments)
+    return Options(
+        namespaces=sorted(set(given.namespaces)),
+        lease=(given.lease_namespace, given.lease_name) if given.leader_elect else None,
+        identity=f"{socket.gethostname()}_{uuid4()}",
+        port=given.port,
+        log_format=given.log_format,
+        log_level=given.log_level,
+        settings=Settings(
+            pod_security=PodSecurity(given.pod_security.capitalize()),
+            operator_namespace=own,
+            force_delete_lost_pods=given.force_delete_lost_pods,
+        ),
+    )
+
+
+def _parser(own_namespace: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ddpjob-operator",
         description="Watches DDPJobs and runs them: makes their pods, restarts them as a whole, says why.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    own = _own_namespace()
     parser.add_argument(
         "--namespace",
         action="append",
@@ -55,7 +72,9 @@ def parse(arguments: list[str] | None = None) -> Options:
         default=True,
         help="let one of several replicas lead; the others stand by",
     )
-    parser.add_argument("--lease-namespace", default=own or "default", metavar="NAMESPACE", help="where the Lease is")
+    parser.add_argument(
+        "--lease-namespace", default=own_namespace or "default", metavar="NAMESPACE", help="where the Lease is"
+    )
     parser.add_argument("--lease-name", default="ddpjob-operator", metavar="NAME", help="name of the Lease")
     parser.add_argument(
         "--port", type=_port, default=8080, help="port of /healthz, /readyz and /metrics; 0: a free one"
@@ -75,20 +94,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         action="store_true",
         help="remove pods from the API whose nodes do not answer; their processes may still run there",
     )
-    given = parser.parse_args(arguments)
-    return Options(
-        namespaces=sorted(set(given.namespaces)),
-        lease=(given.lease_namespace, given.lease_name) if given.leader_elect else None,
-        identity=f"{socket.gethostname()}_{uuid4()}",
-        port=given.port,
-        log_format=given.log_format,
-        log_level=given.log_level,
-        settings=Settings(
-            pod_security=PodSecurity(given.pod_security.capitalize()),
-            operator_namespace=own,
-            force_delete_lost_pods=given.force_delete_lost_pods,
-        ),
-    )
+    return parser
 
 
 def _port(text: str) -> int:
