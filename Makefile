@@ -39,7 +39,7 @@ unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/unit --numprocesses 2 --dist worksteal
 
 test: unit plant ## Everything: the inner loop, the state machine, real processes, the docs, clusters
 	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL)) --numprocesses 3 --dist worksteal
@@ -92,7 +92,19 @@ lock: $(READY) ## Resolve the dependencies anew into requirements/
 bench-train: $(READY) ## Our trainer beside the smallest hand-written DDP script
 	@$(BIN)/python -m tests.bench.train
 
+bench-checkpoint: $(READY) ## What a save of 100 MB costs training
+	@$(BIN)/python -m tests.bench.checkpoint
+
+bench-recovery: $(READY) ## How soon training goes on after a fault, and what faults cost (about 50 min; QUICK=1: a few, to try it)
+	@$(BIN)/python -m tests.bench.recovery $(if $(QUICK),--quick)
+
+fault-table: $(READY) ## Every kind of fault at every stage of training; writes docs/reference/faults.md (10 min)
+	@results=$$(mktemp -d)
+	trap 'rm -rf "$$results"' EXIT
+	FAULT_TABLE=$$results $(BIN)/pytest tests/training/faults --numprocesses 2 --dist worksteal
+	$(BIN)/python -m tests.training.faults.page "$$results"
+
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train clean
+.PHONY: help setup run unit test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery fault-table clean

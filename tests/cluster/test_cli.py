@@ -121,20 +121,13 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
         ],
     )
     assert user.job()["spec"]["checkpoint"] == {"path": "/checkpoints", "everySteps": 50, "keep": 3}
-    user.say("Created", state="Starting", message="2 pods and the Service exist", ready="0/2", restarts=3)
+    progress = {"percent": 30.0, "step": 120, "totalSteps": 400, "display": "30%", "eta": "56s"}
+    seen = {"state": "Starting", "ready": "0/2", "progress": progress, "restarts": 3}
+    user.say("Created", message="2 pods and the Service exist", **seen)
     code, said = user.call("status")
-    assert said.split()[:10] == [
-        "NAME",
-        "STATE",
-        "READY",
-        "RESTARTS",
-        "AGE",
-        "MESSAGE",
-        "digits",
-        "Starting",
-        "0/2",
-        "3",
-    ]
+    head, row = said.splitlines()[:2]
+    assert head.split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE"]
+    assert row.split()[:6] == ["digits", "Starting", "0/2", "30%", "56s", "3"]
     code, said = user.call("status", "digits")
     assert f"Namespace:    {user.namespace} of context plant\nState:        Starting\n" in said
     assert "Created             True" in said

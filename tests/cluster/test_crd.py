@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 import yaml
 from ddpjob_operator.api.contract import API_VERSION, MAX_NAME_LENGTH
-from ddpjob_operator.api.crd import EXIT_CODE_RULE, MATCH_RULE, NAME_RULE, PROCS_RULE, SPEC_RULES
+from ddpjob_operator.api.crd import (
+    EXIT_CODE_RULE,
+    INTERVAL_RULE,
+    MATCH_RULE,
+    NAME_RULE,
+    PROCS_RULE,
+    SPEC_RULES,
+)
 
 from tests.cluster.conftest import CRD
 from tests.plant import Plant, PlantError
@@ -113,6 +120,30 @@ NEW_JOBS = [
         {"spec.restart": {"backoffSeconds": 11, "maxBackoffSeconds": 10}},
         {"spec.restart": {"backoffSeconds": 10, "maxBackoffSeconds": 10}},
     ),
+    *(
+        Case(
+            "spec.checkpoint.everySeconds",
+            "must be Auto or a whole number from 1",
+            {"spec.checkpoint": {"path": "/checkpoints", "everySeconds": bad}},
+            {"spec.checkpoint": {"path": "/checkpoints", "everySeconds": good}},
+        )
+        for bad, good in [(0, 1), ("auto", "Auto")]
+    ),
+    Case(
+        "spec.statusPort",
+        "is masterPort already; ports must differ",
+        {"spec.statusPort": 29500},
+        {"spec.statusPort": 2000},
+    ),
+    *(
+        Case(
+            "spec.controlPort",
+            "is masterPort or statusPort already; ports must differ",
+            {"spec.controlPort": bad},
+            {"spec.controlPort": 2000},
+        )
+        for bad in (29500, 29501)
+    ),
     Case(
         "spec.nodes",
         "is less than elastic.minNodes",
@@ -155,6 +186,8 @@ CHANGES = [
         ("spec.procsPerNode", "spec.procsPerNode", 2),
         ("spec.backend", "spec.backend", "Gloo"),
         ("spec.masterPort", "spec.masterPort", 29600),
+        ("spec.statusPort", "spec.statusPort", 29601),
+        ("spec.controlPort", "spec.controlPort", 29602),
         ("spec.waitForMaster", "spec.waitForMaster", False),
         ("spec.networkPolicy", "spec.networkPolicy", "Enabled"),
         ("spec.checkpoint", "spec.checkpoint", {"path": "/checkpoints"}),
@@ -283,7 +316,7 @@ def test_every_rule_is_tried() -> None:
     for rule in [NAME_RULE, *SPEC_RULES]:
         path = f"spec{rule['fieldPath']}" if rule is not NAME_RULE else ""
         assert any(path == at and rule["message"].startswith(said) for at, said in tried), rule
-    for rule in (PROCS_RULE, MATCH_RULE, EXIT_CODE_RULE):
+    for rule in (PROCS_RULE, INTERVAL_RULE, MATCH_RULE, EXIT_CODE_RULE):
         assert any(rule["message"].startswith(said) for _, said in tried), rule
 
 
@@ -354,12 +387,13 @@ def test_defaults_come_back(api: Plant, namespace: str) -> None:
 
 
 def test_its_short_name_and_category_list_it_in_our_columns(api: Plant, namespace: str) -> None:
-    status = {"state": "Running", "ready": "1/1", "restarts": 2, "message": "1 node running"}
+    progress = {"percent": 30.5, "display": "30%", "eta": "56s"}
+    status = {"state": "Running", "ready": "1/1", "progress": progress, "restarts": 2, "message": "1 node running"}
     patch = json.dumps({"status": status})
     api.kubectl("patch", "ddp", "digits", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
     columns = api.kubectl("get", "ddp", "-n", namespace).splitlines()
-    assert columns[0].split() == ["NAME", "STATE", "READY", "RESTARTS", "AGE"]
-    assert columns[1].split()[:4] == ["digits", "Running", "1/1", "2"]
+    assert columns[0].split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE"]
+    assert columns[1].split()[:6] == ["digits", "Running", "1/1", "30%", "56s", "2"]
     wide = api.kubectl("get", "ddp", "-n", namespace, "-o", "wide").splitlines()
     assert wide[0].split()[-1] == "MESSAGE"
     assert wide[1].endswith("1 node running")

@@ -32,10 +32,10 @@ ON_A_CLUSTER = "on a cluster"
 FIRST_TERMINAL = "first terminal"
 CTRL_C = "first terminal: Ctrl-C"
 
-LOOSE = re.compile(r"(\n…\n|\A…\n|\n…\Z|…|(?<==)\d+(?:\.\d+)?|\d+\.\d+)")
+LOOSE = re.compile(r"(\n…\n|\A…\n|\n…\Z| … |…|(?<==)\d+(?:\.\d+)?|\d+\.\d+)")
 
-LINES = {"\n…\n": r"\n(?:.*?\n)?", "…\n": r"(?:.*?\n)?", "\n…": r"(?:\n.*)?", "…": ".*?"}
-"""Any lines or none: between others, before them, after them; and anything within one."""
+LINES = {"\n…\n": r"\n(?:.*?\n)?", "…\n": r"(?:.*?\n)?", "\n…": r"(?:\n.*)?", " … ": " (?:.*? )?", "…": ".*?"}
+"""Any lines or none: between others, before them, after them; any words or none; and anything within one."""
 
 
 @dataclass(frozen=True)

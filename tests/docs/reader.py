@@ -94,7 +94,8 @@ class Reader:
         elif block.language == "bash":
             self._type(block)
         elif block.language == "text" and block.note.startswith(FIRST_TERMINAL):
-            self._watch(block)
+            if self.where == HERE:
+                self._watch(block)
         elif block.language == "text" and self._output is not None:
             assert pattern(block.text).fullmatch(self._output), f"shown:\n{block.text}\n--- printed:\n{self._output}"
 

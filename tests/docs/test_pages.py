@@ -92,6 +92,9 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         ("a\n…", "a\nb\nc", True),
         ("a\n…", "ab", False),
         ("rank …: lost", "rank 1: lost", True),
+        ("2/2  …  0  …", "2/2 30% 5s 0 9s", True),
+        ("2/2  …  0  …", "2/2        0 9s", True),
+        ("2/2  …  0  …", "2/20 9s", False),
     ],
 )
 def test_shown_output_is_compared_loosely_where_it_says_so(shown: str, printed: str, *, true: bool) -> None:

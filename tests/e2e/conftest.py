@@ -41,7 +41,7 @@ def real() -> Iterator[Plant]:
                 helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", plant=plant)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def host(real: Plant) -> RealPlant:
     """The cluster, where the test needs the machines that its nodes are."""
     if not isinstance(real, RealPlant):

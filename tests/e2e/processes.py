@@ -3,6 +3,8 @@
 Other plants may run on this machine: pods' names and jobs' uids tell whose a process is.
 """
 
+from collections.abc import Container
+
 import psutil
 from ddpjob_operator.api.contract import Env
 
@@ -11,10 +13,12 @@ from tests.plant import Plant
 
 
 def rank_of(uid: str, rank: int) -> psutil.Process:
-    """The trainer process of a rank of the job with this uid."""
+    """The process in which a rank of the job with this uid trains: the child of those that watch over it."""
     wanted = {Env.UID: uid, Env.RANK: str(rank)}
-    found = [process for process in psutil.process_iter() if wanted.items() <= _environment(process).items()]
-    return min(found, key=lambda process: process.pid)
+    found = {
+        process.pid: process for process in psutil.process_iter() if wanted.items() <= _environment(process).items()
+    }
+    return max(found.values(), key=lambda process: (_depth(process, found), -process.pid))
 
 
 def operators(plant: Plant) -> dict[str, psutil.Process]:
@@ -27,6 +31,14 @@ def operators(plant: Plant) -> dict[str, psutil.Process]:
         if name in names and any(word.endswith("/ddpjob-operator") for word in _words(process)):
             found[name] = process
     return found
+
+
+def _depth(process: psutil.Process, family: Container[int]) -> int:
+    """How many of its forebears are of the family as well."""
+    try:
+        return sum(parent.pid in family for parent in process.parents())
+    except psutil.NoSuchProcess:
+        return -1
 
 
 def _words(process: psutil.Process) -> list[str]:

@@ -10,21 +10,27 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cluster.jobs import Team
 from tests.plant import Plant, build
 from tests.plant.images import PYTHON
+
+from .faults import pod_of
 
 BIN = Path(sys.executable).parent
 DEADLINE_SECONDS = 180.0
 STEPS = 20
 FAILS_AT = 10
 TRAINER = f"""
-import os, sys, time
+import os, pathlib, sys, time
 for step in range(1, {STEPS} + 1):
     print(f"progress step={{step}}/{STEPS} attempt={{os.environ['DDPJOB_INCARNATION']}}", flush=True)
     time.sleep(0.1)
-    if (os.environ["RANK"], os.environ["DDPJOB_INCARNATION"], step) == ("1", "1", {FAILS_AT}):
+    if (os.environ["DDPJOB_INCARNATION"], step) == ("1", {FAILS_AT}):
+        while not pathlib.Path("/tmp/go").exists():
+            time.sleep(0.1)
         sys.exit("ValueError: shard 3 is empty")
 """
+SCREENS = ("submit", "follow")
 LINE = re.compile(r"^\[rank (\d)\] progress step=(\d+)/\d+ attempt=(\d)$", re.MULTILINE)
 
 
@@ -38,6 +44,11 @@ def start(plant: Plant, output: Path, *arguments: str | Path) -> subprocess.Pope
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+
+def _let_it_fail(team: Team) -> None:
+    """Rank 1 of the first attempt waits for this."""
+    team.kubectl("exec", pod_of(team, 1, "talk")["metadata"]["name"], "--", "touch", "/tmp/go")
 
 
 def lines(screen: Path) -> Counter[tuple[int, int, int]]:
@@ -55,7 +66,12 @@ def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_r
         "apiVersion": "ddpjob.dev/v1alpha1",
         "kind": "DDPJob",
         "metadata": {"name": "talk"},
-        "spec": {"nodes": 2, "waitForMaster": False, "template": {"spec": {"containers": [container]}}},
+        "spec": {
+            "nodes": 2,
+            "waitForMaster": False,
+            "restart": {"gracePeriodSeconds": 1},
+            "template": {"spec": {"containers": [container]}},
+        },
     }
     file = tmp_path / "talk.yaml"
     file.write_text(yaml.safe_dump(document))
@@ -64,13 +80,15 @@ def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_r
         path = f"/apis/ddpjob.dev/v1alpha1/namespaces/{namespace}/ddpjobs/talk"
         real.wait("the job", lambda: real.get(path))
         followed = start(real, tmp_path / "follow", "logs", "talk", "--follow", "-n", namespace)
+        real.wait("both to see attempt 1", lambda: all(lines(tmp_path / one)[1, 1, FAILS_AT] for one in SCREENS))
+        _let_it_fail(Team(real, namespace))
         assert followed.wait(DEADLINE_SECONDS) == 0, (tmp_path / "follow").read_text()
         assert submitted.wait(DEADLINE_SECONDS) == 0, (tmp_path / "submit").read_text()
     finally:
         submitted.kill()
     whole = {(2, rank, step) for rank in (0, 1) for step in range(1, STEPS + 1)}
     wanted = whole | {(1, 1, step) for step in range(1, FAILS_AT + 1)} | {(1, 0, 1)}
-    for screen in ("submit", "follow"):
+    for screen in SCREENS:
         shown = lines(tmp_path / screen)
         assert wanted <= set(shown), (tmp_path / screen).read_text()
         assert set(shown.values()) == {1}

@@ -48,7 +48,7 @@ def test_a_gang_that_is_preempted_waits_for_room_and_says_so(real: Plant, team: 
 def test_a_drained_node_lets_training_save_and_go_on_elsewhere(host: RealPlant, team: Team, tmp_path: Path) -> None:
     team.apply(an_endless_training(tmp_path))
     wait_for_steps(team, attempt=1)
-    node = pod_of(team, 1)["spec"]["nodeName"]
+    node, other = pod_of(team, 1)["spec"]["nodeName"], pod_of(team, 0)["metadata"]["uid"]
     with drained(host, node):
         said = wait_for_steps(team, attempt=2)
         [saved] = saves(tmp_path)
@@ -56,6 +56,7 @@ def test_a_drained_node_lets_training_save_and_go_on_elsewhere(host: RealPlant, 
         status = runs_again(team, "digits")
         assert told(status) == (1, "Evicted", "Eviction API: evicting")
         assert {pod["spec"]["nodeName"] for pod in team.pods()} == set(host.nodes) - {node}
+        assert pod_of(team, 0)["metadata"]["uid"] == other, "it saves as well, and waits in place"
         team.kubectl("delete", "ddpjob", "digits")
 
 

@@ -1,6 +1,7 @@
-"""What breaks, and how training goes on: as a gang, from its checkpoint, within its budget."""
+"""What breaks, and how training goes on to its end: from its checkpoint, within its budget, on pods old and new."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,36 +31,58 @@ def kill_a_node(plant: RealPlant, team: Team) -> None:
     plant.nodes[pod_of(team, 1)["spec"]["nodeName"]].kill()
 
 
-FAULTS: dict[str, tuple[Callable[[RealPlant, Team], None], dict[str, int]]] = {
-    "a rank is killed": (kill_a_rank, {"restarts": 1, "disruptions": 0}),
-    "a pod is deleted by hand": (delete_a_pod, {"restarts": 0, "disruptions": 1}),
-    "a node is lost": (kill_a_node, {"restarts": 0, "disruptions": 1}),
+@dataclass(frozen=True)
+class Fault:
+    """What befalls rank 1, what it costs, and which ranks' pods stay."""
+
+    happens: Callable[[RealPlant, Team], None]
+    costs: dict[str, int]
+    mode: str
+    stay: set[int]
+
+
+FAULTS = {
+    "a rank is killed": Fault(kill_a_rank, {"restarts": 1, "disruptions": 0}, "InPlace", {0, 1}),
+    "a rank is killed and pods are to be new": Fault(
+        kill_a_rank, {"restarts": 1, "disruptions": 0}, "Recreate", set()
+    ),
+    "a pod is deleted by hand and all are to be new": Fault(
+        delete_a_pod, {"restarts": 0, "disruptions": 1}, "Recreate", set()
+    ),
+    "a node is lost": Fault(kill_a_node, {"restarts": 0, "disruptions": 1}, "InPlace", {0}),
 }
 
 
-@pytest.mark.parametrize(("fault", "costs"), FAULTS.values(), ids=FAULTS)
-def test_training_goes_on_from_its_checkpoint_when(
-    fault: Callable[[RealPlant, Team], None], costs: dict[str, int], host: RealPlant, team: Team, tmp_path: Path
-) -> None:
-    team.apply(_a_long_training(tmp_path))
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_training_goes_on_from_its_checkpoint_when(fault: Fault, host: RealPlant, team: Team, tmp_path: Path) -> None:
+    team.apply(_a_long_training(tmp_path, fault.mode))
     team.wait("Running", seconds=LONG)
     host.wait("a checkpoint", lambda: "saved step=" in logs(team, "digits"), LONG)
+    before = _pods(team)
     with all_nodes_again(host):
-        fault(host, team)
+        fault.happens(host, team)
         team.until("{.status.attempt}=2", seconds=LONG)
         status = team.wait("Succeeded", seconds=LONG)
-        assert {name: status[name] for name in costs} == costs, status["lastFailure"]
+        assert {name: status[name] for name in fault.costs} == fault.costs, status["lastFailure"]
+        now = _pods(team)
+        assert {rank for rank, pod in before.items() if now[rank] == pod} == fault.stay
         said = logs(team, "digits")
         assert "resumed step=" in said
         assert "finished step=" in said
 
 
-def _a_long_training(shared: Path) -> dict[str, Any]:
+def _pods(team: Team) -> dict[int, str]:
+    """The name of each rank's present pod."""
+    return {rank: pod_of(team, rank)["metadata"]["name"] for rank in (0, 1)}
+
+
+def _a_long_training(shared: Path, mode: str) -> dict[str, Any]:
     shared.chmod(0o777)
     volume = {"hostPath": {"path": str(shared)}}
     return a_training(
         "digits",
         {"args": ARGUMENTS},
         checkpoint={"path": "/checkpoints", "everySteps": 20, "volume": volume},
+        restart={"mode": mode},
         pod={"tolerations": TOLERANT},
     )

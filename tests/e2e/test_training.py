@@ -28,8 +28,9 @@ def test_the_example_trains_on_two_nodes_under_the_restricted_standard(real: Pla
     assert team.events()["Blocked"] == 0
 
     header, line = team.kubectl("get", "ddp").splitlines()
-    assert header.split() == ["NAME", "STATE", "READY", "RESTARTS", "AGE"]
-    assert line.split()[:4] == ["digits", "Succeeded", "0/2", "0"]
+    assert header.split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE"]
+    shown = line.split()
+    assert (shown[:3], shown[-2]) == (["digits", "Succeeded", "0/2"], "0")
     wide = team.kubectl("get", "ddp", "--output=wide").splitlines()
     assert (wide[0].split()[-1], "2 nodes finished" in wide[1]) == ("MESSAGE", True)
 
@@ -41,7 +42,9 @@ def test_the_example_trains_on_two_nodes_under_the_restricted_standard(real: Pla
 def test_an_unchanged_script_trains(team: Team) -> None:
     pod = with_script(team, PLAIN_SCRIPT)
     team.apply(a_training("plain", {"command": ["python", "/code/train.py"], **CODE_MOUNT}, pod=pod))
-    team.wait("Succeeded", "plain", LONG)
+    status = team.wait("Succeeded", "plain", LONG)
+    assert "ProgressUnknown" not in {one["type"] for one in status["conditions"]}, "nobody has ever told it"
+    assert not {"progress", "checkpoint"} & status.keys()
     assert {f"rank {rank} of 2 is done" for rank in range(2)} <= set(logs(team, "plain").splitlines())
 
 
@@ -58,4 +61,5 @@ def test_the_example_trains_with_a_read_only_root_and_a_network_policy(team: Tea
     job["spec"]["networkPolicy"] = "Enabled"
     job["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
     team.apply(job)
-    team.wait("Succeeded", seconds=LONG)
+    status = team.wait("Succeeded", seconds=LONG)
+    assert status["progress"]["step"] > 0, "the operator may ask how far it is"

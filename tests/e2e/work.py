@@ -78,11 +78,16 @@ def saves(shared: Path) -> list[dict[str, Any]]:
 
 
 def wait_for_steps(team: Team, attempt: int) -> str:
-    """Until the ranks of this attempt have trained together; returns what they have said."""
+    """Until the ranks of this attempt have trained together; returns what they have said since it began."""
     team.until(f"{{.status.attempt}}={attempt}", seconds=LONG)
     team.wait("Running", seconds=LONG)
-    team.plant.wait("steps", lambda: "progress epoch=" in logs(team, "digits"), LONG)
-    return logs(team, "digits")
+    team.plant.wait("steps", lambda: all("progress epoch=" in said for said in _said_in_the_last_attempt(team)), LONG)
+    return "".join(_said_in_the_last_attempt(team))
+
+
+def _said_in_the_last_attempt(team: Team) -> list[str]:
+    """What each pod has said since its ranks were started, the last time."""
+    return [said.rpartition(": backend gloo")[2] for said in logs_of_pods(team, "digits")]
 
 
 def with_script(team: Team, script: str) -> dict[str, Any]:
@@ -97,8 +102,13 @@ CODE_MOUNT = {"volumeMounts": [{"name": "code", "mountPath": "/code"}]}
 
 def logs(team: Team, name: str) -> str:
     """What the pods of a job have said, but for those that are on their way out, be it with their node."""
+    return "".join(logs_of_pods(team, name))
+
+
+def logs_of_pods(team: Team, name: str) -> list[str]:
+    """The same for each of them."""
     stay = [pod["metadata"]["name"] for pod in team.pods(name) if "deletionTimestamp" not in pod["metadata"]]
-    return "".join(team.kubectl("logs", pod, "--container=trainer") for pod in stay)
+    return [team.kubectl("logs", pod, "--container=trainer") for pod in stay]
 
 
 def change(team: Team, name: str, **fields: Any) -> None:

@@ -32,6 +32,7 @@ class Operator:
             return
         snapshot = self.world.seen(self.refusal)
         self.seen, self.decision, self.refused = self.world.version, decide(snapshot), False
+        self.world.books.seen_going = frozenset(pod.name for pod in snapshot.pods if pod.deleting)
         self.to_do = [] if self.decision.status else list(self.decision.actions)
         wake_at = self.decision.wake_at
         assert decide(snapshot) == self.decision, "the same moment, the same decision"

@@ -18,6 +18,10 @@ class RealPod:
     incarnation: int
     master: str
     world_size: int
+    start: int
+    """Which start of the whole gang it was made in: the smallest incarnation of its ranks."""
+    attempt: int
+    """The attempt that it was told of."""
     reserve: bool
     """Whether it only holds a place, and its trainer never starts."""
     created_at: datetime
@@ -68,6 +72,7 @@ class RealPod:
             exit=self.exit,
             deleting=self.deleting,
             node=self.node,
+            address=f"10.0.0.{self.rank}" if self.running else None,
             waiting=self.waiting,
             created_at=self.created_at,
             scheduled_at=self.scheduled_at,
@@ -79,8 +84,8 @@ class RealPod:
         )
 
 
-def made_of(manifest: Manifest, uid: str, now: datetime) -> RealPod:
-    """The pod that a manifest asks for."""
+def made_of(manifest: Manifest, uid: str, now: datetime, start: int) -> RealPod:
+    """The pod that a manifest asks for, in this start of the whole gang."""
     labels, containers = manifest["metadata"]["labels"], manifest["spec"]["containers"]
     env = {variable["name"]: variable["value"] for variable in containers[0]["env"]}
     assert env[Env.NODE_RANK] == labels[Label.RANK]
@@ -93,6 +98,8 @@ def made_of(manifest: Manifest, uid: str, now: datetime) -> RealPod:
         incarnation=int(labels[Label.INCARNATION]),
         master=env[Env.MASTER_ADDR],
         world_size=int(env[Env.WORLD_SIZE]),
+        start=start,
+        attempt=int(env[Env.ATTEMPT]),
         reserve=first == [RESERVE_CONTAINER],
         created_at=now,
     )

@@ -1,6 +1,6 @@
 """What must never be, whatever happens: each promise is checked when the operator does what could break it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ class Books:
 
     made: dict[str, int] = field(default_factory=dict)
     """How many pods of a name there have been."""
+    seen_going: frozenset[str] = frozenset()
+    """Names of the pods that were being deleted when the operator last looked."""
     ended: set[str] = field(default_factory=set)
     """Names of the pods that the operator has deleted."""
     costs: dict[int, RestartAction] = field(default_factory=dict)
@@ -32,7 +34,7 @@ class Books:
 
     def copy(self) -> "Books":
         """The same books, to be kept by another."""
-        return Books(dict(self.made), set(self.ended), dict(self.costs), self.healthy_since)
+        return replace(self, made=dict(self.made), ended=set(self.ended), costs=dict(self.costs))
 
     def count(self, action: RestartAction, *, since: int = 0) -> int:
         """How many incidents were answered so, in attempts from a certain one on."""
@@ -40,11 +42,13 @@ class Books:
 
 
 def check_gang(world: "World") -> None:
-    """Pods that train are one gang: one incarnation, each rank once, one master, one world."""
+    """Pods that train are one gang: of one start, each rank once, one world; without supervisors of one master."""
     gang = [pod for pod in world.live if pod.trains]
-    ranks = [(pod.incarnation, pod.rank) for pod in gang]
-    assert len(set(ranks)) == len(ranks), f"two live pods of one rank and incarnation: {ranks}"
-    worlds = {(pod.incarnation, pod.master, pod.world_size) for pod in gang}
+    ranks = [pod.rank for pod in gang]
+    assert len(set(ranks)) == len(ranks), f"two live pods of one rank: {ranks}"
+    worlds = {
+        (pod.start, pod.world_size, *(() if world.supervised else (pod.incarnation, pod.master))) for pod in gang
+    }
     assert len(worlds) <= 1, f"a world of mixed attempts: {worlds}"
     view = View(world.seen())
     kept = [pod for pod in world.seen().pods if pod.name in view.kept]
@@ -57,8 +61,8 @@ def check_creation(world: "World", pod: RealPod) -> None:
     assert not world.status.finished, "a finished job gets no pods"
     assert not world.status.is_true(ConditionType.FAILURE_TARGET), "a job that is to fail gets no pods"
     assert pod.name not in world.books.ended, "a pod that the operator has ended does not come back"
-    old = [other.name for other in world.live if other.incarnation != pod.incarnation]
-    assert not old, f"{pod.name} was created while {old} of another attempt live"
+    old = [other.name for other in world.live if other.start != pod.start or other.rank == pod.rank]
+    assert not old, f"{pod.name} was created while {old} live, in another gang or of its rank"
     assert pod.reserve == (pod.rank >= pod.world_size), "who has no rank in the world never trains, and nobody else"
 
 
@@ -95,17 +99,17 @@ def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> N
 
 
 def _may_go_on(world: "World", status: DDPJobStatus, pod: RealPod) -> bool:
-    """Whether the user wants a pod to outlive the job, and nobody else has deleted it."""
+    """Whether the user wants a pod to outlive the job, and nobody else was seen to delete it."""
     reasons = {condition.reason for condition in status.conditions if condition.status == "True"}
     wanted = world.job.spec.clean_pod_policy is CleanPodPolicy.NONE and not reasons & ENDS_ALL
-    return status.finished and wanted and not pod.deleting
+    return status.finished and wanted and pod.name not in world.books.seen_going
 
 
 def _check_counters(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
     """Every restart is an incident's, costs once, and is refunded at most once."""
     attempts = after.attempt - before.attempt
-    assert attempts == after.incarnations.default - before.incarnations.default, "every attempt has pods of its own"
-    assert attempts in {0, 1}
+    _check_incarnations(world, before, after)
+    assert 0 <= attempts <= (1 if not world.supervised else attempts)
     costs, failure = world.books.costs, after.last_failure
     restarts, disruptions = after.restarts - before.restarts, after.disruptions - before.disruptions
     match restarts, disruptions:
@@ -113,8 +117,9 @@ def _check_counters(world: "World", before: DDPJobStatus, after: DDPJobStatus) -
             pass
         case (1, 0) | (0, 1):
             assert failure is not None
-            assert attempts == 1, "a restart is an attempt"
-            assert failure.attempt == before.attempt, "it is the answer to an incident of the last one"
+            assert attempts >= 1, "a restart is an attempt"
+            ended = range(before.attempt, after.attempt)
+            assert failure.attempt in ended, "it is the answer to an incident of the last one, or of one unheard of"
             assert failure.attempt not in costs, "an incident costs once"
             costs[failure.attempt] = RestartAction.RESTART if restarts else RestartAction.RESTART_FREE
         case -1, 1:
@@ -129,6 +134,20 @@ def _check_counters(world: "World", before: DDPJobStatus, after: DDPJobStatus) -
         assert failure.action in known, "the status says of an incident what it has cost"
 
 
+def _check_incarnations(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """Every start of the whole gang has pods of its own, younger than all; what is replaced alone is one younger."""
+    then, now = before.incarnations, after.incarnations
+    if now.default != then.default:
+        assert (now.default, now.exceptions) == (then.newest + 1, ()), "all pods are new"
+        assert after.attempt > before.attempt, "a start of the whole gang is an attempt"
+        return
+    assert world.supervised or (after.attempt, now) == (before.attempt, then), "every attempt has pods of its own"
+    younger = {rank: now.of(rank) - then.of(rank) for rank in range(before.nodes or 0)}
+    assert set(younger.values()) <= {0, 1}
+    if any(younger.values()):
+        assert not all(younger.values()), "somebody has to be left to wait"
+
+
 def _check_budget(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
     """Neither counted nor free restarts go beyond their limits within a window."""
     restart, books = world.job.spec.restart, world.books
@@ -138,6 +157,10 @@ def _check_budget(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> 
         until = min(after.last_failure.time, world.now) if known and after.last_failure else world.now
         if until - running.last_transition_time >= timedelta(seconds=restart.window_seconds):
             books.healthy_since = before.attempt
+    elif before.last_failure and after.last_failure and after.last_failure.attempt > before.last_failure.attempt:
+        between = after.last_failure.time - before.last_failure.time  # Both were heard of at once.
+        if world.supervised and between >= timedelta(seconds=restart.window_seconds):
+            books.healthy_since = after.last_failure.attempt
     counts = [books.count(action, since=books.healthy_since) for action in RestartAction]
     assert min(after.budget.used, after.budget.disruptions) >= 0, "nobody is owed a restart"
     if after.restarts > before.restarts:

@@ -80,6 +80,7 @@ RESTART = st.fixed_dictionaries(
     optional={
         "maxDisruptions": st.sampled_from([0, 1, 3]),
         "gracePeriodSeconds": st.sampled_from([0, 5, 60]),
+        "mode": st.just("Recreate"),
         "rules": RULES,
     },
 )
@@ -347,13 +348,91 @@ class Histories(RuleBasedStateMachine):
         assert self.operator.decision.empty
         stays = world.spec.get("cleanPodPolicy") == CleanPodPolicy.NONE
         assert stays or not world.live, f"left over: {world.live}"
-        if world.status.finished and (wake_at := self.operator.decision.wake_at):
+        waits_for_loss = world.settings.force_delete_lost_pods and any(pod.deleting for pod in world.pods.values())
+        if world.status.finished and not waits_for_loss and (wake_at := self.operator.decision.wake_at):
             world.now = wake_at
             self.operator.round()
             assert world.deleted, "a finished job wakes up for nothing but its deletion"
 
 
+class Supervised(Histories):
+    """The same with supervisors in the pods: a gang that runs restarts in place as well."""
+
+    @initialize(spec=SPECS, allowed=SETTINGS, reads_nodes=st.booleans())
+    def submit(self, spec: dict[str, Any], allowed: Settings, *, reads_nodes: bool) -> None:
+        whole = {**spec, "suspend": False, "template": TEMPLATE}
+        self.world = World(whole, settings=allowed, reads_nodes=reads_nodes, supervised=True)
+        self.operator = Operator(self.world)
+        self.come_up()
+
+    def come_up(self) -> None:
+        """All that is made starts, meets, and is heard."""
+        self.operate("round round")
+        for pod in self.waiting:
+            self.world.start(pod)
+        self.world.meet()
+        self.world.hear()
+        self.operate("round round")
+
+    @happens()
+    def all_goes_on(self) -> None:
+        for pod in self.world.going:
+            self.world.remove(pod)
+        self.world.pass_time(2)
+        self.come_up()
+
+    @happens(hears=st.booleans())
+    def supervisors_meet(self, *, hears: bool) -> None:
+        self.world.meet()
+        if hears:
+            self.world.hear()
+
+    @happens(
+        index=which,
+        cause=st.sampled_from(["Application", "Application", "PeerLost", "Stalled", "ConfigError"]),
+        again=st.booleans(),
+        hears=st.booleans(),
+        when=lambda self: self.world.supervisors.runs,
+    )
+    def gang_restarts_in_place(self, index: int, cause: str, *, again: bool, hears: bool) -> None:
+        world = self.world
+        world.supervisors.fail(index % (world.status.nodes or 1), cause, world.now)
+        if again:
+            world.meet()
+        if hears:
+            world.hear()
+
+    @happens(index=which, when=lambda self: self.world.supervisors.runs and (self.world.status.nodes or 1) > 1)
+    def supervisor_is_cut_off(self, index: int) -> None:
+        self.world.supervisors.lose(1 + index % ((self.world.status.nodes or 1) - 1), self.world.now)
+        self.world.hear()
+
+    @happens(when=lambda self: self.world.supervisors.missed is not None)
+    def supervisor_is_found(self) -> None:
+        self.world.supervisors.lose(None, self.world.now)
+
+    @happens()
+    def supervisors_are_heard(self) -> None:
+        self.world.hear()
+
+    @happens()
+    def supervisors_are_not_heard(self) -> None:
+        self.world.hear_nothing()
+
+    @happens()
+    def what_was_heard_is_forgotten(self) -> None:
+        self.world.heard = None
+
+    def all_goes_well(self) -> None:
+        self.world.supervisors.missed = None
+        super().all_goes_well()
+
+
 class TestHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
+    settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=60)
+
+
+class TestSupervised(Supervised.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=60)
 
 

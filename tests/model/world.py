@@ -21,6 +21,7 @@ from ddpjob_operator.engine import (
     DeletePod,
     Disruption,
     Exit,
+    Heard,
     Manifest,
     Refusal,
     Service,
@@ -28,10 +29,13 @@ from ddpjob_operator.engine import (
     Snapshot,
     StopPod,
     nodes_in_question,
+    unheard,
+    whom_to_ask,
 )
 
 from .pods import RealPod, made_of
 from .promises import Books, check_creation, check_deletion, check_gang, check_job_deletion, check_status
+from .supervisors import Supervisors
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE_SECONDS = 30
@@ -61,12 +65,18 @@ class World:
     reads_nodes: bool = True
     """Whether the operator may."""
     books: Books = field(default_factory=Books)
+    supervised: bool = False
+    """Whether there are supervisors in the pods."""
+    supervisors: Supervisors = field(default_factory=Supervisors)
+    heard: Heard | None = None
+    """What the operator has heard of them."""
 
     def copy(self) -> "World":
         """The same world, which goes its own way from now on."""
         other = copy.copy(self)
         other.pods = {name: copy.copy(pod) for name, pod in self.pods.items()}
         other.lost, other.books = dict(self.lost), self.books.copy()
+        other.supervisors = self.supervisors.copy()
         return other
 
     @property
@@ -100,7 +110,7 @@ class World:
         """What an operator sees now that was refused so."""
         pods = tuple(pod.seen() for pod in self.pods.values())
         policy = self.network_policy
-        seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, {}, policy)
+        seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, {}, policy, self.heard)
         asked = nodes_in_question(seen) if self.reads_nodes else ()
         problems = {node: self.lost[node] for node in asked if self.lost.get(node)}
         return replace(seen, node_problems=problems) if problems else seen
@@ -171,6 +181,23 @@ class World:
             elif pod.running:
                 self.end(pod, 137)
 
+    # Supervisors.
+
+    def meet(self) -> bool:
+        """The supervisors start an attempt, if all are there."""
+        return self.supervised and self.supervisors.meet(list(self.pods.values()), self.now)
+
+    def hear(self) -> None:
+        """The operator asks rank 0's supervisor, if there is one."""
+        heard = self.supervisors.heard(list(self.pods.values()), self.now, "uid") if self.supervised else None
+        self.heard = heard or self.heard
+
+    def hear_nothing(self) -> None:
+        """The operator asks in vain."""
+        asked = whom_to_ask(self.seen())
+        if asked is not None:
+            self.heard = unheard(self.heard, "refused", self.now, pod=asked.pod)
+
     def pass_time(self, seconds: float) -> None:
         """Time goes by, and kubelets keep to it: only on a dead node does a pod outstay its grace period."""
         self.now += timedelta(seconds=seconds)
@@ -220,7 +247,7 @@ class World:
         if self.full:
             return False
         before = self.books.made.get(name, 0)
-        pod = made_of(manifest, f"{name}-{before}", self.now)
+        pod = made_of(manifest, f"{name}-{before}", self.now, self.status.incarnations.default)
         check_creation(self, pod)
         self.books.made[name] = before + 1
         self.pods[pod.name] = pod

@@ -182,3 +182,44 @@ def no_task(config: TrainConfig) -> dict[str, str]:
 
 
 NUMBER = 3
+
+
+class Counts(Task):
+    """After step n every weight is -n, and there are many: a state that takes a while to be written."""
+
+    epochs = 1
+    batch_size = 1
+    lr = 1.0
+
+    def model(self) -> nn.Module:
+        return Weights()
+
+    def train_data(self) -> Any:
+        return TensorDataset(torch.zeros(1000, 1), torch.zeros(1000))
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:  # noqa: ARG002  (the interface has it)
+        linger()
+        return output
+
+
+class Weights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ParameterList([torch.zeros(500_000) for _ in range(16)])
+
+    def forward(self, _: Tensor) -> Tensor:
+        return torch.stack([part.sum() for part in self.parts]).sum()
+
+
+class CountsToFive(Counts):
+    """And fails at once, when a save of step 5 has just begun."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.calls = 0
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == 6:
+            raise ValueError("a mistake of the training code")
+        return super().loss(output, target)

@@ -14,24 +14,28 @@ import pytest
 
 SUPERVISOR = """
 import asyncio, os, sys
-from pathlib import Path
-from ddpjob_trainer.supervisor import node
-from ddpjob_trainer.supervisor.cold import Cold
-from ddpjob_trainer.supervisor.program import program_of
-from ddpjob_trainer.supervisor.ranks import Place
-from ddpjob_trainer.supervisor.warm import Warm
-from ddpjob_trainer.world import Node
+from ddpjob_trainer.supervisor import supervise
+from ddpjob_trainer.supervisor.gang.settings import read_settings
+from ddpjob_trainer.supervisor.starting.cold import Cold
+from ddpjob_trainer.supervisor.starting.program import program_of
+from ddpjob_trainer.supervisor.starting.warm import Warm
 
-async def run(method, script):
-    here = Node(node_rank=1, processes=2, world_size=4)
-    places = [Place(program_of([script]), {**os.environ, **here.process_env(local)}) for local in range(2)]
-    async with Warm(preloaded=["json"]) if method == "warm" else Cold() as starter:
-        return await node.run_ranks(places, 2, starter, Path(os.environ["REPORT"]))
+def main(method, script):
+    settings = read_settings(os.environ)
+    starter = Warm(preloaded=["json"]) if method == "warm" else Cold()
+    return asyncio.run(supervise.take_part(settings, program_of([script]), starter, os.environ))
 
-node.GRACE_SECONDS = 0.2
-sys.exit(asyncio.run(run(*sys.argv[1:])))
+sys.exit(main(*sys.argv[1:]))
 """
-"""The second of two nodes with two processes each, so ranks 2 and 3; the arguments are the method and the script."""
+NODE = {
+    "NNODES": "1",
+    "NODE_RANK": "0",
+    "NPROC_PER_NODE": "2",
+    "WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+}
+"""A node with two processes; the arguments are the method and the script."""
 
 PRELUDE = """
 import os, signal, sys, time
@@ -75,7 +79,7 @@ class Launcher:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "REPORT": str(report), "DDPJOB_TERMINATION_LOG": str(report)},
+            env={**os.environ, **NODE, "DDPJOB_TERMINATION_LOG": str(report)},
         )
         self.launched.append(Launched(process, report))
         return self.launched[-1]
@@ -93,17 +97,17 @@ def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]
 def test_each_process_knows_its_place(launch: Launcher) -> None:
     code, output = launch("e = os.environ; say(rank, e['LOCAL_RANK'], e['LOCAL_WORLD_SIZE'])").end()
     assert code == 0
-    assert sorted(output.splitlines()) == ["2 0 2", "3 1 2"]
+    assert sorted(output.splitlines()) == ["0 0 2", "1 1 2"]
 
 
 @pytest.mark.parametrize(
     ("program", "code"),
     [
-        ("sys.exit(7 if rank == '3' else 0)", 7),
+        ("sys.exit(7 if rank == '1' else 0)", 7),
         ("sys.exit(205)", 205),
-        ("sys.exit(205 if rank == '3' else 0)", 205),
-        (f"if rank == '2': sys.exit(2)\n{WAIT}", 2),
-        (f"if rank == '3': os.kill(os.getpid(), 9)\n{WAIT}", 137),
+        ("sys.exit(205 if rank == '1' else 0)", 205),
+        (f"if rank == '0': sys.exit(2)\n{WAIT}", 2),
+        (f"if rank == '1': os.kill(os.getpid(), 9)\n{WAIT}", 137),
     ],
     ids=["one fails", "all saved and stopped", "one is done", "one fails while another waits", "one is killed"],
 )
@@ -111,22 +115,20 @@ def test_the_first_that_fails_decides_and_ends_the_others(launch: Launcher, prog
     assert launch(program).end()[0] == code
 
 
-def test_when_one_fails_the_others_may_end_by_themselves(launch: Launcher, tmp_path: Path) -> None:
+def test_when_one_fails_the_others_are_ended_at_once_with_all_that_they_have_started(
+    launch: Launcher, tmp_path: Path
+) -> None:
     ready = tmp_path / "ready"
-    ending = (
-        f"signal.signal(signal.SIGTERM, lambda *_: (say('told'), sys.exit(0))); open({str(ready)!r}, 'w'); {WAIT}"
+    stubborn = (
+        "import subprocess; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen(['sleep', '60'], start_new_session=True); say('child', str(child.pid))\n"
+        f"open({str(ready)!r}, 'w'); {WAIT}"
     )
     failing = f"while not os.path.exists({str(ready)!r}): time.sleep(0.01)\n    sys.exit(3)"
-    code, output = launch(f"if rank == '3':\n    {failing}\n{ending}").end()
-    assert (code, "told" in output.split()) == (3, True)
-
-
-def test_one_that_does_not_end_by_itself_is_killed(launch: Launcher, tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    stubborn = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); open({str(ready)!r}, 'w'); {WAIT}"
-    failing = f"while not os.path.exists({str(ready)!r}): time.sleep(0.01)\n    sys.exit(3)"
-    launched = launch(f"if rank == '3':\n    {failing}\n{stubborn}")
+    launched = launch(f"if rank == '1':\n    {failing}\n{stubborn}")
+    child = next(int(line.split()[1]) for line in launched.lines(2) if line.startswith("child"))
     assert launched.end()[0] == 3
+    assert not psutil.pid_exists(child)
 
 
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
@@ -139,11 +141,11 @@ def test_a_request_reaches_every_process(launch: Launcher, request_: signal.Sign
 
 
 def test_a_killed_process_leaves_no_report_so_one_is_written_for_it(launch: Launcher) -> None:
-    launched = launch(f"if rank == '3': os.kill(os.getpid(), 9)\n{WAIT}")
+    launched = launch(f"if rank == '1': os.kill(os.getpid(), 9)\n{WAIT}")
     _, output = launched.end()
-    assert "error: rank 3 was killed by SIGKILL" in output
+    assert "error: rank 1 was killed by SIGKILL" in output
     report = launched.report()
-    assert (report["rank"], report["exitCode"], report["message"]) == (3, 137, "killed by SIGKILL")
+    assert (report["rank"], report["exitCode"], report["message"]) == (1, 137, "killed by SIGKILL")
 
 
 def test_a_program_finds_itself_as_if_it_had_been_started_by_itself(launch: Launcher, tmp_path: Path) -> None:
@@ -174,13 +176,13 @@ def test_ranks_draw_random_numbers_of_their_own(launch: Launcher) -> None:
 
 
 def test_an_error_is_told_without_our_own_frames_and_reported(launch: Launcher) -> None:
-    launched = launch("if rank == '3': raise ValueError('no data')")
+    launched = launch("if rank == '1': raise ValueError('no data')")
     code, output = launched.end()
     lines = output.splitlines()
     assert (code, lines[0], lines[-1]) == (1, "Traceback (most recent call last):", "ValueError: no data")
     assert sum("File" in line for line in lines) == 1, output
     report = launched.report()
-    assert (report["rank"], report["exception"], report["message"]) == (3, "ValueError", "no data")
+    assert (report["rank"], report["exception"], report["message"]) == (1, "ValueError", "no data")
 
 
 def test_no_rank_outlives_its_supervisor(launch: Launcher) -> None:
@@ -190,3 +192,21 @@ def test_no_rank_outlives_its_supervisor(launch: Launcher) -> None:
     launched.process.kill()
     _, alive = psutil.wait_procs(ranks, timeout=DEADLINE_SECONDS)
     assert not alive
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "said"),
+    [
+        ("import atexit; atexit.register(say, 'at exit'); sys.exit(3)", 3, "at exit"),
+        ("import threading; threading.Thread(target=lambda: (time.sleep(0.2), say('thread'))).start()", 0, "thread"),
+        ("print('printed', end='')", 0, "printed"),
+        ("sys.exit('no data')", 1, "no data"),
+        ("sys.exit(256 + 7)", 7, ""),
+        ("sys.exit(None)", 0, ""),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "KeyboardInterrupt"),
+    ],
+    ids=["exit functions", "threads", "output", "a sentence", "a large code", "none", "an interrupt"],
+)
+def test_a_program_ends_as_it_would_by_itself(launch: Launcher, program: str, code: int, said: str) -> None:
+    ended, output = launch(program).end()
+    assert (ended, said in output) == (code, True), output

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, Literal, NoReturn
 
 from .environment import Env
 from .errors import ConfigError
@@ -13,6 +13,9 @@ BACKENDS = ("gloo", "nccl")
 DATA = ("digits", "mnist")
 DEFAULT_KEEP = 3
 DEFAULT_TIMEOUT_SECONDS = 600
+AUTO: Final = "auto"
+Seconds = float | Literal["auto"]
+"""An interval, or the one that loses least by what was observed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,9 +24,11 @@ class CheckpointConfig:
 
     directory: Path
     every_steps: int | None = None
-    every_seconds: float | None = None
+    every_seconds: Seconds | None = None
     keep: int = DEFAULT_KEEP
     """How many checkpoints stay; older ones are removed once a new one is in place."""
+    mean_time_to_failure: float | None = None
+    """Of this job, in seconds, for the automatic interval; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +54,8 @@ class TrainConfig:
     checkpoint: CheckpointConfig | None = None
     uid: str = ""
     incarnation: int = 0
+    attempt: int = 0
+    """Counts the starts of the gang, also those in place."""
 
 
 def read_config(argv: Sequence[str], env: Mapping[str, str]) -> TrainConfig:
@@ -75,8 +82,14 @@ def read_config(argv: Sequence[str], env: Mapping[str, str]) -> TrainConfig:
         backend=flags.backend or _backend(env),
         checkpoint=_checkpoint(flags, env),
         uid=env.get(Env.UID, ""),
-        incarnation=_counting_from(0, env.get(Env.INCARNATION, "0"), Env.INCARNATION),
+        incarnation=counting_from(0, env.get(Env.INCARNATION, "0"), Env.INCARNATION),
+        attempt=_attempt(env),
     )
+
+
+def _attempt(env: Mapping[str, str]) -> int:
+    name = Env.ATTEMPT if Env.ATTEMPT in env else Env.INCARNATION
+    return counting_from(0, env.get(name, "0"), name)
 
 
 def _backend(env: Mapping[str, str]) -> str | None:
@@ -95,20 +108,35 @@ def _checkpoint(flags: argparse.Namespace, env: Mapping[str, str]) -> Checkpoint
     every_steps, every_seconds = flags.checkpoint_every_steps, flags.checkpoint_every_seconds
     if every_steps is None and every_seconds is None:
         every_steps = _count(env, Env.CHECKPOINT_EVERY_STEPS)
-        every_seconds = _count(env, Env.CHECKPOINT_EVERY_SECONDS)
+        every_seconds = _seconds(env, Env.CHECKPOINT_EVERY_SECONDS)
     return CheckpointConfig(
         directory=Path(directory),
         every_steps=every_steps,
         every_seconds=every_seconds,
         keep=flags.checkpoint_keep or _count(env, Env.CHECKPOINT_KEEP) or DEFAULT_KEEP,
+        mean_time_to_failure=_count(env, Env.MEAN_TIME_TO_FAILURE),
     )
 
 
+def _seconds(env: Mapping[str, str], name: str) -> Seconds | None:
+    if env.get(name, "").lower() == AUTO:
+        return AUTO
+    try:
+        return _count(env, name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}, or Auto") from None
+
+
 def _count(env: Mapping[str, str], name: str) -> int | None:
-    return _counting_from(1, env[name], name) if name in env else None
+    return counting_from(1, env[name], name) if name in env else None
 
 
-def _counting_from(least: int, text: str, name: str) -> int:
+def counting_from(least: int, text: str, name: str) -> int:
+    """The whole number that a variable holds.
+
+    Raises:
+        ConfigError: It is none, or less than that.
+    """
     if not text.isdecimal() or int(text) < least:
         raise ConfigError(f"{name} is {text!r}: it must be a whole number of at least {least}")
     return int(text)
@@ -156,7 +184,7 @@ def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--checkpoint-dir", type=Path, help="where to save and resume; none: nothing is saved")
     interval = group.add_mutually_exclusive_group()
     interval.add_argument("--checkpoint-every-steps", type=_positive, help="default: at the end of each epoch")
-    interval.add_argument("--checkpoint-every-seconds", type=_positive_float, help="as above, by rank 0's clock")
+    interval.add_argument("--checkpoint-every-seconds", type=_interval, help="as above; auto: what loses least time")
     group.add_argument("--checkpoint-keep", type=_positive, help=f"how many stay (default {DEFAULT_KEEP})")
 
 
@@ -172,6 +200,15 @@ def _at_least(least: int, text: str) -> int:
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return int(text)
+
+
+def _interval(text: str) -> Seconds:
+    if text.lower() == AUTO:
+        return AUTO
+    try:
+        return _positive_float(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, nor auto") from None
 
 
 def _positive_float(text: str) -> float:

@@ -1,12 +1,16 @@
-"""What a run prints: results on stdout, warnings and errors on stderr, each line at once and whole."""
+"""What a run prints: results on stdout, warnings and errors on stderr, each line at once and whole.
 
+Where nobody reads any more, nothing is printed: training goes on whoever has gone away.
+"""
+
+import contextlib
 import sys
+from typing import TextIO
 
 
 def say(line: str) -> None:
     """One line for whoever watches the run."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    _write(sys.stdout, line)
 
 
 def record(word: str, **fields: object) -> None:
@@ -16,11 +20,15 @@ def record(word: str, **fields: object) -> None:
 
 def warn(message: str) -> None:
     """Something that is not as it should be and does not stop the run."""
-    sys.stderr.write(f"warning: {message}\n")
-    sys.stderr.flush()
+    _write(sys.stderr, f"warning: {message}")
 
 
 def complain(message: str) -> None:
     """Why the run ends."""
-    sys.stderr.write(f"error: {message}\n")
-    sys.stderr.flush()
+    _write(sys.stderr, f"error: {message}")
+
+
+def _write(stream: TextIO, line: str) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        stream.write(f"{line}\n")
+        stream.flush()

@@ -2,6 +2,7 @@
 
 TrainerError
 +-- ConfigError        a user's mistake
+|   +-- SupersededError    another run has taken over the checkpoints
 +-- StorageFullError   a checkpoint could not be written
 +-- PeerLostError      another process of the world went away, or never came
 """
@@ -21,6 +22,10 @@ class ConfigError(TrainerError):
 
     cause = "ConfigError"
     exit_code = ExitCode.BAD_INPUT
+
+
+class SupersededError(ConfigError):
+    """Another run, of a later attempt or by mistake, writes into the checkpoint directory of this one."""
 
 
 class StorageFullError(TrainerError):

@@ -9,6 +9,10 @@ class ExitCode(IntEnum):
     DONE = 0
     APPLICATION_ERROR = 1
     BAD_INPUT = 2
+    PREFLIGHT_RETRY = 201
+    PREFLIGHT_NEVER = 202
+    STALLED = 203
+    PEER_LOST = 204
     SAVED_AND_STOPPED = 205
 
 

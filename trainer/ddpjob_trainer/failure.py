@@ -7,14 +7,15 @@ In a pod the report is the container's termination message
 import json
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from .console import warn
 from .environment import Env
 from .errors import PeerLostError, TrainerError
+from .moments import rfc3339
 
 DEFAULT_PATH = "/dev/termination-log"
 MESSAGE_BYTES = 512
@@ -41,7 +42,7 @@ PEER_LOST_PHRASES = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One failure. `step` is the number of finished steps, None if training had not begun."""
+    """One failure, of an attempt where that is known. `step`: finished steps, None if training had not begun."""
 
     rank: int
     exit_code: int
@@ -49,6 +50,7 @@ class Report:
     exception: str | None
     message: str
     step: int | None
+    attempt: int | None = None
 
     def to_json(self) -> str:
         """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
@@ -59,8 +61,9 @@ class Report:
                 "exception": self.exception,
                 "message": self.message,
                 "step": self.step,
+                "attempt": self.attempt,
                 "cause": self.cause,
-                "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "time": rfc3339(time.time()),
             },
             ensure_ascii=False,
         )

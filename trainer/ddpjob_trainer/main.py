@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 
 from . import memory
 from .config import TrainConfig, read_config
@@ -14,9 +15,12 @@ from .exit_codes import ExitCode
 from .failure import clear, is_peer_lost, last_line, leave, report_of, report_path
 from .position import Position
 from .stopping import StoppedOnRequest, StopRequest, leave_at_once
-from .supervisor.main import supervise
-from .supervisor.program import Program
+from .supervisor.starting.program import Program
+from .supervisor.supervise import supervise
 from .world import Node, World, read_world
+
+TORCHRUN = "TORCHELASTIC_RUN_ID"
+"""Set in all that torchrun starts."""
 
 
 def main() -> None:
@@ -27,15 +31,21 @@ def main() -> None:
     try:
         config = read_config(argv, os.environ)
         place = read_world(os.environ)
-        if isinstance(place, Node):
-            sys.exit(supervise(Program(module=True, name="ddpjob_trainer", arguments=tuple(argv))))
+        if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):
+            leave_at_once(supervise(Program(module=True, name="ddpjob_trainer", arguments=tuple(argv))))
         world = place
         _train(config, world, position)
+        leave_at_once(ExitCode.DONE)  # PyTorch's threads may not survive the interpreter's own end.
     except StoppedOnRequest as stopped:
         say(str(stopped))
         leave_at_once(ExitCode.SAVED_AND_STOPPED)
     except Exception as error:  # noqa: BLE001  (the last resort: whatever it is, it is reported)
         leave_at_once(_explain(error, world, position, killed_before))
+
+
+def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:
+    """Whether this process is the first of its pod, and not one that a supervisor or torchrun has started."""
+    return Env.CONTROL_PORT in env and not {Env.HEARTBEAT, TORCHRUN} & env.keys()
 
 
 def _train(config: TrainConfig, world: World, position: Position) -> None:

@@ -20,7 +20,7 @@ from .world import World
 
 MISSING_NAMED = 8
 CONNECT_SECONDS = 5.0
-RETRY_SECONDS = 0.2
+RETRY_SECONDS = 0.02
 ARRIVED, COMPLETE = "arrived", "complete"
 
 
@@ -45,7 +45,7 @@ def process_group(world: World, config: TrainConfig) -> Iterator[torch.device]:
     dist.init_process_group(
         # With nccl there is gloo as well, for what is decided and saved on the CPU.
         "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
-        store=_store(world, config.incarnation, timeout),
+        store=_store(world, config.attempt, timeout),
         rank=world.rank,
         world_size=world.world_size,
         timeout=timeout,
@@ -87,7 +87,7 @@ def _device(backend: str, world: World) -> torch.device:
     return device
 
 
-def _store(world: World, incarnation: int, timeout: timedelta) -> Store:
+def _store(world: World, attempt: int, timeout: timedelta) -> Store:
     """The store that rank 0 (or torchrun) serves, once all have arrived there.
 
     Its keys carry the attempt, since torch has no such guard: a process of an earlier attempt that still waits would
@@ -95,7 +95,7 @@ def _store(world: World, incarnation: int, timeout: timedelta) -> Store:
     """
     serves = world.leads and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     if not serves:
-        _await_rank_0(world, timeout)
+        await_rank_0(world, timeout)
     try:
         tcp = dist.TCPStore(  # type: ignore[attr-defined]
             world.master_addr, world.master_port, is_master=serves, timeout=timeout, wait_for_workers=False
@@ -106,7 +106,7 @@ def _store(world: World, incarnation: int, timeout: timedelta) -> Store:
             f" if another program has the port, set another {Env.MASTER_PORT}"
         ) from error
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = PrefixStore(f"{incarnation}/{restarts}", tcp)
+    store = PrefixStore(f"{attempt}/{restarts}", tcp)
     _await_all(store, world, timeout)
     return store
 
@@ -126,7 +126,7 @@ def _await_all(store: Store, world: World, timeout: timedelta) -> None:
         ) from error
 
 
-def _await_rank_0(world: World, timeout: timedelta) -> None:
+def await_rank_0(world: World, timeout: timedelta) -> None:
     """Waits until rank 0 answers. The store would wait by itself, but tells of its end in pages of C++ frames."""
     deadline = time.monotonic() + timeout.total_seconds()
     while True:

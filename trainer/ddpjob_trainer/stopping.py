@@ -8,11 +8,13 @@ may be inside a collective that waits for a peer for minutes. The C-level handle
 socket (signal.set_wakeup_fd) whatever the main thread does.
 """
 
+import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
+from typing import NoReturn
 
 from .console import say
 from .exit_codes import SIGNAL_BASE, ExitCode
@@ -63,10 +65,11 @@ class StopRequest:
         self.made = True
 
 
-def leave_at_once(code: int) -> None:
+def leave_at_once(code: int) -> NoReturn:
     """Ends the process without clean-up, which may wait for peers that are gone."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # Closed, or nobody reads any more.
+            stream.flush()
     os._exit(code)
 
 

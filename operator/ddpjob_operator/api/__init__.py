@@ -6,18 +6,22 @@ Imports nothing else of ours.
 from .causes import Cause
 from .job import DDPJob, Metadata
 from .problems import BadInputError, InvalidJobError, Problem
-from .restart import Restart, RestartAction, RestartRule, Signal
-from .spec import Backend, Checkpoint, CleanPodPolicy, DDPJobSpec, Elastic, NetworkPolicy, SuccessPolicy
+from .restart import Restart, RestartAction, RestartMode, RestartRule, Signal
+from .spec import Backend, Checkpoint, CleanPodPolicy, DDPJobSpec, Elastic, NetworkPolicy, Preflight, SuccessPolicy
 from .status import (
     AvoidedNode,
     Budget,
+    CheckpointSeen,
     Condition,
     ConditionType,
     DDPJobStatus,
     Failure,
     Incarnations,
     PodSecurity,
+    Progress,
+    RankIncarnation,
     State,
+    Straggler,
 )
 
 __all__ = [
@@ -27,6 +31,7 @@ __all__ = [
     "Budget",
     "Cause",
     "Checkpoint",
+    "CheckpointSeen",
     "CleanPodPolicy",
     "Condition",
     "ConditionType",
@@ -40,11 +45,16 @@ __all__ = [
     "Metadata",
     "NetworkPolicy",
     "PodSecurity",
+    "Preflight",
     "Problem",
+    "Progress",
+    "RankIncarnation",
     "Restart",
     "RestartAction",
+    "RestartMode",
     "RestartRule",
     "Signal",
     "State",
+    "Straggler",
     "SuccessPolicy",
 ]

@@ -90,6 +90,9 @@ class Env:
     """The job's uid."""
     INCARNATION = "DDPJOB_INCARNATION"
     """Which pod of its rank this is, counted from 1."""
+    ATTEMPT = "DDPJOB_ATTEMPT"
+    """Which start of the gang it is, counted from 1: `status.attempt` when the pod was made. A supervisor sets it
+    anew for the ranks of each attempt."""
     BACKEND = "DDPJOB_BACKEND"
     """`nccl` or `gloo`: what `spec.backend` stands for, the same in all processes."""
     CHECKPOINT_DIR = "DDPJOB_CHECKPOINT_DIR"
@@ -97,18 +100,45 @@ class Env:
     CHECKPOINT_EVERY_STEPS = "DDPJOB_CHECKPOINT_EVERY_STEPS"
     """`spec.checkpoint.everySteps`, where that is set."""
     CHECKPOINT_EVERY_SECONDS = "DDPJOB_CHECKPOINT_EVERY_SECONDS"
-    """`spec.checkpoint.everySeconds`, where that is set."""
+    """`spec.checkpoint.everySeconds`, where that is set: a number, or `Auto`."""
     CHECKPOINT_KEEP = "DDPJOB_CHECKPOINT_KEEP"
     """`spec.checkpoint.keep`. Not set without `spec.checkpoint`."""
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
     """File for the failure report: the container's `terminationMessagePath`."""
 
+    # For the supervisor.
+    STATUS_PORT = "DDPJOB_STATUS_PORT"
+    """Port of its status page: `spec.statusPort`."""
+    CONTROL_PORT = "DDPJOB_CONTROL_PORT"
+    """Port on which supervisors talk to each other: `spec.controlPort`."""
+    PEERS = "DDPJOB_PEERS"
+    """Where supervisors are found: `host:port`, with commas between; rank 0's first. A pod that replaces a lost one
+    also gets the addresses of up to eight pods that live."""
+    IN_PLACE_RESTARTS = "DDPJOB_IN_PLACE_RESTARTS"
+    """Restarts in place that are allowed within the window: `spec.restart.inPlaceRestarts`, or what is left of
+    `maxRestarts` where that is less; 0 with `mode: Recreate`."""
+    RESTART_WINDOW_SECONDS = "DDPJOB_RESTART_WINDOW_SECONDS"
+    """That window: `spec.restart.windowSeconds`."""
+    LEAVE_TO_OPERATOR = "DDPJOB_LEAVE_TO_OPERATOR"
+    """Failures for which a supervisor has to end its pod, since the job may have to fail: exit codes, ranges of them,
+    and causes, with commas between."""
+    STALL_TIMEOUT_SECONDS = "DDPJOB_STALL_TIMEOUT_SECONDS"
+    """`spec.stallTimeoutSeconds`, where that is set."""
+    PREFLIGHT = "DDPJOB_PREFLIGHT"
+    """`spec.preflight`: `Off`, `Fast` or `Full`."""
+    LISTEN_ADDR = "DDPJOB_LISTEN_ADDR"
+    """Only in local mode: the address on which the supervisor listens, since all nodes share one machine."""
+    HEARTBEAT = "DDPJOB_HEARTBEAT"
+    """Set by the supervisor for its ranks: the file in which a rank says how it goes on."""
+    MEAN_TIME_TO_FAILURE = "DDPJOB_MEAN_TIME_TO_FAILURE_SECONDS"
+    """Set by the supervisor for its ranks, once it knows: how often the job has failed so far."""
+
 
 CONTRACT_VARIABLES = frozenset(value for name, value in vars(Env).items() if name.isupper())
 
 DEFAULT_MASTER_PORT = 29500
-STATUS_PORT = 29501
-"""Where a pod tells the operator how it is doing."""
+DEFAULT_STATUS_PORT = 29501
+DEFAULT_CONTROL_PORT = 29502
 TERMINATION_LOG_PATH = "/dev/termination-log"
 
 
@@ -125,6 +155,14 @@ class ExitCode(IntEnum):
     """The training code raised an exception, or a peer was lost; the failure report tells which."""
     BAD_INPUT = 2
     """Arguments, data or environment are wrong, or there is no space for a checkpoint."""
+    PREFLIGHT_RETRY = 201
+    """The supervisor found the machine or the network unfit; another machine may do."""
+    PREFLIGHT_NEVER = 202
+    """The supervisor found something unfit that no machine mends."""
+    STALLED = 203
+    """The supervisor ended a gang that did not go on."""
+    PEER_LOST = 204
+    """The supervisor ends because the failure of another rank was left to the operator."""
     SAVED_AND_STOPPED = 205
     """Asked to stop, the process has finished its step, saved, and stopped."""
 

@@ -18,6 +18,7 @@ from .contract import (
     TRAINER_CONTAINER,
     VERSION,
 )
+from .numbers import MOST_SECONDS
 from .restart import LAST_EXIT_CODE
 from .schema import NAME_PATTERN, job_schema, status_schema
 
@@ -28,6 +29,8 @@ MAX_VARIABLE_NAME = 256
 COLUMNS = (
     ("State", ".status.state", "string", 0),
     ("Ready", ".status.ready", "string", 0),
+    ("Progress", ".status.progress.display", "string", 0),
+    ("ETA", ".status.progress.eta", "string", 0),
     ("Restarts", ".status.restarts", "integer", 0),
     ("Age", ".metadata.creationTimestamp", "date", 0),
     ("Message", ".status.message", "string", 1),
@@ -123,6 +126,7 @@ def _bound(spec: dict[str, Any]) -> None:
     """Limits without which the API server refuses rules over lists as too costly."""
     procs = spec["properties"]["procsPerNode"]
     procs["x-kubernetes-validations"] = [PROCS_RULE]
+    spec["properties"]["checkpoint"]["properties"]["everySeconds"]["x-kubernetes-validations"] = [INTERVAL_RULE]
     rule = spec["properties"]["restart"]["properties"]["rules"]["items"]
     rule["x-kubernetes-validations"] = [MATCH_RULE]
     rule["properties"]["exitCodes"]["items"]["x-kubernetes-validations"] = [EXIT_CODE_RULE]
@@ -154,6 +158,10 @@ NAME_RULE = _rule(
 PROCS_RULE = _rule(
     f"type(self) == int ? self >= 1 && self <= {MAX_PROCS_PER_NODE} : self == 'Auto'",
     f"must be Auto or a whole number from 1 to {MAX_PROCS_PER_NODE}",
+)
+INTERVAL_RULE = _rule(
+    f"type(self) == int ? self >= 1 && self <= {MOST_SECONDS} : self == 'Auto'",
+    f"must be Auto or a whole number from 1 to {MOST_SECONDS}",
 )
 
 MATCH_RULE = _rule(
@@ -225,6 +233,12 @@ SPEC_RULES: list[Rule] = [
         "must not be more than maxBackoffSeconds",
         ".restart.backoffSeconds",
     ),
+    _rule("self.masterPort != self.statusPort", "is masterPort already; ports must differ", ".statusPort"),
+    _rule(
+        "!(self.controlPort in [self.masterPort, self.statusPort])",
+        "is masterPort or statusPort already; ports must differ",
+        ".controlPort",
+    ),
     _rule("!has(self.elastic) || self.nodes >= self.elastic.minNodes", "is less than elastic.minNodes", ".nodes"),
     _rule("!has(self.elastic) || self.nodes <= self.elastic.maxNodes", "is more than elastic.maxNodes", ".nodes"),
     _rule(
@@ -244,6 +258,8 @@ SPEC_RULES: list[Rule] = [
             "procsPerNode": "self.procsPerNode == oldSelf.procsPerNode",
             "backend": "self.backend == oldSelf.backend",
             "masterPort": "self.masterPort == oldSelf.masterPort",
+            "statusPort": "self.statusPort == oldSelf.statusPort",
+            "controlPort": "self.controlPort == oldSelf.controlPort",
             "waitForMaster": "self.waitForMaster == oldSelf.waitForMaster",
             "networkPolicy": "self.networkPolicy == oldSelf.networkPolicy",
             "checkpoint": "has(self.checkpoint) == has(oldSelf.checkpoint) && "

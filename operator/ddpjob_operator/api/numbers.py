@@ -4,5 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-Seconds = Annotated[int, Field(ge=0, le=366 * 24 * 3600)]
-PositiveSeconds = Annotated[int, Field(ge=1, le=366 * 24 * 3600)]
+MOST_SECONDS = 366 * 24 * 3600
+
+Seconds = Annotated[int, Field(ge=0, le=MOST_SECONDS)]
+PositiveSeconds = Annotated[int, Field(ge=1, le=MOST_SECONDS)]

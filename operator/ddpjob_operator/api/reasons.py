@@ -38,6 +38,12 @@ class Reason(StrEnum):
     """The trainer runs in every pod."""
     RESTARTED = "Restarted"
     """The next attempt runs."""
+    UNSTALLED = "Unstalled"
+    """Steps are finished again, or the gang does not run."""
+    SUPERVISOR_SILENT = "SupervisorSilent"
+    """Rank 0's supervisor has not answered for 30 s; the message tells what happens instead."""
+    SUPERVISOR_HEARD = "SupervisorHeard"
+    """It answers again, or the gang does not run."""
     RESIZED = "Resized"
     """`nodes` was changed: the gang starts again with the new size."""
     SHRUNK = "Shrunk"
@@ -97,6 +103,10 @@ ADVICE: dict[Reason | Cause, str] = {
     "name.",
     Reason.ALL_PODS_RUNNING: NOTHING,
     Reason.RESTARTED: NOTHING,
+    Reason.UNSTALLED: NOTHING,
+    Reason.SUPERVISOR_SILENT: "Nothing, if it lasts for a moment. Else see whether a NetworkPolicy or a firewall "
+    "keeps the operator from the pod's statusPort.",
+    Reason.SUPERVISOR_HEARD: NOTHING,
     Reason.RESIZED: NOTHING,
     Reason.SHRUNK: "Nothing; free or add nodes and the gang grows again.",
     Reason.GROWN: NOTHING,

@@ -25,6 +25,15 @@ class RestartAction(StrEnum):
     """The job fails."""
 
 
+class RestartMode(StrEnum):
+    """How a gang starts again."""
+
+    IN_PLACE = "InPlace"
+    """Processes are replaced and pods stay; only a pod that is lost is replaced."""
+    RECREATE = "Recreate"
+    """All pods are replaced."""
+
+
 class Signal(StrEnum):
     """Signals of Linux, in the order of their numbers from 1 (signal(7))."""
 
@@ -98,6 +107,11 @@ class RestartRule(Model):
 class Restart(Model):
     """Whether, how often, how fast and how gently a failed gang starts again."""
 
+    mode: RestartMode = RestartMode.IN_PLACE
+    """InPlace: the supervisors in the pods start the processes again, within a second; only a pod that is lost is
+    replaced. Recreate: all pods are replaced, as always with an image without supervisor."""
+    in_place_restarts: Annotated[int, Field(ge=0, le=10_000)] = 5
+    """With mode InPlace: after so many such restarts within windowSeconds all pods are replaced."""
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 6
     """Incidents that are answered by a restart, within windowSeconds of healthy running. An incident counts once,
     however many ranks it took down."""

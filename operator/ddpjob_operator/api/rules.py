@@ -18,13 +18,14 @@ from .contract import (
 )
 from .problems import Path, Problem
 from .restart import LAST_EXIT_CODE, Restart
-from .spec import AUTO, is_gpu
+from .spec import AUTO, DDPJobSpec, is_gpu
 
 Rule = Callable[[Any], Iterator[Problem]]
 
 TEMPLATE: Path = ("spec", "template")
 RULE_MATCHES = ("exitCodes", "signals", "causes")
 POD: Path = (*TEMPLATE, "spec")
+PORTS = {"masterPort": "master_port", "statusPort": "status_port", "controlPort": "control_port"}
 
 
 def trainer_container(job: Any) -> Iterator[Problem]:
@@ -127,6 +128,20 @@ def ordered_backoff(job: Any) -> Iterator[Problem]:
         yield Problem(("spec", "restart", "backoffSeconds"), f"{first} is more than maxBackoffSeconds ({longest})")
 
 
+def different_ports(job: Any) -> Iterator[Problem]:
+    """Two servers cannot listen on one port."""
+    spec = mapping(job, ("spec",))
+    taken: dict[int, str] = {}
+    for name, field in PORTS.items():
+        port = spec.get(name, DDPJobSpec.model_fields[field].default)
+        if not isinstance(port, int):
+            continue
+        before = taken.setdefault(port, name)
+        if before != name:
+            said, other = (name, before) if name in spec else (before, name)
+            yield Problem(("spec", said), f"{port} is {other} already; ports must differ")
+
+
 def matching_rules(job: Any) -> Iterator[Problem]:
     """A restart rule says what it matches, and its ranges of exit codes are ranges."""
     for path, rule in mappings(job, ("spec", "restart", "rules")):
@@ -181,6 +196,7 @@ RULES: tuple[Rule, ...] = (
     known_volumes,
     checkpoint_mount,
     ordered_backoff,
+    different_ports,
     matching_rules,
     elastic_bounds,
     counted_devices,

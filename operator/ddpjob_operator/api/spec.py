@@ -5,7 +5,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from .contract import DEFAULT_MASTER_PORT, GPU_RESOURCES, GROUP, MAX_NODES, MAX_PROCS_PER_NODE, TRAINER_CONTAINER
+from .contract import (
+    DEFAULT_CONTROL_PORT,
+    DEFAULT_MASTER_PORT,
+    DEFAULT_STATUS_PORT,
+    GPU_RESOURCES,
+    GROUP,
+    MAX_NODES,
+    MAX_PROCS_PER_NODE,
+    TRAINER_CONTAINER,
+)
 from .model import Model
 from .numbers import PositiveSeconds, Seconds
 from .restart import Restart
@@ -16,6 +25,7 @@ MANAGER = f"{GROUP}/operator"
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 JsonObject = dict[str, Any]
+PodPort = Annotated[int, Field(ge=1024, le=65535)]
 
 
 class Backend(StrEnum):
@@ -48,6 +58,14 @@ class SuccessPolicy(StrEnum):
     RANK_ZERO = "RankZero"
 
 
+class Preflight(StrEnum):
+    """What is checked before the ranks of an attempt start."""
+
+    OFF = "Off"
+    FAST = "Fast"
+    FULL = "Full"
+
+
 class Elastic(Model):
     """How small and how large the gang may be."""
 
@@ -70,8 +88,8 @@ class Checkpoint(Model):
     volume of the template or, where that mounts none there, on an emptyDir, which does not outlive the pod."""
     every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Save every so many steps. Without everySteps and everySeconds: at the end of each epoch."""
-    every_seconds: PositiveSeconds | None = None
-    """Save every so many seconds."""
+    every_seconds: PositiveSeconds | Literal["Auto"] | None = None
+    """Save every so many seconds. Auto: as often as pays, by how long a save takes and how often the job fails."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     """How many of the newest checkpoints stay."""
 
@@ -85,8 +103,12 @@ class DDPJobSpec(Model):
     """Training processes per node. Auto: one per GPU that the trainer container asks for, else 1."""
     backend: Backend = Backend.AUTO
     """Auto: Nccl where the trainer container asks for GPUs, else Gloo."""
-    master_port: Annotated[int, Field(ge=1024, le=65535)] = DEFAULT_MASTER_PORT
+    master_port: PodPort = DEFAULT_MASTER_PORT
     """Port on which rank 0 meets the others."""
+    status_port: PodPort = DEFAULT_STATUS_PORT
+    """Port on which a supervisor tells how its gang is doing: `GET /status`, `/metrics`, `/healthz`."""
+    control_port: PodPort = DEFAULT_CONTROL_PORT
+    """Port on which supervisors talk to each other. The three ports must differ."""
     wait_for_master: bool = True
     """Pods of rank 1 and above start their trainer once rank 0's port accepts connections; this takes a python in
     the image. False: the trainer itself has to try until then."""
@@ -122,6 +144,12 @@ class DDPJobSpec(Model):
     """What happens when a rank fails: whether, how often, how fast and how gently the gang starts again."""
     elastic: Elastic | None = None
     """Lets the job run with fewer nodes than `nodes` where the cluster has no more, and grow again."""
+    stall_timeout_seconds: PositiveSeconds | None = None
+    """The gang is stalled when no step was finished for so long. Without it, the limit is learned from the job's own
+    steps. The first step, saves and evaluations have longer limits; who reports no steps is never stalled."""
+    preflight: Preflight = Preflight.FAST
+    """What is checked before ranks start. Fast: names, ports, clocks, shared memory, disk. Full: GPUs and the
+    network's bandwidth too. "Off" needs quotes in YAML."""
     checkpoint: Checkpoint | None = None
     """Where and how often the trainer saves. Without it, training that is restarted begins anew."""
     template: JsonObject

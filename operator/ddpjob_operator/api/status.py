@@ -1,5 +1,6 @@
 """What the operator says: `status`. All that the engine must remember between two looks stands here."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -20,6 +21,8 @@ Time = Annotated[
 
 HISTORY = 10
 MAX_AVOIDED = 8
+MAX_EXCEPTIONS = 64
+MAX_STRAGGLERS = 8
 
 
 def _by(key: str) -> dict[str, Any]:
@@ -44,6 +47,10 @@ class ConditionType(StrEnum):
     """The trainer runs in every pod."""
     RESTARTING = "Restarting"
     """An incident ended the last attempt and the next one does not run yet."""
+    STALLED = "Stalled"
+    """The ranks run, and no step is finished any more."""
+    PROGRESS_UNKNOWN = "ProgressUnknown"
+    """Rank 0's supervisor, which did, does not answer the operator any more. Training may well go on."""
     SUSPENDED = "Suspended"
     """The spec asks for suspension and nothing runs."""
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
@@ -65,6 +72,8 @@ class State(StrEnum):
     """All pods exist, and not all run yet."""
     RUNNING = "Running"
     """The trainer runs in every pod, or has already ended well there."""
+    STALLED = "Stalled"
+    """All ranks run, and no step is finished any more."""
     RESTARTING = "Restarting"
     """The last attempt has ended early; the next one does not run yet."""
     SUSPENDING = "Suspending"
@@ -103,11 +112,45 @@ class Condition(_Said):
     """The `metadata.generation` of the spec that it speaks of."""
 
 
+class RankIncarnation(_Said):
+    """Which pod of one rank is the present one."""
+
+    rank: int
+    """The node's rank."""
+    incarnation: int
+    """Number of pods that it has had."""
+
+
 class Incarnations(_Said):
     """Which pod of each rank is the present one."""
 
     default: int = 0
     """Number of pods that every rank has had. A pod with a smaller number is a previous one."""
+    exceptions: Annotated[
+        tuple[RankIncarnation, ...], Field(max_length=MAX_EXCEPTIONS, json_schema_extra=_by("rank"))
+    ] = ()
+    """Ranks that have had more, since their pod was lost and replaced alone."""
+    former: int = 0
+    """What default was before the gang was last started as a whole."""
+
+    def of(self, rank: int) -> int:
+        """The number of a rank's present pod."""
+        return next((one.incarnation for one in self.exceptions if one.rank == rank), self.default)
+
+    @property
+    def newest(self) -> int:
+        """The largest of them."""
+        return max((self.default, *(one.incarnation for one in self.exceptions)))
+
+    def renewed(self) -> "Incarnations":
+        """Every rank gets a new pod."""
+        return Incarnations(default=self.newest + 1, former=self.default)
+
+    def replaced(self, ranks: Iterable[int]) -> "Incarnations":
+        """These ranks get a new pod."""
+        more = {one.rank: one.incarnation for one in self.exceptions} | {rank: self.of(rank) + 1 for rank in ranks}
+        exceptions = (RankIncarnation(rank=rank, incarnation=more[rank]) for rank in sorted(more))
+        return self.model_copy(update={"exceptions": tuple(exceptions)})
 
 
 class Budget(_Said):
@@ -167,6 +210,53 @@ class AvoidedNode(_Said):
     """When it is forgotten."""
 
 
+class Progress(_Said):
+    """How far training has come, as rank 0's supervisor says it."""
+
+    epoch: int | None = None
+    """The present epoch, from 1."""
+    step: int | None = None
+    """Steps that are finished, in all epochs."""
+    total_steps: int | None = None
+    """Steps that there are to be."""
+    percent: float | None = None
+    """How much of them is done."""
+    eta_seconds: int | None = None
+    """Seconds that are left, at the present speed."""
+    loss: float | None = None
+    """The last loss that was reported."""
+    samples_per_second: float | None = None
+    """The speed of all ranks together."""
+    last_step_time: Time | None = None
+    """When the last step was finished."""
+    slowest_rank: int | None = None
+    """The node's rank whose steps take longest."""
+    display: Annotated[str, Field(max_length=32)] = ""
+    """The same for a table: `30%`, or `step 120` where nobody knows how many there are."""
+    eta: Annotated[str, Field(max_length=16)] = ""
+    """etaSeconds for a table: `56s`, `1h5m`, `3d4h`."""
+
+
+class CheckpointSeen(_Said):
+    """The last checkpoint that is complete."""
+
+    step: int
+    """The step that it was saved after."""
+    time: Time | None = None
+    """When."""
+
+
+class Straggler(_Said):
+    """A rank that is slower than the others."""
+
+    rank: int
+    """The node's rank."""
+    node: str | None = None
+    """The machine that it runs on."""
+    slowdown: float
+    """How many times as long as usual its own part of a step takes."""
+
+
 class DDPJobStatus(_Said):
     """The job as last seen, and all that the next look must know about the past."""
 
@@ -185,15 +275,27 @@ class DDPJobStatus(_Said):
     selector: str = ""
     """Selects the job's pods, for autoscalers."""
     nodes: int | None = None
-    """Present number of nodes. This and the next three are fixed when an attempt starts."""
+    """Present number of nodes. This and the next five are fixed when the gang starts."""
     procs_per_node: int | None = None
     """Processes on each node: the number that `spec.procsPerNode` stands for."""
     backend: Backend | None = None
     """The backend that `spec.backend` stands for."""
     master_port: int | None = None
     """Port of the master."""
+    status_port: int | None = None
+    """Port of the supervisors' status pages."""
+    control_port: int | None = None
+    """Port on which supervisors talk to each other."""
     pod_security: PodSecurity | None = None
     """What the operator's setting was when the job started or was last resumed."""
+    supervised: bool = False
+    """Whether a supervisor in rank 0's pod has answered since the gang was last started as a whole."""
+    progress: Progress | None = None
+    """How far training has come; brought up to date every ten seconds at most."""
+    checkpoint: CheckpointSeen | None = None
+    """The last checkpoint that is complete."""
+    stragglers: Annotated[tuple[Straggler, ...], Field(max_length=MAX_STRAGGLERS, json_schema_extra=_by("rank"))] = ()
+    """Ranks that are slow, the slowest first."""
     restarts: int = 0
     """Restarts that counted against the budget, in the job's whole life."""
     disruptions: int = 0

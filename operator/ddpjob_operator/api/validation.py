@@ -74,10 +74,12 @@ Sentence = Callable[[Any, Any, Any, ValidationError], str]
 SENTENCES: dict[str, Sentence] = {
     "minimum": lambda value, limit, *_: f"{value} is too small; it must be at least {limit}",
     "maximum": lambda value, limit, *_: f"{value} is too large; it must be at most {limit}",
-    "enum": lambda value, limit, *_: f"{value!r} is none of {', '.join(limit)}" + _did_you_mean(str(value), limit),
+    "enum": lambda value, limit, *_: _none_of(value, limit),
     "const": lambda value, limit, *_: f"{value!r} must be {limit}",
     "pattern": lambda value, _limit, schema, _error: f"{value!r} does not have the right form{_meaning(schema)}",
-    "type": lambda value, limit, *_: _wrong_type(value, limit),
+    "type": lambda value, limit, schema, _error: (
+        _none_of(value, schema["enum"]) if "enum" in schema else _wrong_type(value, limit)
+    ),
     "anyOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
     "oneOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
     "maxLength": lambda value, limit, *_: f"is too long ({len(value)} characters); at most {limit} are allowed",
@@ -93,7 +95,13 @@ def _as_told(_value: Any, _limit: Any, _schema: Any, error: ValidationError) -> 
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    return "unknown field" + (_did_you_mean(name, known) or f"; known here: {', '.join(known)}"[:300])
+    return "unknown field" + (_did_you_mean(name, known) or f"; known here: {', '.join(known)}"[:600])
+
+
+def _none_of(value: Any, known: list[str]) -> str:
+    if value is False and "Off" in known:
+        return 'YAML takes Off for false; write it in quotes: "Off"'
+    return f"{value!r} is none of {', '.join(known)}" + _did_you_mean(str(value), known)
 
 
 def _did_you_mean(name: str, known: list[str]) -> str:

@@ -5,3 +5,12 @@ def counted(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`, `2 processes`."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{ending}"
+
+
+def duration(seconds: int) -> str:
+    """A length of time in its two largest units: `56s`, `5m30s`, `1h5m`, `3d4h`."""
+    for size, larger, unit, smaller in ((86400, 3600, "d", "h"), (3600, 60, "h", "m"), (60, 1, "m", "s")):
+        if seconds >= size:
+            whole, rest = divmod(seconds, size)
+            return f"{whole}{unit}{rest // larger}{smaller}" if rest >= larger else f"{whole}{unit}"
+    return f"{seconds}s"

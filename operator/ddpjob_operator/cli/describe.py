@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rich.console import Console
 
-from ddpjob_operator.api import ConditionType, DDPJob, Failure, RestartAction
+from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine import budget, timers
@@ -19,7 +19,14 @@ NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEED
 
 def describe(console: Console, job: DDPJob, now: datetime, **more: str) -> None:
     """Prints a job as it is now; `more` are lines to add below its name."""
-    lines = {"Name": job.metadata.name, **more, **_doing(job, now), **_left(job, now), **_last_failure(job)}
+    lines = {
+        "Name": job.metadata.name,
+        **more,
+        **_doing(job, now),
+        **_training(job, now),
+        **_left(job, now),
+        **_last_failure(job),
+    }
     for name, value in lines.items():
         console.print(f"{name + ':':<14}{value}", soft_wrap=True)
     for heading, rows in {"History": _history(job, now), "Conditions": _conditions(job, now)}.items():
@@ -41,6 +48,49 @@ def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
         "Attempt": said.attempt,
         "World": size + wanted if size else "not started",
     }
+
+
+def _training(job: DDPJob, now: datetime) -> dict[str, object]:
+    """How far training has come, as its supervisors say it."""
+    said = job.status
+    saved = said.checkpoint
+    when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
+    slow = [f"rank {one.rank} on {one.node or '?'} ({one.slowdown:g} x)" for one in said.stragglers]
+    lines = {
+        "Progress": ", ".join(_how_far(said)),
+        "Speed": ", ".join(_how_fast(said, now)),
+        "Checkpoint": f"step {saved.step}{when}" if saved else "",
+        "Stragglers": "" if said.finished else ", ".join(slow),
+    }
+    return {name: line for name, line in lines.items() if line}
+
+
+def _how_far(said: DDPJobStatus) -> Iterator[str]:
+    seen = said.progress
+    if seen is None:
+        return
+    if seen.percent is not None:
+        yield seen.display
+    if seen.step is not None:
+        yield f"step {seen.step} of {seen.total_steps}" if seen.total_steps else f"step {seen.step}"
+    if seen.epoch is not None:
+        yield f"epoch {seen.epoch}"
+    if seen.loss is not None:
+        yield f"loss {seen.loss:.4g}"
+    if seen.eta and not said.finished:
+        yield f"{seen.eta} left"
+
+
+def _how_fast(said: DDPJobStatus, now: datetime) -> Iterator[str]:
+    seen = said.progress
+    if seen is None or said.finished:
+        return
+    if seen.samples_per_second is not None:
+        yield f"{seen.samples_per_second:,.0f} samples/s"
+    if seen.slowest_rank is not None:
+        yield f"rank {seen.slowest_rank} is the slowest"
+    if seen.last_step_time is not None:
+        yield f"last step {age(seen.last_step_time, now)} ago"
 
 
 def _left(job: DDPJob, now: datetime) -> dict[str, object]:

@@ -2,13 +2,14 @@
 
 import time
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 
-from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api import BadInputError, DDPJobStatus
 from ddpjob_operator.local import RunDirectory, find_run
 
 from .follow import Follower
-from .words import failed_first, writer
+from .words import failed_first, span_of_attempts, writer
 
 POLL_SECONDS = 0.2
 
@@ -37,19 +38,21 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
         BadInputError: there is no such run, rank or attempt.
     """
     run = find_run(runs, name)
-    attempt, rank = _attempt(run, which), which.rank
-    directory = run.logs / f"attempt-{attempt}"
-    if rank is not None and not run.log(rank, attempt).exists():
-        have = ", ".join(str(found) for found in sorted(int(file.stem[5:]) for file in directory.glob("rank-*.log")))
-        raise BadInputError(f"no log of rank {rank} in attempt {attempt}; there is {have or 'none yet'}")
     job = run.load()
+    status = job.status if job else DDPJobStatus()
+    attempt, rank = _attempt(run, status, which), which.rank
+    gang = max(gang for gang in run.gangs() if gang <= attempt)
+    ranks = sorted(int(file.stem.removeprefix("rank-")) for file in run.logs_of(gang).glob("rank-*.log"))
+    if rank is not None and rank not in ranks:
+        have = ", ".join(map(str, ranks)) or "none yet"
+        raise BadInputError(f"no log of rank {rank} in attempt {attempt}; there is {have}")
     follower = Follower(
         run.logs,
-        from_attempt=attempt,
-        to_attempt=None if follow and not which.past else attempt,
+        from_attempt=gang,
+        to_attempt=None if follow and not which.past else gang,
         ranks=None if rank is None else frozenset({rank}),
-        writer=writer(job.status.procs_per_node if job else None),
-        first=failed_first(job.status, attempt) if job else None,
+        writer=writer(status.procs_per_node),
+        first=failed_first(status, attempt),
     )
     while True:
         over = which.past or not follow or _over(run)
@@ -60,15 +63,20 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
         time.sleep(POLL_SECONDS)
 
 
-def _attempt(run: RunDirectory, which: Which) -> int:
-    attempts = sorted(int(directory.name.removeprefix("attempt-")) for directory in run.logs.glob("attempt-*"))
-    if not attempts:
+def _attempt(run: RunDirectory, status: DDPJobStatus, which: Which) -> int:
+    """The attempt that is asked for. A gang's logs are those of all attempts until the next gang was made."""
+    gangs = run.gangs()
+    if not gangs:
         raise BadInputError("nothing has been started yet")
-    if which.previous and len(attempts) == 1:
+    last = max(status.attempt, gangs[-1])
+    if which.previous and last == gangs[0]:
         raise BadInputError("there is no previous attempt; leave out --previous")
-    if which.attempt is not None and which.attempt not in attempts:
-        raise BadInputError(f"no log of attempt {which.attempt}; there is {', '.join(map(str, attempts))}")
-    return which.attempt if which.attempt is not None else attempts[-2 if which.previous else -1]
+    if which.attempt is not None and not gangs[0] <= which.attempt <= last:
+        spans = zip(gangs, (*(after - 1 for after in gangs[1:]), last), strict=True)
+        raise BadInputError(
+            f"no log of attempt {which.attempt}; there is {', '.join(starmap(span_of_attempts, spans))}"
+        )
+    return which.attempt if which.attempt is not None else last - which.previous
 
 
 def _over(run: RunDirectory) -> bool:

@@ -13,7 +13,7 @@ from ddpjob_operator.local import as_here, find_run, find_runs
 from .describe import describe
 from .words import age
 
-COLUMNS = ("NAME", "STATE", "READY", "RESTARTS", "AGE", "MESSAGE")
+COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
 
 
 def status(runs: Path, name: str | None, *, as_json: bool) -> int:
@@ -57,5 +57,6 @@ def tabulate(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
 def row(job: DDPJob, age: str) -> tuple[str, ...]:
     """The cells of COLUMNS."""
-    said = job.status
-    return (job.metadata.name, said.state, said.ready, str(said.restarts), age, said.message)
+    said, seen = job.status, job.status.progress
+    progress = (seen.display, "" if said.finished else seen.eta) if seen else ("", "")
+    return (job.metadata.name, said.state, said.ready, *progress, str(said.restarts), age, said.message)

@@ -51,6 +51,11 @@ def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
     return next((failure.rank for failure in status.history if failure.attempt == attempt), None)
 
 
+def span_of_attempts(first: int, last: int) -> str:
+    """Attempts that a gang has gone through without being made anew."""
+    return str(first) if first == last else f"{first} to {last}"
+
+
 def file_path(path: Path) -> str:
     """A path as a person at this place would write it."""
     try:

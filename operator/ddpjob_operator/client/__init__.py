@@ -4,7 +4,7 @@ from .cluster import Cluster, Document
 from .errors import ClusterError, ExistsError, RefusedError, UnreachableError
 from .jobs import Jobs, as_job, when
 from .kubeconfig import connect
-from .pods import Pod, of_attempt, present, previous
+from .pods import Pod, of_attempt, present, previous_attempt
 
 __all__ = [
     "Cluster",
@@ -19,6 +19,6 @@ __all__ = [
     "connect",
     "of_attempt",
     "present",
-    "previous",
+    "previous_attempt",
     "when",
 ]

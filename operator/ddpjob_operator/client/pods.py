@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ddpjob_operator.api import DDPJobStatus
-from ddpjob_operator.api.contract import TRAINER_CONTAINER, Label
+from ddpjob_operator.api.contract import TRAINER_CONTAINER, Env, Label
 
 from .cluster import Document
 
@@ -19,6 +19,8 @@ class Pod:
     rank: int
     """The node's rank."""
     incarnation: int
+    attempt: int
+    """The attempt that it was made for. Restarts in place may have added others."""
     started: bool
     """Whether its trainer has a log: it runs or has run."""
     ended: bool
@@ -31,15 +33,23 @@ class Pod:
         statuses = document.get("status", {}).get("containerStatuses", [])
         trainer: Document = next((one for one in statuses if one["name"] == TRAINER_CONTAINER), {})
         state = trainer.get("state", {})
+        incarnation = int(metadata["labels"][Label.INCARNATION])
         return cls(
             name=metadata["name"],
             namespace=metadata["namespace"],
             uid=metadata["uid"],
             rank=int(metadata["labels"][Label.RANK]),
-            incarnation=int(metadata["labels"][Label.INCARNATION]),
+            incarnation=incarnation,
+            attempt=_attempt(document, incarnation),
             started="running" in state or "terminated" in state,
             ended="terminated" in state,
         )
+
+    def last_attempt(self, status: DDPJobStatus) -> int:
+        """The last attempt that it is known to have taken part in."""
+        if self.incarnation >= status.incarnations.of(self.rank):
+            return max(self.attempt, status.attempt)
+        return max((failure.attempt for failure in status.history if failure.pod == self.name), default=self.attempt)
 
 
 def present(pods: Iterable[Pod], status: DDPJobStatus) -> list[Pod]:
@@ -47,16 +57,29 @@ def present(pods: Iterable[Pod], status: DDPJobStatus) -> list[Pod]:
 
     A pod beyond the present size waits for room to grow; its trainer never starts.
     """
-    now = of_attempt(pods, status.incarnations.default)
-    return [pod for pod in now if status.nodes is None or pod.rank < status.nodes]
+    now = (pod for pod in pods if pod.incarnation == status.incarnations.of(pod.rank))
+    return _by_rank(pod for pod in now if status.nodes is None or pod.rank < status.nodes)
 
 
-def previous(pods: Iterable[Pod], status: DDPJobStatus) -> list[Pod]:
-    """The pods that still exist of the last attempt before the present one that has left any with a log."""
-    former = [pod for pod in pods if pod.started and pod.incarnation < status.incarnations.default]
-    return of_attempt(former, max((pod.incarnation for pod in former), default=0))
+def previous_attempt(pods: Iterable[Pod], status: DDPJobStatus) -> int:
+    """The last attempt before the present one of which a pod with a log still exists; 0 where there is none."""
+    past = (pod for pod in pods if pod.started and pod.attempt < status.attempt)
+    return max((min(pod.last_attempt(status), status.attempt - 1) for pod in past), default=0)
 
 
-def of_attempt(pods: Iterable[Pod], attempt: int) -> list[Pod]:
-    """The pods of an attempt, by rank."""
-    return sorted((pod for pod in pods if pod.incarnation == attempt), key=lambda pod: pod.rank)
+def of_attempt(pods: Iterable[Pod], status: DDPJobStatus, attempt: int) -> list[Pod]:
+    """The pods that took part in an attempt, by rank."""
+    return _by_rank(pod for pod in pods if pod.attempt <= attempt <= pod.last_attempt(status))
+
+
+def _by_rank(pods: Iterable[Pod]) -> list[Pod]:
+    return sorted(pods, key=lambda pod: pod.rank)
+
+
+def _attempt(document: Document, incarnation: int) -> int:
+    """A pod of an older operator does not say; with it each attempt had pods of its own."""
+    for container in document.get("spec", {}).get("containers", []):
+        if container["name"] == TRAINER_CONTAINER:
+            said = (one.get("value") for one in container.get("env", []) if one["name"] == Env.ATTEMPT)
+            return int(next(said, None) or incarnation)
+    return incarnation

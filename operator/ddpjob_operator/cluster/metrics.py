@@ -20,6 +20,12 @@ API_REQUESTS = Counter(
     ["method", "resource", "code"],
     registry=REGISTRY,
 )
+STATUS_READS = Counter(
+    "ddpjob_status_reads",
+    "Readings of supervisors' status: `ok`, `refused` (nothing listens there), `silent`, `unreadable` or `bug`",
+    ["result"],
+    registry=REGISTRY,
+)
 JOBS = Gauge("ddpjob_jobs", "Jobs by state", ["state"], registry=REGISTRY)
 LEADER = Gauge("ddpjob_leader", "1 while this replica leads", registry=REGISTRY)
 EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)

@@ -54,6 +54,7 @@ def pod_of(manifest: Manifest) -> Pod | None:
     trainer = _container(status.get("containerStatuses"))
     state = trainer.get("state", {})
     ended = _exit(status, state)
+    running = "running" in state and ended is None
     deleted_at = metadata.get("deletionTimestamp")
     conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
     return Pod(
@@ -61,13 +62,15 @@ def pod_of(manifest: Manifest) -> Pod | None:
         uid=metadata["uid"],
         rank=int(rank),
         incarnation=int(incarnation),
-        running="running" in state and ended is None,
+        running=running,
         exit=ended,
         deleting=deleted_at is not None,
         node=spec.get("nodeName"),
+        address=status.get("podIP") if running else None,  # Before, it is no news.
         waiting=None if ended else _waiting(status, state, conditions),
         created_at=_time(metadata.get("creationTimestamp")),
         scheduled_at=_scheduled_at(conditions),
+        started_at=_time(state.get("running", {}).get("startedAt")),
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         disruption=_disruption(conditions),

@@ -16,6 +16,7 @@ from .announcer import Announcer
 from .api import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, FencedError
 from .connection import Connection
 from .dirty import DirtyKeys
+from .hearing import Hearing
 from .lease import Elector
 from .logs import about
 from .metrics import LEADER, ROUND_SECONDS, ROUNDS
@@ -59,7 +60,15 @@ class Operator:
         self._store = Store()
         self._dirty: DirtyKeys[Key] = DirtyKeys()
         self._announcer = Announcer(self._api)
-        self._reconciler = Reconciler(self._api, self._store, self._dirty, self._announcer, options.settings)
+        self._hearing = Hearing(self._dirty)
+        self._reconciler = Reconciler(
+            self._api,
+            self._store,
+            self._dirty,
+            self._announcer,
+            hearing=self._hearing,
+            settings=options.settings,
+        )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
         self._relisted = asyncio.Event()
@@ -72,6 +81,7 @@ class Operator:
         """
         _on_signals(self._stopping)
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._hearing.close)
             try:
                 runner, port = await serve(
                     self._options.port, healthy=self._ill, ready=lambda: self._not_ready, store=self._store

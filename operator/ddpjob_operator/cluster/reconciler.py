@@ -12,11 +12,23 @@ from pydantic import ValidationError
 
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.api.contract import Label
-from ddpjob_operator.engine import Decision, Event, Refusal, Settings, Snapshot, decide, nodes_in_question, vanished
+from ddpjob_operator.engine import (
+    Decision,
+    Event,
+    Heard,
+    Refusal,
+    Settings,
+    Snapshot,
+    decide,
+    nodes_in_question,
+    vanished,
+    whom_to_ask,
+)
 
 from .announcer import Announcer
 from .api import DDPJOBS, PODS, Api, ApiError
 from .dirty import DirtyKeys
+from .hearing import Hearing
 from .logs import about
 from .nodes import Nodes
 from .observing import ref_of
@@ -75,12 +87,20 @@ class Reconciler:
     """Brings jobs forward, one round at a time. That no job is worked on twice at once is the queue's matter."""
 
     def __init__(
-        self, api: Api, store: Store, dirty: DirtyKeys[Key], announcer: Announcer, settings: Settings
+        self,
+        api: Api,
+        store: Store,
+        dirty: DirtyKeys[Key],
+        announcer: Announcer,
+        *,
+        hearing: Hearing,
+        settings: Settings,
     ) -> None:
         self._api = api
         self._store = store
         self._dirty = dirty
         self._announcer = announcer
+        self._hearing = hearing
         self._settings = settings
         self._writer = Writer(api, store)
         self._nodes = Nodes(api)
@@ -100,8 +120,7 @@ class Reconciler:
         """
         stored = self._store.jobs.get(key)
         if stored is None or stored.deleting:
-            self._memories.pop(key, None)
-            self._dirty.forget(key)
+            self._leave(key)
             return
         memory = self._memory(key, stored)
         if not memory.looked:
@@ -111,8 +130,7 @@ class Reconciler:
             return
         try:
             if not stored.job.spec.ours:
-                self._memories.pop(key, None)
-                self._dirty.forget(key)
+                self._leave(key)
                 return
             snapshot = self._snapshot(key, stored, memory)
             if vanished(snapshot) and not snapshot.job.status.finished:
@@ -177,7 +195,7 @@ class Reconciler:
         self._store.pods.listed(pods, version, of_owner(stored.uid))
 
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
-        return Snapshot(
+        snapshot = Snapshot(
             now=datetime.now(UTC),
             job=stored.job,
             pods=self._store.pods.owned_by(stored.uid),
@@ -186,6 +204,20 @@ class Reconciler:
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
         )
+        return replace(snapshot, heard=self._heard(key, snapshot))
+
+    def _heard(self, key: Key, snapshot: Snapshot) -> Heard | None:
+        """What the job's supervisors say; nobody listens to those of a job that has finished."""
+        if snapshot.job.status.finished:
+            self._hearing.forget(key)
+            return None
+        return self._hearing.attend(key, snapshot.job.metadata.uid, whom_to_ask(snapshot))
+
+    def _leave(self, key: Key) -> None:
+        """There is nothing more to do for this job."""
+        self._memories.pop(key, None)
+        self._hearing.forget(key)
+        self._dirty.forget(key)
 
     def _memory(self, key: Key, stored: StoredJob) -> _Memory:
         memory = self._memories.get(key)

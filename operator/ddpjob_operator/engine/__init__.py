@@ -1,5 +1,6 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
+from .asking import Asked, whom_to_ask
 from .build import CHECKPOINT_VOLUME
 from .decide import decide, nodes_in_question, vanished
 from .decision import (
@@ -14,6 +15,7 @@ from .decision import (
     Event,
     StopPod,
 )
+from .hearing import Heard, HeardIncident, HeardStraggler, Phase, Stall, heard_of, is_news, unheard
 from .naming import pod_name
 from .settings import Settings
 from .snapshot import Disruption, Exit, Manifest, Pod, Refusal, Service, Snapshot, Waiting
@@ -24,6 +26,7 @@ __all__ = [
     "WAITING_FOR_MASTER",
     "WAIT_CONTAINER",
     "Action",
+    "Asked",
     "CreateNetworkPolicy",
     "CreatePod",
     "CreateService",
@@ -34,16 +37,25 @@ __all__ = [
     "Disruption",
     "Event",
     "Exit",
+    "Heard",
+    "HeardIncident",
+    "HeardStraggler",
     "Manifest",
+    "Phase",
     "Pod",
     "Refusal",
     "Service",
     "Settings",
     "Snapshot",
+    "Stall",
     "StopPod",
     "Waiting",
     "decide",
+    "heard_of",
+    "is_news",
     "nodes_in_question",
     "pod_name",
+    "unheard",
     "vanished",
+    "whom_to_ask",
 ]

@@ -29,11 +29,19 @@ def excused(budget: Budget) -> Budget:
 
 
 def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
-    """The budget as an incident finds it: untouched again once all ranks have run for a whole window."""
+    """The budget as an incident finds it: untouched again once all ranks have run for a whole window.
+
+    Where supervisors report steps, one must have been finished since: a gang that only waits is not healthy.
+    """
     running = status.condition(ConditionType.RUNNING)
-    window = timedelta(seconds=spec.restart.window_seconds)
-    healthy = running is not None and running.status == "True" and now - running.last_transition_time >= window
-    return Budget() if healthy else status.budget
+    if running is None or running.status != "True":
+        return status.budget
+    since = running.last_transition_time
+    last_step = status.progress.last_step_time if status.progress else None
+    reported = status.supervised and not status.is_true(ConditionType.PROGRESS_UNKNOWN)
+    stands = reported and last_step is not None and last_step < since
+    long_enough = now - since >= timedelta(seconds=spec.restart.window_seconds)
+    return Budget() if long_enough and not stands else status.budget
 
 
 def backoff(restart: Restart, streak: int, key: str) -> timedelta:

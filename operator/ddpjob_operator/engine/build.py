@@ -2,12 +2,11 @@
 
 import copy
 
-from ddpjob_operator.api import DDPJob, PodSecurity
+from ddpjob_operator.api import Checkpoint, DDPJob, PodSecurity
 from ddpjob_operator.api.contract import (
     API_VERSION,
     KIND,
     MANAGER,
-    STATUS_PORT,
     TERMINATION_LOG_PATH,
     TRAINER_CONTAINER,
     Label,
@@ -18,7 +17,7 @@ from .naming import job_labels, network_policy_name, pod_name, service_name
 from .restricted import restrict
 from .settings import Settings
 from .snapshot import Manifest
-from .waiting import WAIT_CONTAINER, reserve_container, wait_container
+from .waiting import WAIT_CONTAINER, reserve_container, wait_container, waits_by_itself
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
 SHM_VOLUME = "ddpjob-shm"
@@ -65,7 +64,7 @@ def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.operator_namespace}},
             "podSelector": {"matchLabels": {"app.kubernetes.io/name": MANAGER}},
         }
-        ingress.append({"from": [operator], "ports": [{"port": STATUS_PORT, "protocol": "TCP"}]})
+        ingress.append({"from": [operator], "ports": [{"port": job.status.status_port, "protocol": "TCP"}]})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -74,9 +73,12 @@ def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
     }
 
 
-def build_pod(job: DDPJob, rank: int) -> Manifest:
-    """The pod of a rank in the present incarnation: the template, and what makes it one of the gang."""
-    incarnation = job.status.incarnations.default
+def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
+    """The present pod of a rank: the template, and what makes it one of the gang.
+
+    `living` are the addresses of pods of the gang that live already.
+    """
+    incarnation = job.status.incarnations.of(rank)
     template = copy.deepcopy(job.spec.template)
     pod = template["spec"]
     pod["restartPolicy"] = "Never"
@@ -88,11 +90,12 @@ def build_pod(job: DDPJob, rank: int) -> Manifest:
     if not {"serviceAccountName", "serviceAccount"} & set(pod):  # Who names an account wants what comes with it.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
-    _equip(trainer, job, rank)
+    _equip(trainer, trainer_env(job, rank, living))
+    _mount(trainer, job.spec.checkpoint)
     _add_volumes(pod, trainer, job)
     if job.status.pod_security is PodSecurity.RESTRICTED:
         restrict(pod)
-    if rank > 0 and job.spec.wait_for_master:
+    if rank > 0 and job.spec.wait_for_master and not waits_by_itself(trainer):
         _add_waiting(pod, trainer)
     labels = {**job_labels(job), Label.RANK: str(rank), Label.INCARNATION: str(incarnation)}
     return {
@@ -156,15 +159,17 @@ def _owned(job: DDPJob) -> Manifest:
     return {"namespace": job.metadata.namespace, "ownerReferences": [owner]}
 
 
-def _equip(container: Manifest, job: DDPJob, rank: int) -> None:
+def _equip(container: Manifest, env: list[Manifest]) -> None:
     own = container.get("env", [])
-    container["env"] = [*trainer_env(job, rank), *_live_output(own), *own]
+    container["env"] = [*env, *_live_output(own), *own]
     container.setdefault("terminationMessagePath", TERMINATION_LOG_PATH)
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+
+
+def _mount(container: Manifest, checkpoint: Checkpoint | None) -> None:
     mounts = container.setdefault("volumeMounts", [])
     if all(mount["mountPath"] != SHM_PATH for mount in mounts):
         mounts.append({"name": SHM_VOLUME, "mountPath": SHM_PATH})
-    checkpoint = job.spec.checkpoint
     if checkpoint and (checkpoint.volume or not _is_on_a_volume(checkpoint.path, mounts)):
         mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": checkpoint.path})
 

@@ -10,13 +10,15 @@ from typing import Any
 from ddpjob_operator.api import Cause, Failure
 from ddpjob_operator.api.contract import ExitCode
 
+from .hearing import CLAIMABLE
+from .incident import SIGNAL_BASE
 from .snapshot import Exit, Pod
 
 MESSAGE_BYTES = 512
 LARGEST_STEP = 2**63 - 1
 """What an integer of a Kubernetes object can hold; a status with more would be refused."""
+LARGEST_ATTEMPT = 2**31
 
-SIGNAL_BASE = 128
 SIGNALS = range(1, 65)
 SIGKILL, SIGTERM = 9, 15
 STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
@@ -60,20 +62,6 @@ FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
 """Reasons of containers of which containerd or the kubelet does not know how they ended: their machine was started
 anew, or they were removed from it behind its back."""
 
-CLAIMABLE = frozenset(
-    {
-        Cause.APPLICATION,
-        Cause.OUT_OF_MEMORY,
-        Cause.CONFIG_ERROR,
-        Cause.STORAGE_FULL,
-        Cause.PREFLIGHT_FAILED,
-        Cause.STALLED,
-        Cause.PEER_LOST,
-        Cause.STOPPED,
-    }
-)
-"""What a program may say of itself; the rest is the cluster's to say."""
-
 TRACEBACK = "Traceback (most recent call last):"
 PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """What torch.distributed puts before each line of a traceback."""
@@ -101,25 +89,50 @@ def failure_of(
     by_cluster = _taken_away(pod, nodes or {})
     ended = pod.exit
     signal = _signal(ended.code) if ended else None
-    report = _read(ended.message) if ended else _Report(None, "", None)
+    report = _read(ended.message) if ended else _Report()
     how: dict[str, Any] = {}
     if ended is not None:
         how = {"exit_code": ended.code, "signal": signal, "step": report.step}
     time = (ended.finished_at if ended else None) or now
+    attempt = max(attempt, report.attempt or 0)
     if by_cluster is not None:
         return _failure(pod, attempt, time, *by_cluster, **how)
     if ended is None:
         return _failure(pod, attempt, time, *_without_end(pod, now))
     cause = _cause(ended, signal, report)
-    if pod.deleting and cause is not Cause.OUT_OF_MEMORY and (signal in STOP_SIGNALS or cause is Cause.STOPPED):
+    if pod.deleting and (cause is Cause.STOPPED or (signal in STOP_SIGNALS and not _speaks(ended, report))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
     return _failure(pod, attempt, time, cause, report.message or _described(ended, signal), **how)
+
+
+def _speaks(ended: Exit, report: "_Report") -> bool:
+    """Whether it is known better why a pod ended than that it was told to: a supervisor passes a rank's signal on."""
+    return ended.reason == OOM_KILLED or report.cause is not None
 
 
 def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Failure:
     """The failure of a pod that has not finished so long after the others had."""
     message = f"has not finished {seconds} s after the other ranks (finishTimeoutSeconds)"
     return _failure(pod, attempt, now, Cause.STALLED, message)
+
+
+def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: str | None) -> Failure:
+    """The failure of a pod that runs, and whose supervisor is missed; `problem` is what is wrong with its node."""
+    if problem:
+        return _failure(pod, attempt, now, Cause.NODE_LOST, f"node {pod.node} {problem}")
+    message = f"rank {pod.rank}'s supervisor does not answer rank 0's, for {seconds:.0f} s"
+    return _failure(pod, attempt, now, Cause.PEER_LOST, message)
+
+
+def killed(pod: Pod) -> bool:
+    """Whether the pod's first process was ended by a signal before it could say why."""
+    ended = pod.exit
+    return ended is not None and _signal(ended.code) is not None and _read(ended.message).cause is None
+
+
+def attempt_told(pod: Pod) -> int | None:
+    """The attempt that a pod ended with, where its failure report names it."""
+    return _read(pod.exit.message).attempt if pod.exit is not None else None
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Failure:
@@ -201,9 +214,12 @@ def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
         return Cause.START_ERROR
     if ended.code == ExitCode.SAVED_AND_STOPPED or signal == SIGTERM:
         return Cause.STOPPED
+    if ended.code == ExitCode.PEER_LOST:
+        return Cause.PEER_LOST
     if report.cause is not None:
         return report.cause
-    lost = any(phrase in ended.message for phrase in PEER_LOST_PHRASES)
+    # Who is killed says nothing any more: what its log ends with is of an attempt before, or another rank's.
+    lost = signal != SIGKILL and any(phrase in ended.message for phrase in PEER_LOST_PHRASES)
     return Cause.PEER_LOST if lost else Cause.APPLICATION
 
 
@@ -249,9 +265,10 @@ def _last_words(log: str) -> str:
 class _Report:
     """What a failed trainer said of itself."""
 
-    cause: Cause | None
-    message: str
-    step: int | None
+    cause: Cause | None = None
+    message: str = ""
+    step: int | None = None
+    attempt: int | None = None
 
 
 def _read(message: str) -> _Report:
@@ -259,14 +276,19 @@ def _read(message: str) -> _Report:
     try:
         report = json.loads(message)
     except (ValueError, RecursionError):
-        return _Report(None, "", None)
+        return _Report()
     if not isinstance(report, dict):
-        return _Report(None, "", None)
-    exception, text, step = report.get("exception"), report.get("message"), report.get("step")
+        return _Report()
+    exception, text = report.get("exception"), report.get("message")
     words = ": ".join(str(part) for part in (exception, text) if part)
     cause = next((cause for cause in CLAIMABLE if cause == report.get("cause")), None)
-    counted = isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= LARGEST_STEP
-    return _Report(cause, words, step if counted else None)
+    step, attempt = report.get("step"), report.get("attempt")
+    return _Report(cause, words, _count(step, LARGEST_STEP), _count(attempt, LARGEST_ATTEMPT))
+
+
+def _count(value: Any, most: int) -> int | None:
+    counted = isinstance(value, int) and not isinstance(value, bool)
+    return value if counted and 0 <= value <= most else None
 
 
 def _cut(text: str) -> str:

@@ -6,6 +6,7 @@ from .decision import Action, Decision, DeletePod
 from .policies import POLICIES
 from .saying import completed, events
 from .snapshot import Snapshot
+from .supervision import members_lost, with_reports
 from .timers import next_look
 from .view import View
 
@@ -22,7 +23,8 @@ def decide(snapshot: Snapshot) -> Decision:
     """
     view = View(snapshot)
     verdict = next(verdict for policy in POLICIES if (verdict := policy(view)) is not None)
-    status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked)
+    said = with_reports(view, verdict.status)
+    status = completed(view, said, verdict.message, blocked=verdict.blocked)
     changed = status != view.status
     return Decision(
         status=status if changed else None,
@@ -40,17 +42,21 @@ def vanished(snapshot: Snapshot) -> bool:
 
 
 def nodes_in_question(snapshot: Snapshot) -> frozenset[str]:
-    """Nodes whose state would tell why pods are taken away; at most a few of them."""
+    """Nodes whose state would tell why pods are taken away, or not heard any more; at most a few of them."""
     view = View(snapshot)
     if snapshot.job.spec.suspend or any(view.status.is_true(end) for end in ENDS):
         return frozenset()  # It is we who take them away.
-    going = (pod for pod in view.current.values() if pod.active and pod.deleting)
+    lost = members_lost(view)
+    going = (pod for pod in view.current.values() if pod.active and (pod.deleting or pod.rank in lost))
     return frozenset(sorted({pod.node for pod in going if pod.node})[:MOST_QUESTIONS])
 
 
+MINOR = ("message", "ready", "state", "supervised", "progress", "checkpoint", "stragglers")
+
+
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
-    """Whether it says no more than that all pods exist by now, or how many of them run."""
-    same = after.model_copy(update={"message": before.message, "ready": before.ready, "state": before.state})
+    """Whether it says no more than that all pods exist by now, how many of them run, or how far training has come."""
+    same = after.model_copy(update={name: getattr(before, name) for name in MINOR})
     return _without_created(same) == _without_created(before)
 
 

@@ -1,20 +1,28 @@
 """The variables by which a trainer finds its place in the world."""
 
-from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api import DDPJob, RestartMode
 from ddpjob_operator.api.contract import TERMINATION_LOG_PATH, Env
 
 from .naming import master_address
+from .rules import left_to_operator
 from .snapshot import Manifest
 
 
-def trainer_env(job: DDPJob, rank: int) -> list[Manifest]:
+def trainer_env(job: DDPJob, rank: int, living: tuple[str, ...]) -> list[Manifest]:
     """The `env` of the trainer container of a node, before the template's own.
 
-    First, so that the template's variables and arguments can refer to these as `$(NODE_RANK)`.
+    First, so that the template's variables and arguments can refer to these as `$(NODE_RANK)`. `living` are addresses
+    of pods of the gang that live already.
     """
-    values = {**_world(job, rank), **_torchrun(job, rank), **_identity(job), **_checkpoint(job)}
+    values = {
+        **_world(job, rank),
+        **_torchrun(job, rank),
+        **_identity(job, rank),
+        **_checkpoint(job),
+        **_supervisor(job, living),
+    }
     values[Env.TERMINATION_LOG] = job.spec.trainer.get("terminationMessagePath", TERMINATION_LOG_PATH)
-    return [{"name": name, "value": str(value)} for name, value in values.items()]
+    return [{"name": name, "value": str(value)} for name, value in values.items() if value is not None]
 
 
 def _world(job: DDPJob, rank: int) -> dict[str, object]:
@@ -22,7 +30,7 @@ def _world(job: DDPJob, rank: int) -> dict[str, object]:
     assert nodes is not None, "an attempt was started"
     assert procs is not None, "an attempt was started"
     world: dict[str, object] = {
-        Env.MASTER_ADDR: master_address(job, job.status.incarnations.default),
+        Env.MASTER_ADDR: master_address(job),
         Env.MASTER_PORT: job.status.master_port,
         Env.WORLD_SIZE: nodes * procs,
         Env.NNODES: nodes,
@@ -39,18 +47,19 @@ def _torchrun(job: DDPJob, rank: int) -> dict[str, object]:
         Env.PET_NNODES: job.status.nodes,
         Env.PET_NPROC_PER_NODE: job.status.procs_per_node,
         Env.PET_NODE_RANK: rank,
-        Env.PET_MASTER_ADDR: master_address(job, job.status.incarnations.default),
+        Env.PET_MASTER_ADDR: master_address(job),
         Env.PET_MASTER_PORT: job.status.master_port,
     }
 
 
-def _identity(job: DDPJob) -> dict[str, object]:
+def _identity(job: DDPJob, rank: int) -> dict[str, object]:
     assert job.status.backend is not None, "an attempt was started"
     return {
         Env.NAME: job.metadata.name,
         Env.NAMESPACE: job.metadata.namespace,
         Env.UID: job.metadata.uid,
-        Env.INCARNATION: job.status.incarnations.default,
+        Env.INCARNATION: job.status.incarnations.of(rank),
+        Env.ATTEMPT: job.status.attempt,
         Env.BACKEND: job.status.backend.lower(),
     }
 
@@ -59,10 +68,30 @@ def _checkpoint(job: DDPJob) -> dict[str, object]:
     checkpoint = job.spec.checkpoint
     if checkpoint is None:
         return {}
-    values = {
+    return {
         Env.CHECKPOINT_DIR: checkpoint.path,
         Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps,
         Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds,
         Env.CHECKPOINT_KEEP: checkpoint.keep,
     }
-    return {name: value for name, value in values.items() if value is not None}
+
+
+def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
+    restart, control_port = job.spec.restart, job.status.control_port
+    left = max(0, restart.max_restarts - job.status.budget.used)
+    in_place = restart.mode is RestartMode.IN_PLACE
+    return {
+        Env.STATUS_PORT: job.status.status_port,
+        Env.CONTROL_PORT: control_port,
+        Env.PEERS: ",".join(f"{host}:{control_port}" for host in (master_address(job), *map(_host, living))),
+        Env.IN_PLACE_RESTARTS: min(restart.in_place_restarts, left) if in_place else 0,
+        Env.RESTART_WINDOW_SECONDS: restart.window_seconds,
+        Env.LEAVE_TO_OPERATOR: left_to_operator(restart),
+        Env.STALL_TIMEOUT_SECONDS: job.spec.stall_timeout_seconds,
+        Env.PREFLIGHT: job.spec.preflight,
+    }
+
+
+def _host(address: str) -> str:
+    """An IPv6 address needs brackets before a port."""
+    return f"[{address}]" if ":" in address else address

@@ -17,6 +17,9 @@ CONSEQUENCES_NAMED = 8
 LOOP = 3
 """So many failures in a row that get no further are a crash loop."""
 
+SIGNAL_BASE = 128
+"""A process that signal n ended has the exit code 128+n."""
+
 RESOLUTION = timedelta(seconds=1)
 """A kubelet tells times in whole seconds: what ends in the first second of a job seems to end before it."""
 
@@ -32,7 +35,8 @@ def first_of(failures: list[Failure]) -> Failure:
     tied = first.tied or any(_order(other)[:2] == _order(first)[:2] for other in others)
     steps = [failure.step for failure in ordered if failure.step is not None]
     step = first.step if first.step is not None else max(steps, default=None)
-    known = first.model_copy(update={"tied": tied, "step": step})
+    attempt = max(failure.attempt for failure in failures)
+    known = first.model_copy(update={"tied": tied, "step": step, "attempt": attempt})
     return _with_consequences(known, {other.rank for other in others})
 
 
@@ -42,9 +46,19 @@ def amended(known: Failure, later: list[Failure]) -> Failure:
     Those that only stopped when they were told to are not part of it.
     """
     others = [failure for failure in later if failure.rank != known.rank and failure.cause is not Cause.STOPPED]
-    incident = first_of([known, *others])
+    incident = first_of([known, *others]).model_copy(update={"attempt": known.attempt})
     ranks = {known.rank, *known.consequence_ranks, *(failure.rank for failure in others)} - {incident.rank}
     return _with_consequences(incident, ranks, at_least=known.consequences)
+
+
+def joined(known: Failure, later: list[Failure]) -> Failure:
+    """A known incident with pods that were lost after it, in a gang that has not yet started again.
+
+    That a pod was lost tells more of its rank than that its peers lost it.
+    """
+    incident = first_of([known, *later]).model_copy(update={"attempt": known.attempt})
+    ranks = {known.rank, *known.consequence_ranks, *(failure.rank for failure in later)} - {incident.rank}
+    return _with_consequences(incident, ranks)
 
 
 def told(incident: Failure) -> str:

@@ -24,9 +24,14 @@ def service_name(job: DDPJob) -> str:
     return job.metadata.name
 
 
-def master_address(job: DDPJob, incarnation: int) -> str:
+def present_pod_name(job: DDPJob, rank: int) -> str:
+    """The name of a rank's present pod."""
+    return pod_name(job, rank, job.status.incarnations.of(rank))
+
+
+def master_address(job: DDPJob) -> str:
     """Rank 0's name in DNS. Each incarnation has its own: no stale record leads an old rank to a new master."""
-    return f"{pod_name(job, 0, incarnation)}.{service_name(job)}.{job.metadata.namespace}.svc"
+    return f"{present_pod_name(job, 0)}.{service_name(job)}.{job.metadata.namespace}.svc"
 
 
 def job_labels(job: DDPJob) -> dict[str, str]:

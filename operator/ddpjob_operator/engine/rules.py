@@ -1,6 +1,10 @@
 """What to do about an incident: the user's rules, then the defaults."""
 
 from ddpjob_operator.api import Cause, Failure, Restart, RestartAction, RestartRule
+from ddpjob_operator.api.contract import ExitCode
+
+from .hearing import CLAIMABLE
+from .incident import SIGNAL_BASE
 
 DEFAULTS: dict[Cause, RestartAction] = {
     # Trying again may help, and is paid for.
@@ -39,7 +43,24 @@ def ruled(restart: Restart, incident: Failure, *, has_run: bool) -> Failure:
             said = f"spec.restart.rules[{index}]"
             return incident.model_copy(update={"action": rule.action, "rule": said})
     default = RestartAction.RESTART if has_run and incident.cause in CAME_UP_BEFORE else DEFAULTS[incident.cause]
+    if incident.exit_code == ExitCode.PREFLIGHT_NEVER and incident.cause is Cause.PREFLIGHT_FAILED:
+        default = RestartAction.FAIL
     return incident.model_copy(update={"action": default, "rule": "default"})
+
+
+def left_to_operator(restart: Restart) -> str:
+    """The failures that a supervisor leaves to the operator, since the job may have to fail: the contract's list.
+
+    It may name too many, never too few: all that a rule names has to match, so one thing of it is enough.
+    """
+    finals: list[str] = sorted(
+        cause for cause, action in DEFAULTS.items() if action is RestartAction.FAIL and cause in CLAIMABLE
+    )
+    for rule in (rule for rule in restart.rules if rule.action is RestartAction.FAIL):
+        codes = [str(code) for code in rule.exit_codes or ()]
+        signals = [str(SIGNAL_BASE + signal.number) for signal in rule.signals or ()]
+        finals += codes or signals or [cause for cause in rule.causes or () if cause in CLAIMABLE]
+    return ",".join(dict.fromkeys(finals))
 
 
 def _matches(rule: RestartRule, incident: Failure) -> bool:

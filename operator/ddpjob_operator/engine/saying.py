@@ -10,18 +10,39 @@ from .view import View
 
 MESSAGE_LENGTH = 1024
 
-WARNINGS = frozenset({ConditionType.BLOCKED, ConditionType.RESTARTING, ConditionType.FAILED})
+WARNINGS = frozenset(
+    {
+        *(ConditionType.BLOCKED, ConditionType.RESTARTING, ConditionType.STALLED),
+        *(ConditionType.PROGRESS_UNKNOWN, ConditionType.FAILED),
+    }
+)
 
 ANNOUNCED = (
     ConditionType.BLOCKED,
     ConditionType.CREATED,
     ConditionType.RUNNING,
     ConditionType.RESTARTING,
+    ConditionType.STALLED,
+    ConditionType.PROGRESS_UNKNOWN,
     ConditionType.SUSPENDED,
     ConditionType.SUCCEEDED,
     ConditionType.FAILED,
 )
 """Conditions whose coming true is an event."""
+
+
+ENDED = {
+    ConditionType.SUCCEEDED: State.SUCCEEDED,
+    ConditionType.FAILED: State.FAILED,
+    ConditionType.SUSPENDED: State.SUSPENDED,
+}
+UNDER_WAY = {
+    ConditionType.RESTARTING: State.RESTARTING,
+    ConditionType.STALLED: State.STALLED,
+    ConditionType.RUNNING: State.RUNNING,
+    ConditionType.CREATED: State.STARTING,
+}
+"""The first of these conditions that holds is the state, before it comes to its end and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +57,7 @@ class Say:
 
 def updated(view: View, *says: Say, **fields: Any) -> DDPJobStatus:
     """The job's status with these conditions and fields changed, and nothing else."""
-    return _with_conditions(view, view.status, *says).model_copy(update=fields)
+    return with_conditions(view, view.status, *says).model_copy(update=fields)
 
 
 def completed(view: View, status: DDPJobStatus, message: str, *, blocked: str) -> DDPJobStatus:
@@ -47,7 +68,7 @@ def completed(view: View, status: DDPJobStatus, message: str, *, blocked: str) -
     if blocked or status.is_true(ConditionType.BLOCKED):
         words = message if blocked else "Nothing is in the way any more"
         say = Say(ConditionType.BLOCKED, value=bool(blocked), reason=blocked or "Unblocked", message=words)
-        status = _with_conditions(view, status, say)
+        status = with_conditions(view, status, say)
     ready = view.running if status.attempt == view.status.attempt else 0
     return status.model_copy(
         update={
@@ -70,7 +91,8 @@ def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
     )
 
 
-def _with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatus:
+def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatus:
+    """A status with these conditions changed; what does not hold and never did is not mentioned."""
     conditions = {condition.type: condition for condition in status.conditions}
     for say in says:
         known = conditions.get(say.type)
@@ -97,19 +119,12 @@ def _condition(view: View, say: Say, known: Condition | None) -> Condition:
 
 
 def _state(view: View, status: DDPJobStatus) -> State:
-    finals = {ConditionType.SUCCEEDED: State.SUCCEEDED, ConditionType.FAILED: State.FAILED}
-    for condition, state in finals.items():
-        if status.is_true(condition):
-            return state
-    if status.is_true(ConditionType.SUSPENDED):
-        return State.SUSPENDED
+    ended = next((state for condition, state in ENDED.items() if status.is_true(condition)), None)
+    if ended is not None:
+        return ended
     half_way = view.status.state is State.SUSPENDING and status.attempt == view.status.attempt
     ends = status.is_true(ConditionType.SUCCESS_CRITERIA_MET) or status.is_true(ConditionType.FAILURE_TARGET)
     # Half-way until the next attempt begins: what was stopped does not go on.
     if not ends and (view.spec.suspend or half_way):
         return State.SUSPENDING
-    if status.is_true(ConditionType.RESTARTING):
-        return State.RESTARTING
-    if status.is_true(ConditionType.RUNNING):
-        return State.RUNNING
-    return State.STARTING if status.is_true(ConditionType.CREATED) else State.PENDING
+    return next((state for condition, state in UNDER_WAY.items() if status.is_true(condition)), State.PENDING)

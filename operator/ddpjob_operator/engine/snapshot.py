@@ -8,6 +8,7 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob
 
+from .hearing import Heard
 from .settings import DEFAULTS, Settings
 
 
@@ -62,11 +63,15 @@ class Pod:
     """Set once the trainer container has ended, for good: pods are never restarted in place."""
     deleting: bool = False
     node: str | None = None
+    address: str | None = None
+    """Its IP, once it has one."""
     waiting: Waiting | None = None
     """Why the trainer does not run yet, where somebody says so."""
     created_at: datetime | None = None
     scheduled_at: datetime | None = None
     """When it was given its node."""
+    started_at: datetime | None = None
+    """When its trainer began to run."""
     reason: str = ""
     """The kubelet's word for why the pod as a whole has failed: `Evicted`, `OutOfcpu`; empty where it has not."""
     message: str = ""
@@ -134,6 +139,8 @@ class Snapshot:
     """What is wrong with nodes that were asked about, in a sentence; empty where nothing is."""
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
+    heard: Heard | None = None
+    """What rank 0's supervisor said last; None where it was never asked, or has never answered."""
 
 
 Manifest = dict[str, Any]

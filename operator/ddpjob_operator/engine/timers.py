@@ -7,6 +7,7 @@ from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobSpec, DDPJo
 
 from .budget import JITTER, share
 from .causes import unstartable_at
+from .supervision import member_lost_at, silent_at
 from .view import LOST_AFTER, View
 
 SETTLING = timedelta(seconds=5)
@@ -121,6 +122,8 @@ def _ahead(view: View, status: DDPJobStatus) -> Iterator[datetime | None]:
         yield growth_time(view)
         yield finish_timeout(view)
         yield from (unstartable_at(pod) for pod in view.current.values())
+        yield from (member_lost_at(view, rank) for rank in (view.heard.missing if view.heard else ()))
+        yield silent_at(view)
     if any(pod.stopped for pod in view.active):
         yield stop_timeout(view)
 
@@ -134,9 +137,24 @@ def _loss(view: View) -> Iterator[datetime]:
 
 
 def _since_first_place(view: View, seconds: float) -> datetime | None:
-    """Before, the gang holds nothing; then a scheduler places one pod after the other, and all may yet come."""
+    """Before, the gang holds nothing; then a scheduler places one pod after the other, and all may yet come.
+
+    In a gang that lives and waits for pods that replace others, since there are such pods, or since they are refused.
+    """
     placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node is not None)
-    return _after(min((time for time in placed if time is not None), default=None), seconds)
+    since = min((time for time in placed if time is not None), default=None)
+    for replaced in view.status.incarnations.exceptions:
+        pod = view.current.get(replaced.rank)
+        if since is None or (pod is None and view.snapshot.refusal is None):
+            return None
+        if pod is None or pod.node is None:
+            since = max(since, (pod.created_at if pod else _since_restart(view)) or since)
+    return _after(since, seconds)
+
+
+def _since_restart(view: View) -> datetime | None:
+    said = view.status.condition(ConditionType.RESTARTING)
+    return said.last_transition_time if said else None
 
 
 def _after(start: datetime | None, seconds: float | None) -> datetime | None:

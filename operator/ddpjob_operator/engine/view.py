@@ -6,6 +6,7 @@ from functools import cached_property
 
 from ddpjob_operator.api import ConditionType, DDPJobSpec, DDPJobStatus
 
+from .hearing import Heard
 from .snapshot import Pod, Service, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)
@@ -57,6 +58,17 @@ class View:
     def current(self) -> dict[int, Pod]:
         """The present attempt's pods by rank."""
         return {pod.rank: pod for pod in self._present if pod.rank < self.nodes}
+
+    @cached_property
+    def heard(self) -> Heard | None:
+        """What the supervisor in rank 0's present pod says of the gang; None where it has not said anything yet."""
+        heard, first = self.snapshot.heard, self.current.get(0)
+        return heard if heard and first and heard.pod == first.name and heard.attempt else None
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the present gang has supervisors, who can start its processes again."""
+        return self.status.supervised or self.heard is not None
 
     @cached_property
     def reserves(self) -> dict[int, Pod]:
@@ -143,6 +155,6 @@ class View:
 
     @cached_property
     def _present(self) -> tuple[Pod, ...]:
-        incarnation = self.status.incarnations.default
-        present = (pod for pod in self.snapshot.pods if pod.incarnation == incarnation)
+        incarnations = self.status.incarnations
+        present = (pod for pod in self.snapshot.pods if pod.incarnation == incarnations.of(pod.rank))
         return tuple(sorted(present, key=lambda pod: pod.rank))

@@ -1,6 +1,7 @@
 """The init container that holds a rank back until rank 0 listens, so that its trainer meets a master that is there.
 
-Without it a program that gives up after a few tries would fail on every node that is faster than rank 0's.
+Without it a program that gives up after a few tries would fail on every node that is faster than rank 0's. Our own
+supervisor needs none: it waits for rank 0's with all imports done.
 """
 
 import copy
@@ -22,20 +23,27 @@ its containers' sum: so this adds nothing where the trainer asks for more. And p
 ALIKE = ("image", "imagePullPolicy", "securityContext")
 """What it has in common with the trainer: nothing else has to be pulled or admitted."""
 
+WHERE = frozenset({Env.MASTER_ADDR, Env.MASTER_PORT, Env.CONTROL_PORT})
+
+SUPERVISED = frozenset({"ddpjob-train", "ddpjob-supervise"})
+
 PROGRAM = f"""\
 import os, signal, socket, time
 
 signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # The first process of a container ignores it otherwise.
-host, port = os.environ["{Env.MASTER_ADDR}"], int(os.environ["{Env.MASTER_PORT}"])
+host = os.environ["{Env.MASTER_ADDR}"]
+# A program's store, or a supervisor, which starts its ranks once all nodes are there.
+ports = [os.environ[name] for name in ("{Env.MASTER_PORT}", "{Env.CONTROL_PORT}") if name in os.environ]
 pause, said = 0.1, None
 while True:
-    try:
-        socket.create_connection((host, port), timeout=5).close()
-        break
-    except OSError as error:
-        if said is None or time.monotonic() - said >= 30:
-            said = time.monotonic()
-            print("waiting for rank 0 at {{}}:{{}}: {{}}".format(host, port, error), flush=True)
+    for port in ports:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+            os._exit(0)
+        except OSError as error:
+            if said is None or time.monotonic() - said >= 30:
+                said = time.monotonic()
+                print("waiting for rank 0 at {{}}:{{}}: {{}}".format(host, port, error), flush=True)
     time.sleep(pause)
     pause = min(pause * 1.2, 0.5)
 """
@@ -70,6 +78,12 @@ def reserve_container(trainer: Manifest) -> Manifest:
     }
 
 
+def waits_by_itself(trainer: Manifest) -> bool:
+    """Whether a trainer's command is one that puts a supervisor in front of its ranks."""
+    command = trainer.get("command") or [""]
+    return command[0].rpartition("/")[2] in SUPERVISED
+
+
 def wait_container(trainer: Manifest) -> Manifest:
     """The container for the pod of an equipped trainer.
 
@@ -80,9 +94,7 @@ def wait_container(trainer: Manifest) -> Manifest:
         "name": WAIT_CONTAINER,
         **copy.deepcopy(alike),
         "command": ["sh", "-c", SHELL, PROGRAM, json.dumps(NO_PYTHON)],
-        "env": [
-            dict(variable) for variable in trainer["env"] if variable["name"] in {Env.MASTER_ADDR, Env.MASTER_PORT}
-        ],
+        "env": [dict(variable) for variable in trainer["env"] if variable["name"] in WHERE],
         "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

@@ -53,8 +53,8 @@ def threads_per_process(processes: int) -> int:
 class Port:
     """A TCP port that no other `ddpjob run` of this machine will choose while this one holds it.
 
-    That it is free to bind is not enough: another job may have chosen it and not listen yet, and a rank that finds
-    the wrong master trains with it.
+    It is the wanted one or, where that is taken, another. That it is free to bind is not enough: another job may have
+    chosen it and not listen yet, and a rank that finds the wrong master trains with it.
     """
 
     def __init__(self, wanted: int) -> None:

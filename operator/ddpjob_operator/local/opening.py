@@ -14,6 +14,8 @@ FIXED = (
     "procs_per_node",
     "backend",
     "master_port",
+    "status_port",
+    "control_port",
     "wait_for_master",
     "network_policy",
     "checkpoint",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,7 +23,7 @@ from . import container
 from .files import Lock, read_json, write_json
 from .machine import processes_of
 from .run_directory import RunDirectory
-from .translation import TERMINATION_LOG, Machine, translate
+from .translation import TERMINATION_LOG, Machine, Ports, address_of, translate
 
 MESSAGE_BYTES = 4096
 LOG_TAIL_BYTES = 2048
@@ -48,6 +49,17 @@ class LocalPod:
         """The pod as it was created."""
         manifest: Manifest = read_json(self.directory / "pod.json")
         return manifest
+
+    @property
+    def ports(self) -> Ports:
+        """What it was told to listen on."""
+        env = self._process["env"]
+        return Ports(*(int(env[name]) for name in (Env.MASTER_PORT, Env.STATUS_PORT, Env.CONTROL_PORT)))
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return Path(self._process["log"])
 
     @property
     def lock(self) -> Lock:
@@ -84,37 +96,45 @@ class LocalPod:
         """Whether its container was killed from outside and cannot say how the process ended."""
         return self.started and self.lock.holder() is None and not self.ended
 
-    def observed(self, log: Path) -> Pod:
+    def observed(self) -> Pod:
         """The pod as the engine sees it."""
-        labels = self.manifest["metadata"]["labels"]
+        manifest = self.manifest
+        labels, running = manifest["metadata"]["labels"], self.running
         return Pod(
             name=self.directory.name,
-            uid=self.manifest["metadata"]["uid"],
+            uid=manifest["metadata"]["uid"],
             rank=int(labels[Label.RANK]),
             incarnation=int(labels[Label.INCARNATION]),
-            running=self.running,
-            exit=self._exit(log),
+            running=running,
+            exit=self._exit(),
             deleting=self.deleting,
             stopped=self.stopped,
             node=platform.node() or "this machine",
             created_at=datetime.fromtimestamp((self.directory / "pod.json").stat().st_mtime, UTC),
+            address=address_of(manifest) if running else None,
         )
 
-    def _exit(self, log: Path) -> Exit | None:
+    def _exit(self) -> Exit | None:
         ended = read_json(self.directory / "exit.json")
         if ended is None:
             return None
         return Exit(
             code=ended["code"],
             reason=ended["reason"],
-            message=ended["message"] or self._last_words(log, failed=ended["code"] != 0),
+            message=ended["message"] or self._last_words(failed=ended["code"] != 0),
             finished_at=datetime.fromtimestamp(ended["finishedAt"], UTC),
         )
 
-    def _last_words(self, log: Path, *, failed: bool) -> str:
+    def _last_words(self, *, failed: bool) -> str:
         """The termination message, with FallbackToLogsOnError as a kubelet does it."""
         said = _tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
-        return said or (_tail(log, LOG_TAIL_BYTES) if failed else "")
+        return said or (_tail(self.log, LOG_TAIL_BYTES, self._process["logStart"]) if failed else "")
+
+    @property
+    def _process(self) -> dict[str, Any]:
+        """What its process is."""
+        process: dict[str, Any] = read_json(self.directory / "process.json")
+        return process
 
 
 class Pods:
@@ -130,14 +150,9 @@ class Pods:
 
     def observe(self) -> tuple[Pod, ...]:
         """Every pod that is there."""
-        return tuple(pod.observed(self.log_of(pod)) for pod in self._all() if not pod.lost)
+        return tuple(pod.observed() for pod in self._all() if not pod.lost)
 
-    def log_of(self, pod: LocalPod) -> Path:
-        """Where a pod's output goes."""
-        labels = pod.manifest["metadata"]["labels"]
-        return self._run.log(int(labels[Label.RANK]), int(labels[Label.INCARNATION]))
-
-    def create(self, manifest: Manifest, machine: Machine) -> list[str]:
+    def create(self, manifest: Manifest, machine: Machine, logs: Path) -> list[str]:
         """Makes a pod, unless it exists, and starts its process; returns what a person should know about it."""
         directory = self._run.pods / manifest["metadata"]["name"]
         if (directory / "pod.json").exists():
@@ -146,12 +161,11 @@ class Pods:
         for needed in (directory, *process.directories):
             needed.mkdir(parents=True, exist_ok=True)
         pod = LocalPod(directory)
-        log = self._run.log(*_place(manifest))
-        log.parent.mkdir(parents=True, exist_ok=True)
-        cwd = str(directory / "work")
-        write_json(
-            directory / "process.json", {"argv": process.argv, "env": process.env, "cwd": cwd, "log": str(log)}
-        )
+        logs.mkdir(parents=True, exist_ok=True)
+        log = logs / f"rank-{manifest['metadata']['labels'][Label.RANK]}.log"
+        output = {"log": str(log), "logStart": log.stat().st_size if log.exists() else 0}
+        what = {"argv": process.argv, "env": process.env, "cwd": str(directory / "work")}
+        write_json(directory / "process.json", what | output)
         manifest["metadata"]["uid"] = directory.name  # Names are never used twice.
         write_json(directory / "pod.json", manifest)
         self._start(pod, process.env)
@@ -169,12 +183,16 @@ class Pods:
                     self._signal(pod)  # Who asked for it may have died before this.
                 _in_background(self._report_end, pod)
 
-    def master_port(self, incarnation: int) -> int | None:
-        """The master's port that pods of this incarnation were given; None where there are none yet."""
+    def one_of_gang(self, incarnation: int) -> LocalPod | None:
+        """Any pod of the gang of which this incarnation is the first; None where it has none yet."""
         for pod in self._all():
-            if pod.manifest["metadata"]["labels"][Label.INCARNATION] == str(incarnation):
-                return int(read_json(pod.directory / "process.json")["env"][Env.MASTER_PORT])
+            if int(pod.manifest["metadata"]["labels"][Label.INCARNATION]) >= incarnation:
+                return pod
         return None
+
+    def status_port(self, name: str) -> int:
+        """Where a pod's supervisor serves its status."""
+        return LocalPod(self._run.pods / name).ports.status
 
     def delete(self, action: DeletePod) -> None:
         """Tells a pod to end within its grace period."""
@@ -268,16 +286,12 @@ def _in_background(what: Callable[..., None], *arguments: object) -> None:
     threading.Thread(target=what, args=arguments, daemon=True).start()
 
 
-def _place(manifest: Manifest) -> tuple[int, int]:
-    labels = manifest["metadata"]["labels"]
-    return int(labels[Label.RANK]), int(labels[Label.INCARNATION])
-
-
-def _tail(file: Path, size: int) -> str:
+def _tail(file: Path, size: int, start: int = 0) -> str:
+    """The last bytes of a file, none of them before `start`."""
     try:
         with file.open("rb") as content:
             content.seek(0, os.SEEK_END)
-            content.seek(max(0, content.tell() - size))
+            content.seek(max(start, content.tell() - size))
             return content.read().decode(errors="replace").strip()
     except FileNotFoundError:
         return ""

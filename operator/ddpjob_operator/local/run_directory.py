@@ -19,7 +19,7 @@ class RunDirectory:
     job.json            the object, with its status
     service.json        the master's Service
     pods/<pod>/         one directory per pod that was not deleted
-    logs/attempt-<n>/   rank-<r>.log of each pod, also of those that are gone
+    logs/attempt-<n>/   rank-<r>.log of the gang that was made for that attempt, restarts in place included
     volumes/            what pods share and what outlives them
     lock                held by the `ddpjob run` that carries the job on
     """
@@ -56,9 +56,13 @@ class RunDirectory:
         """Held by whoever carries the job on."""
         return Lock(self.root / "lock")
 
-    def log(self, rank: int, incarnation: int) -> Path:
-        """The log of a pod."""
-        return self.logs / f"attempt-{incarnation}" / f"rank-{rank}.log"
+    def logs_of(self, attempt: int) -> Path:
+        """The logs of a gang that is made for this attempt; restarts in place go on in the same files."""
+        return self.logs / f"attempt-{attempt}"
+
+    def gangs(self) -> list[int]:
+        """The attempts for which a gang was made, in their order."""
+        return sorted(int(directory.name.removeprefix("attempt-")) for directory in self.logs.glob("attempt-*"))
 
     def load(self) -> DDPJob | None:
         """The job as it was last written; None if there is none."""

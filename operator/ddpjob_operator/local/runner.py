@@ -2,9 +2,12 @@
 
 import queue
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from ddpjob_operator.api import Backend, DDPJob, DDPJobStatus, NetworkPolicy, PodSecurity, State
+from ddpjob_operator.api.contract import DEFAULT_CONTROL_PORT, DEFAULT_STATUS_PORT
 from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
@@ -15,20 +18,23 @@ from ddpjob_operator.engine import (
     DeleteNetworkPolicy,
     DeletePod,
     Event,
+    Heard,
     Pod,
     Service,
     Settings,
     Snapshot,
     StopPod,
     decide,
+    whom_to_ask,
 )
 
 from .differences import as_here
 from .files import write_json
+from .hearing import Ear
 from .machine import Port, share_of_gpus, threads_per_process
 from .pods import Pods
 from .run_directory import RunDirectory
-from .translation import Machine, translate
+from .translation import Machine, Ports, translate
 
 RESYNC_SECONDS = 30.0
 """How often everything is looked at even if nothing is reported."""
@@ -40,7 +46,7 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
     Raises:
         BadInputError: the job needs something that only a cluster has.
     """
-    nowhere = Machine(master_port=0, threads=1)
+    nowhere = Machine(Ports(master=0, status=0, control=0), threads=1)
     for action in decide(_seen(job)).actions:
         if isinstance(action, CreatePod):
             translate(action.manifest, run, run.pods, nowhere)
@@ -64,7 +70,8 @@ class Runner:
         self._tell = tell
         self._dirty: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._pods = Pods(run, self._mark)
-        self._port: Port | None = None
+        self._held: list[Port] = []
+        self._ear = Ear(self._mark)
         self._told: set[str] = set()
         self._interrupts = 0
 
@@ -109,10 +116,18 @@ class Runner:
     def _round(self) -> Decision:
         self._heed_interrupts()
         pods = self._pods.observe()
-        decision = decide(_seen(self._job, pods, self._service()))
+        seen = _seen(self._job, pods, self._service())
+        decision = decide(replace(seen, heard=self._heard(seen)))
         self._carry_out(decision)
         self._pods.remove_gone(pods)
         return decision
+
+    def _heard(self, seen: Snapshot) -> Heard | None:
+        """What the supervisors say; they listen on other ports than those that the engine knows of."""
+        asked = whom_to_ask(seen)
+        if asked is not None:
+            asked = replace(asked, port=self._pods.status_port(asked.pod))
+        return self._ear.attend(self._job.metadata.uid, asked)
 
     def _heed_interrupts(self) -> None:
         if self._interrupts and not self._job.spec.suspend:
@@ -136,7 +151,7 @@ class Runner:
             case CreateService(manifest):
                 write_json(self._run.service_file, manifest)
             case CreatePod(rank, manifest):
-                for notice in self._pods.create(manifest, self._machine(rank)):
+                for notice in self._pods.create(manifest, *self._place(rank)):
                     self._notice(notice)
             case DeletePod():
                 self._pods.delete(action)
@@ -157,7 +172,8 @@ class Runner:
         ended = status.finished or status.state is State.SUSPENDED
         return ended and not any(pod.active for pod in self._pods.observe())
 
-    def _machine(self, rank: int) -> Machine:
+    def _place(self, rank: int) -> tuple[Machine, Path]:
+        """What of this machine a pod is given, and where its log goes: as others of its gang have it."""
         status = self._job.status
         assert status.nodes is not None, "an attempt was started"
         assert status.procs_per_node is not None, "an attempt was started"
@@ -165,21 +181,26 @@ class Runner:
         if status.backend is Backend.NCCL:
             devices = share_of_gpus(self._gpus, rank, status.procs_per_node)
         threads = threads_per_process(status.nodes * status.procs_per_node)
-        return Machine(self._master_port(), threads, devices)
+        other = self._pods.one_of_gang(status.incarnations.default)
+        if other is not None:
+            return Machine(other.ports, threads, devices), other.log.parent
+        return Machine(self._free_ports(), threads, devices), self._run.logs_of(status.attempt)
 
-    def _master_port(self) -> int:
-        """The port of the present attempt: that of its pods where there are some already, else a free one."""
+    def _free_ports(self) -> Ports:
+        """What a new gang listens on."""
         status = self._job.status
-        wanted = status.master_port
-        assert wanted is not None, "an attempt was started"
-        made = self._pods.master_port(status.incarnations.default)
-        if made is not None:
-            return made
-        self._port = None  # Lets go of the last attempt's, so that it can be taken again.
-        self._port = Port(wanted)
-        if self._port.number != wanted:
-            self._notice(f"port {wanted} is taken on this machine; rank 0 listens on {self._port.number}")
-        return self._port.number
+        assert status.master_port is not None, "an attempt was started"
+        wanted = {
+            "meets the others": status.master_port,
+            "serves its status": status.status_port or DEFAULT_STATUS_PORT,
+            "meets the other supervisors": status.control_port or DEFAULT_CONTROL_PORT,
+        }
+        self._held = []  # Lets go of the last attempt's, so that they can be taken again.
+        self._held = [Port(number) for number in wanted.values()]
+        for (what, number), port in zip(wanted.items(), self._held, strict=True):
+            if port.number != number:
+                self._notice(f"port {number} is taken on this machine; rank 0 {what} on {port.number}")
+        return Ports(*(port.number for port in self._held))
 
     def _notice(self, text: str) -> None:
         if text not in self._told:

@@ -1,7 +1,7 @@
 """A pod as a process of this machine: what a kubelet and a container runtime would do, done for one machine.
 
-The process gets its environment exactly as the pod would, with three things replaced: the master's name by the
-loopback address, its port by one that is free, and paths of volume mounts by directories of the run.
+The process gets its environment exactly as the pod would, with three things replaced: names and addresses of pods by
+loopback addresses, ports by some that are free, and paths of volume mounts by directories of the run.
 """
 
 import os
@@ -9,15 +9,19 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env
+from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env, Label
 from ddpjob_operator.engine import CHECKPOINT_VOLUME, WAIT_CONTAINER, Manifest
 
 from .run_directory import RunDirectory
 
 LOOPBACK = "127.0.0.1"
+MANY_ADDRESSES = sys.platform == "linux"
+"""Whether each node can listen on an address of its own. Elsewhere a machine has but one loopback address, and then
+supervisors could not tell each other apart."""
 FILE_NAME = re.compile(r"[\w./+-]{1,255}")
 REFERENCE = re.compile(r"\$\$|\$\(([^()]+)\)")
 TERMINATION_LOG = "termination.log"
@@ -25,11 +29,20 @@ NOT_USED = ("workingDir", "envFrom")
 NOT_HERE = ("configMap", "secret", "projected", "downwardAPI")
 
 
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a gang listens on."""
+
+    master: int
+    status: int
+    control: int
+
+
 @dataclass(frozen=True)
 class Machine:
     """What of this machine a pod's process is given."""
 
-    master_port: int
+    ports: Ports
     threads: int
     """Threads for each training process: a node's share of this machine's cores."""
     visible_devices: str | None = None
@@ -76,19 +89,46 @@ def _environment(pod: Manifest, container: Manifest, machine: Machine, paths: "_
     env.setdefault("OMP_NUM_THREADS", str(machine.threads))
     if machine.visible_devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = machine.visible_devices
-    port = str(machine.master_port)
-    here = {
-        Env.MASTER_ADDR: LOOPBACK,
-        Env.PET_MASTER_ADDR: LOOPBACK,
-        Env.MASTER_PORT: port,
-        Env.PET_MASTER_PORT: port,
-    }
+    here = _network(pod, container, machine.ports)
     declared: dict[str, str] = {}
     for variable in container["env"]:
         name = variable["name"]
         value = here.get(name) or _expanded(_value(variable, pod, machine), declared.get)
         declared[name] = paths.rewritten(value, name)
-    return env | declared | {"PWD": str(paths.work)}
+    return env | {Env.LISTEN_ADDR: address_of(pod)} | declared | {"PWD": str(paths.work)}
+
+
+def address_of(pod: Manifest) -> str:
+    """Where a pod listens: rank 0 on 127.0.0.1, the others on the addresses that follow."""
+    return str(IPv4Address(LOOPBACK) + _rank(pod)) if MANY_ADDRESSES else LOOPBACK
+
+
+def _network(pod: Manifest, container: Manifest, ports: Ports) -> dict[str, str]:
+    """Variables that name addresses and ports, as they are here."""
+    peers = next((one["value"] for one in container["env"] if one["name"] == Env.PEERS), "")
+    hosts = [peer.rpartition(":")[0] for peer in peers.split(",") if peer]
+    here = {
+        Env.MASTER_ADDR: LOOPBACK,
+        Env.PET_MASTER_ADDR: LOOPBACK,
+        Env.MASTER_PORT: str(ports.master),
+        Env.PET_MASTER_PORT: str(ports.master),
+        Env.STATUS_PORT: str(ports.status),
+        Env.CONTROL_PORT: str(ports.control),
+        Env.PEERS: ",".join(f"{host if _is_here(host) else LOOPBACK}:{ports.control}" for host in hosts),
+    }
+    if MANY_ADDRESSES:
+        return here
+    own = {} if _rank(pod) == 0 else {Env.STATUS_PORT: "0", Env.CONTROL_PORT: "0"}  # Any that are free.
+    return here | own | {Env.IN_PLACE_RESTARTS: "0"}
+
+
+def _rank(pod: Manifest) -> int:
+    return int(pod["metadata"]["labels"][Label.RANK])
+
+
+def _is_here(host: str) -> bool:
+    """Whether it is the address of a pod of this machine, and not rank 0's name."""
+    return host.startswith("127.")
 
 
 def _value(variable: Manifest, pod: Manifest, machine: Machine) -> str:
@@ -98,7 +138,9 @@ def _value(variable: Manifest, pod: Manifest, machine: Machine) -> str:
     field_path = source.get("fieldRef", {}).get("fieldPath", "")
     if field_path in {"metadata.name", "metadata.namespace"}:
         return str(pod["metadata"][field_path.removeprefix("metadata.")])
-    if field_path in {"status.podIP", "status.hostIP"}:
+    if field_path == "status.podIP":
+        return address_of(pod)
+    if field_path == "status.hostIP":
         return LOOPBACK
     if name in machine.environment:
         return machine.environment[name]

@@ -11,9 +11,10 @@ from .documents import HEAD, TEMPLATE, a_file, complaint, complaints
 
 TRAINER = "spec.template.spec.containers[0]"
 KNOWN = (
-    "nodes, procsPerNode, backend, masterPort, waitForMaster, networkPolicy, suspend, managedBy, "
-    "activeDeadlineSeconds, startDeadlineSeconds, scheduleTimeoutSeconds, successPolicy, finishTimeoutSeconds, "
-    "cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, checkpoint, template"
+    "nodes, procsPerNode, backend, masterPort, statusPort, controlPort, waitForMaster, networkPolicy, suspend, "
+    "managedBy, activeDeadlineSeconds, startDeadlineSeconds, scheduleTimeoutSeconds, successPolicy, "
+    "finishTimeoutSeconds, cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, stallTimeoutSeconds, "
+    "preflight, checkpoint, template"
 )
 NAME = (
     "Name of the job: at most 52 lower-case letters, digits and dashes, the first a letter and the last no dash. "
@@ -42,6 +43,38 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     "no port": (
         a_file("masterPort: 65536"),
         ["line 6: spec.masterPort: 65536 is too large; it must be at most 65535"],
+    ),
+    "one port for two": (
+        a_file("statusPort: 29502"),
+        ["line 6: spec.statusPort: 29502 is controlPort already; ports must differ"],
+    ),
+    "a port that another has by default": (
+        a_file("masterPort: 29501"),
+        ["line 6: spec.masterPort: 29501 is statusPort already; ports must differ"],
+    ),
+    "one port for all": (
+        a_file("masterPort: 2000\nstatusPort: 2000\ncontrolPort: 2000"),
+        [
+            "line 7: spec.statusPort: 2000 is masterPort already; ports must differ",
+            "line 8: spec.controlPort: 2000 is masterPort already; ports must differ",
+        ],
+    ),
+    "a word that YAML takes for a truth": (
+        a_file("preflight: Off"),
+        ['line 6: spec.preflight: YAML takes Off for false; write it in quotes: "Off"'],
+    ),
+    "another word for it": (
+        a_file("preflight: none"),
+        ["line 6: spec.preflight: 'none' is none of Off, Fast, Full"],
+    ),
+    "an interval in words": (
+        a_file("checkpoint: {path: /runs, everySeconds: often}"),
+        [
+            (
+                "line 6: spec.checkpoint.everySeconds: 'often' is not right; it must be a whole number from 1 to "
+                "31622400 or Auto"
+            ),
+        ],
     ),
     "no processes": (
         a_file("procsPerNode: 0"),

@@ -27,6 +27,7 @@ NOT_OF_ONE_FIELD = {
     *("a variable of the contract in a sidecar", "a variable of the contract before the start", "a restart policy"),
     *("a hostname", "a label of ours", "a volume of ours", "nine containers", "257 variables"),
     *("half a GPU", "a word for GPUs", "claimed devices and Auto"),
+    *("one port for two", "a port that another has by default", "one port for all"),
     *("two intervals", "two volumes at one place", "a first wait longer than the longest"),
     *("a rule without anything to match", "a range that goes backwards", "a range that begins too early"),
     *("a range that ends too late", "fewer nodes than it may have", "more nodes than it may have"),
@@ -81,9 +82,10 @@ def test_the_schema_tells_what_every_field_means() -> None:
 FULL: dict[str, Any] = yaml.safe_load(
     a_file(
         "nodes: 2\nprocsPerNode: Auto\nactiveDeadlineSeconds: 60\nelastic: {minNodes: 1, maxNodes: 4}\n"
-        "restart: {maxRestarts: 3, rules: [{exitCodes: [3, 64-78], signals: [SIGBUS], causes: [NodeLost], "
+        "restart: {mode: Recreate, rules: [{exitCodes: [3, 64-78], signals: [SIGBUS], causes: [NodeLost], "
         "action: Fail}]}\ncleanPodPolicy: All\nsuccessPolicy: RankZero\nmanagedBy: ddpjob.dev/operator\n"
-        "checkpoint: {path: /runs, volume: {emptyDir: {}}}",
+        "checkpoint: {path: /runs, everySeconds: Auto, volume: {emptyDir: {}}}\nstatusPort: 2000\n"
+        "preflight: Full\nstallTimeoutSeconds: 60",
         container="env: [{name: A, value: a}]\nargs: [--fast]\nresources: {limits: {nvidia.com/gpu: 2}}\n"
         "volumeMounts: [{name: data, mountPath: /data}]",
         pod="volumes: [{name: data, emptyDir: {}}]",

@@ -42,9 +42,50 @@ SIZE = {"nodes": 2, "procsPerNode": 1, "backend": "Gloo"}
 ACTIVE = {"startTime": moment(-60)}
 
 
+PROGRESS = {"epoch": 2, "step": 120, "totalSteps": 400, "percent": 30.0, "display": "30%", "eta": "56s", "loss": 0.25}
+SPEED = {"samplesPerSecond": 1234.56, "slowestRank": 1, "lastStepTime": moment(-3)}
+SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
+
+
 @pytest.mark.parametrize(
     ("sentence", "spec", "status", "line"),
     [
+        (
+            "how far training is",
+            {},
+            {"progress": PROGRESS},
+            "Progress: 30%, step 120 of 400, epoch 2, loss 0.25, 56s left",
+        ),
+        (
+            "how far it is where nobody knows how many steps there are",
+            {},
+            {"progress": {"step": 120, "display": "step 120"}},
+            "Progress: step 120",
+        ),
+        (
+            "how far it came",
+            {},
+            {"progress": PROGRESS, **SUCCEEDED},
+            "Progress: 30%, step 120 of 400, epoch 2, loss 0.25",
+        ),
+        (
+            "how fast it is",
+            {},
+            {"progress": SPEED},
+            "Speed: 1,235 samples/s, rank 1 is the slowest, last step 3s ago",
+        ),
+        (
+            "what is saved",
+            {},
+            {"checkpoint": {"step": 100, "time": moment(-61)}},
+            "Checkpoint: step 100, 61s ago",
+        ),
+        (
+            "who is slow",
+            {},
+            {"stragglers": [{"rank": 1, "node": "b", "slowdown": 1.8}, {"rank": 3, "slowdown": 1.5}]},
+            "Stragglers: rank 1 on b (1.8 x), rank 3 on ? (1.5 x)",
+        ),
         (
             "the budget that is left",
             {},
@@ -106,7 +147,20 @@ def test_the_description_tells(sentence: str, spec: dict[str, Any], status: dict
     assert line in told(spec, status), sentence
 
 
-@pytest.mark.parametrize("name", ["Backoff", "Deadline", "Avoids", "Last failure", "Decided", "History"])
+NOT_NOW = ["Speed", "Stragglers"]
+
+
+@pytest.mark.parametrize("name", NOT_NOW)
+def test_of_a_finished_job_it_does_not_tell_how_fast_it_is(name: str) -> None:
+    status = {"progress": SPEED, "stragglers": [{"rank": 1, "slowdown": 1.8}]}
+    assert [line for line in told({}, status) if line.startswith(name)] != []
+    assert [line for line in told({}, status | SUCCEEDED) if line.startswith(name)] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Progress", "Checkpoint", *NOT_NOW, "Backoff", "Deadline", "Avoids", "Last failure", "Decided", "History"],
+)
 def test_what_there_is_nothing_to_tell_of_has_no_line(name: str) -> None:
     past = {"backoffUntil": moment(-9), "avoidedNodes": [{"node": "a", "until": moment(-9)}]}
     assert [line for line in told({}, past) if line.startswith(name)] == []

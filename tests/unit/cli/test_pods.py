@@ -1,18 +1,24 @@
 """Which of a job's pods are the present ones, and whether they have a log."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import DDPJobStatus
-from ddpjob_operator.api.status import Incarnations
-from ddpjob_operator.client import Pod, present, previous
+from ddpjob_operator.api import Cause, DDPJobStatus, Failure, Incarnations, RankIncarnation
+from ddpjob_operator.client import Pod, of_attempt, present, previous_attempt
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def document(rank: int, incarnation: int, state: dict[str, Any] | None = None) -> dict[str, Any]:
+def document(
+    rank: int, incarnation: int, state: dict[str, Any] | None = None, attempt: int | None = None
+) -> dict[str, Any]:
     labels = {"ddpjob.dev/rank": str(rank), "ddpjob.dev/incarnation": str(incarnation)}
     name = f"digits-{rank}-{incarnation}"
     statuses = [{"name": "sidecar", "state": {"running": {}}}, {"name": "trainer", "state": state or {}}]
+    env = [] if attempt is None else [{"name": "DDPJOB_ATTEMPT", "value": str(attempt)}]
     return {
+        "spec": {"containers": [{"name": "sidecar"}, {"name": "trainer", "env": env}]},
         "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels},
         "status": {"containerStatuses": statuses} if state is not None else {},
     }
@@ -54,4 +60,41 @@ def test_pods_of_the_present_attempt_are_told_from_those_that_are_kept_and_those
     status: DDPJobStatus, now: list[tuple[int, int]], before: list[tuple[int, int]]
 ) -> None:
     assert [(pod.rank, pod.incarnation) for pod in present(PODS, status)] == now
-    assert [(pod.rank, pod.incarnation) for pod in previous(PODS, status)] == before
+    former = of_attempt(PODS, status, previous_attempt(PODS, status))
+    assert [(pod.rank, pod.incarnation) for pod in former if pod.started] == before
+
+
+def in_place(attempt: int, *failures: tuple[int, int], lost: int | None = None) -> DDPJobStatus:
+    """A gang of two that restarted in place when these ranks failed; one pod may have been replaced."""
+    history = tuple(
+        Failure(attempt=ended, rank=rank, pod=f"digits-{rank}-1", cause=Cause.APPLICATION, time=NOON)
+        for ended, rank in reversed(failures)
+    )
+    exceptions = () if lost is None else (RankIncarnation(rank=lost, incarnation=2),)
+    incarnations = Incarnations(default=1, exceptions=exceptions)
+    return DDPJobStatus(attempt=attempt, nodes=2, incarnations=incarnations, history=history)
+
+
+GANG = [Pod.of(document(rank, 1, RUNNING, 1)) for rank in (0, 1)]
+REPLACED = [GANG[0], Pod.of(document(1, 1, ENDED, 1)), Pod.of(document(1, 2, RUNNING, 4))]
+
+
+@pytest.mark.parametrize(
+    ("pods", "status", "attempts"),
+    [
+        (GANG, in_place(3, (1, 0), (2, 1)), {1: [(0, 1), (1, 1)], 2: [(0, 1), (1, 1)], 3: [(0, 1), (1, 1)], 4: []}),
+        (
+            REPLACED,
+            in_place(4, (1, 0), (2, 1), (3, 1), lost=1),
+            {1: [(0, 1), (1, 1)], 3: [(0, 1), (1, 1)], 4: [(0, 1), (1, 2)]},
+        ),
+    ],
+    ids=["restarted in place", "one pod replaced"],
+)
+def test_a_pod_takes_part_in_all_attempts_until_its_end(
+    pods: list[Pod], status: DDPJobStatus, attempts: dict[int, list[tuple[int, int]]]
+) -> None:
+    found = {attempt: of_attempt(pods, status, attempt) for attempt in attempts}
+    assert {attempt: [(pod.rank, pod.incarnation) for pod in found[attempt]] for attempt in found} == attempts
+    assert previous_attempt(pods, status) == status.attempt - 1
+    assert present(pods, status) == found[status.attempt]

@@ -25,7 +25,7 @@ def test_a_late_event_undoes_nothing() -> None:
 def test_what_changes_nothing_that_decisions_need_is_no_news() -> None:
     cache = pods()
     assert cache.saw(a_pod(version=1, containerStatuses=RUNS))
-    assert not cache.saw(a_pod(version=2, containerStatuses=RUNS, podIP="10.0.0.1"))
+    assert not cache.saw(a_pod(version=2, containerStatuses=RUNS, hostIP="10.0.0.1"))
     assert not cache.saw(a_pod(version=1)), "the version has advanced all the same"
 
 

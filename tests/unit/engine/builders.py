@@ -29,7 +29,10 @@ from ddpjob_operator.engine import (
     StopPod,
     Waiting,
     decide,
+    heard_of,
+    unheard,
 )
+from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_operator.engine.waiting import RESERVE_CONTAINER
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -133,7 +136,11 @@ class Scene:
 
     def runs(self, *ranks: int) -> "Scene":
         """The trainer of these ranks runs."""
-        return self.placed(*ranks)._each(ranks, lambda pod: replace(pod, running=True))
+        now = self.snapshot.now
+        return self.placed(*ranks)._each(
+            ranks,
+            lambda pod: replace(pod, running=True, started_at=now, address=f"10.0.{pod.incarnation}.{pod.rank}"),
+        )
 
     def placed(self, *ranks: int) -> "Scene":
         """The pods of these ranks, reserves among them, are given nodes."""
@@ -165,6 +172,27 @@ class Scene:
     def reports(self, rank: int, *, code: int = 1, at: float = 0, **report: Any) -> "Scene":
         """The trainer of a rank fails and leaves a failure report."""
         return self.fails(rank, code=code, message=json.dumps(report), at=at)
+
+    def hears(
+        self, phase: str = "Running", *, attempt: int | None = None, began: float = 0, **document: Any
+    ) -> "Scene":
+        """Rank 0's supervisor says this of its gang; the phase began so many seconds from now."""
+        job, now = self.snapshot.job, self.snapshot.now
+        said = {
+            "version": 1,
+            "uid": job.metadata.uid,
+            "attempt": attempt or self.status.attempt,
+            "phase": phase,
+            "since": (now + timedelta(seconds=began)).isoformat(),
+            **document,
+        }
+        heard = heard_of(json.loads(json.dumps(said)), now, uid=job.metadata.uid, pod=present_pod_name(job, 0))
+        return Scene(replace(self.snapshot, heard=heard))
+
+    def hears_nothing(self, why: str) -> "Scene":
+        """From now on rank 0's supervisor cannot be asked."""
+        first = present_pod_name(self.snapshot.job, 0)
+        return Scene(replace(self.snapshot, heard=unheard(self.snapshot.heard, why, self.snapshot.now, pod=first)))
 
     def deleted_by_hand(self, *ranks: int) -> "Scene":
         """Somebody else deletes the pods of these ranks; they take their time to end."""
@@ -290,8 +318,8 @@ class Scene:
         return replace(pod, gone_by=min(pod.gone_by, self.snapshot.now + timedelta(seconds=grace)))
 
     def _each(self, ranks: tuple[int, ...], change: Any) -> "Scene":
-        present = self.status.incarnations.default
-        chosen = [pod.rank in ranks and pod.incarnation == present for pod in self.pods]
+        present = self.status.incarnations
+        chosen = [pod.rank in ranks and pod.incarnation == present.of(pod.rank) for pod in self.pods]
         missing = set(ranks) - {pod.rank for pod, mine in zip(self.pods, chosen, strict=True) if mine}
         assert not missing, f"ranks {missing} have no pod in incarnation {present}"
         pods = (change(pod) if mine else pod for pod, mine in zip(self.pods, chosen, strict=True))

@@ -94,6 +94,7 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         Exit(134, "Error", "Watchdog caught collective operation timeout"),
         *(Cause.PEER_LOST, 6, "killed by signal 6"),
     ),
+    "a kill, whatever the log ends with": (Exit(137, "Error", PEER), Cause.APPLICATION, 9, "killed by signal 9"),
     "no exit code at all": (Exit(None, "Evicted"), Cause.APPLICATION, None, "Evicted"),
     "no exit code and no reason": (Exit(None), Cause.APPLICATION, None, "ended without an exit code"),
     "128 is no signal": (Exit(128, "Error"), Cause.APPLICATION, None, "exit code 128"),

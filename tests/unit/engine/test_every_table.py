@@ -83,7 +83,7 @@ def test_what_is_made_goes_with_the_job_and_keeps_no_namespace_from_going(scene:
 @every_moment
 def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(scene: Scene) -> None:
     after = scene.decided().status if DeleteJob() not in scene.decision.actions else scene.status
-    first = pod_name(scene.snapshot.job, 0, after.incarnations.default)
+    first = pod_name(scene.snapshot.job, 0, after.incarnations.of(0))
     met = {
         variable["value"].split(".")[0]
         for made in manifests(scene)

@@ -112,10 +112,22 @@ TABLE: Table = {
         "Rank 0 failed: Stopped: saved at step 40; restart 1 of 6 in 0.9 s",
     ),
     "a machine that is not fit for training counts: its user may want to know": (
-        two.running().reports(0, code=202, cause="PreflightFailed", message="all_reduce gave a wrong sum"),
+        two.running().reports(0, code=201, cause="PreflightFailed", message="all_reduce gave a wrong sum"),
         "-1.1/5",
         "Restarting",
         "Rank 0 failed: PreflightFailed: all_reduce gave a wrong sum; restart 1 of 6 in 0.9 s",
+    ),
+    "unless no machine would be": (
+        two.running().reports(0, code=202, cause="PreflightFailed", message="4 GPUs for 8 processes").decided(),
+        "",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: PreflightFailed: 4 GPUs for 8 processes",
+    ),
+    "a supervisor that ends because of another rank's failure explains nothing": (
+        two.running().fails(0, code=204, message="rank 1 failed").reports(1, at=1, message="ValueError: no"),
+        "-1.0/5",
+        "Restarting",
+        "Rank 1 failed: Application: ValueError: no (1 more rank failed with it); restart 1 of 6 in 0.9 s",
     ),
     "no attempt begins while a pod of the last one may still run": (
         broken.after(1),

@@ -69,6 +69,31 @@ WAKES: dict[str, tuple[Scene, datetime | None]] = {
         two.created().placed(0, 1).waits(0, "init container fetch runs", busy=True).decided(),
         None,
     ),
+    # supervisors
+    "where one is missed: when it is given up": (
+        running.hears().settled().after(5).hears("Gathering", missing=[1]).decided(),
+        in_(65),
+    ),
+    "where rank 0's cannot be asked: when that has lasted": (
+        running.hears().settled().after(5).hears_nothing("refused"),
+        in_(35),
+    ),
+    "where nobody knows whether the gang runs again: then as well": (
+        running.hears()
+        .settled()
+        .vanishes(1)
+        .decided(2)
+        .runs(1)
+        .decided()
+        .after(5)
+        .hears_nothing("refused")
+        .decided(),
+        in_(35),
+    ),
+    "where a pod that replaces another finds no place: when all is given back, counted from when it was made": (
+        running.hears().settled().after(5).vanishes(1).decided(2).decided(),
+        in_(609.771467),
+    ),
     # what is in the way
     "while a foreign Service is in the way: soon": (two.service(Service.FOREIGN), in_(5)),
     "while something is refused: when it is tried again": (

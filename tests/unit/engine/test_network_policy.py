@@ -34,6 +34,13 @@ def test_a_policy_that_was_deleted_is_what_the_job_says_it_makes() -> None:
     assert verdict(scene) == ("policy", "Running", "Setting the NetworkPolicy right")
 
 
+def test_a_policy_that_names_another_port_is_replaced_before_the_job_goes_on() -> None:
+    """While the job is suspended both may change."""
+    scene = closed.running().suspended().asks(suspend=False, statusPort=12345)
+    assert (plan(scene), plan(scene.decided())) == ("-policy", "policy +2.0 +2.1")
+    assert made(scene.decided(), operator_namespace="system")["spec"]["ingress"][1]["ports"][0]["port"] == 12345
+
+
 def made(scene: Scene, **settings: Any) -> Manifest:
     decision = Scene(replace(scene.snapshot, settings=Settings(**settings))).decision
     return next(action.manifest for action in decision.actions if isinstance(action, CreateNetworkPolicy))

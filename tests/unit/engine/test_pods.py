@@ -292,7 +292,8 @@ def test_waiting_needs_no_other_image_right_or_address_than_the_trainer() -> Non
     waiting, trainer = pod["spec"]["initContainers"][-1], trainer_of(pod)
     for field in ("image", "imagePullPolicy", "securityContext"):
         assert waiting[field] == trainer[field]
-    assert env_of(waiting) == {name: env_of(trainer)[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
+    names = ("MASTER_ADDR", "MASTER_PORT", "DDPJOB_CONTROL_PORT")
+    assert env_of(waiting) == {name: env_of(trainer)[name] for name in names}
     assert env_of(waiting)["MASTER_PORT"] == "12345"
 
 

@@ -33,6 +33,8 @@ def test_the_operators_side_is_the_golden_contract(golden: Golden) -> None:
         "maxNodes": contract.MAX_NODES,
         "maxNameLength": contract.MAX_NAME_LENGTH,
         "masterPort": contract.DEFAULT_MASTER_PORT,
+        "statusPort": contract.DEFAULT_STATUS_PORT,
+        "controlPort": contract.DEFAULT_CONTROL_PORT,
         "terminationLog": contract.TERMINATION_LOG_PATH,
         "manager": contract.MANAGER,
         "labels": names(contract.Label),

@@ -16,19 +16,24 @@ from pathlib import Path
 
 import pytest
 from ddpjob_trainer.errors import ConfigError, StorageFullError
-from ddpjob_trainer.training.checkpoint import Checkpoints, Manifest
+from ddpjob_trainer.training import content
+from ddpjob_trainer.training.checkpoint import Checkpoints
+from ddpjob_trainer.training.content import Sink
+from ddpjob_trainer.training.manifest import Manifest
 
 WRITER = """
 import sys
 import time
 from pathlib import Path
-from ddpjob_trainer.training.checkpoint import Checkpoints, Manifest
+from ddpjob_trainer.training.checkpoint import Checkpoints
+from ddpjob_trainer.training.manifest import Manifest
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
 found = checkpoints.newest(readable=len)
 step = found.manifest.step if found else 0
 while True:
     step += 1
-    checkpoints.write(Manifest(step, 1, step, 2, 64, "uid", (1,)), step.to_bytes(4, "big") * 500_000)
+    state = step.to_bytes(4, "big") * 500_000
+    checkpoints.write(Manifest(step, 1, step, 2, 64, "uid", (1,)), lambda file: file.write(state))
     print(step, flush=True)
 """
 KILLS = 8
@@ -38,10 +43,14 @@ def manifest(step: int) -> Manifest:
     return Manifest(step=step, epoch=1, samples=step * 64, worldSize=2, globalBatchSize=64, uid="uid", lineage=(1, 2))
 
 
+def state(written: bytes) -> Callable[[Sink], object]:
+    return lambda file: file.write(written)
+
+
 def write(directory: Path, *steps: int, keep: int = 3) -> Checkpoints:
     checkpoints = Checkpoints(directory, keep)
     for step in steps:
-        checkpoints.write(manifest(step), f"state {step}".encode())
+        checkpoints.write(manifest(step), state(f"state {step}".encode()))
     return checkpoints
 
 
@@ -200,9 +209,30 @@ def files_limited_to(size: int) -> Iterator[None]:
 def test_without_room_nothing_half_written_stays_and_the_error_says_what_to_do(tmp_path: Path) -> None:
     checkpoints = write(tmp_path, 60)
     with files_limited_to(10_000), pytest.raises(StorageFullError) as error:
-        checkpoints.write(manifest(120), b"x" * 20_000)
+        checkpoints.write(manifest(120), state(b"x" * 20_000))
     assert f"checkpoint {tmp_path}/step-00000120 could not be saved: {os.strerror(errno.EFBIG)}" in str(error.value)
     assert "needed 20000 bytes, free " in str(error.value)
     assert "name another --checkpoint-dir" in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000060"]
     assert newest_step(tmp_path) == 60
+
+
+def test_a_state_that_could_not_be_read_back_takes_nobodys_place(tmp_path: Path) -> None:
+    def refuse(file: Path) -> None:
+        raise ValueError(f"{file.read_text()} is not good")
+
+    checkpoints = write(tmp_path, 60)
+    with pytest.raises(ValueError, match="state 120 is not good"):
+        checkpoints.write(manifest(120), state(b"state 120"), refuse)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000060"]
+
+
+def test_a_large_state_is_whole_though_it_goes_to_the_disk_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content, "PORTION_BYTES", 1000)
+    parts = [random.randbytes(size) for size in (0, 1, 999, 1000, 1001, 12_345)]
+    Checkpoints(tmp_path, keep=1).write(manifest(60), lambda file: [file.write(part) for part in parts])
+    found = Checkpoints(tmp_path, keep=1).newest(readable=len)
+    assert found
+    assert found.content == b"".join(parts)

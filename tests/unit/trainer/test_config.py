@@ -25,7 +25,31 @@ def test_a_pods_environment_says_where_and_when_to_save() -> None:
         backend="gloo",
         checkpoint=CheckpointConfig(directory=Path("/checkpoints"), every_steps=50, keep=5),
         incarnation=2,
+        attempt=2,
         uid="a-uid",
+    )
+
+
+@pytest.mark.parametrize(
+    ("env", "attempt"),
+    [({}, 0), ({"DDPJOB_INCARNATION": "2"}, 2), ({"DDPJOB_INCARNATION": "2", "DDPJOB_ATTEMPT": "5"}, 5)],
+)
+def test_the_attempt_counts_restarts_in_place_where_somebody_does(env: dict[str, str], attempt: int) -> None:
+    assert read_config([], env).attempt == attempt
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env"),
+    [
+        (["--checkpoint-every-seconds", "auto"], {}),
+        (["--checkpoint-every-seconds", "Auto"], {"DDPJOB_CHECKPOINT_EVERY_SECONDS": "60"}),
+        ([], {"DDPJOB_CHECKPOINT_EVERY_SECONDS": "Auto"}),
+    ],
+)
+def test_the_interval_may_be_left_to_what_is_observed(arguments: list[str], env: dict[str, str]) -> None:
+    observed = {"DDPJOB_CHECKPOINT_DIR": "/saved", "DDPJOB_MEAN_TIME_TO_FAILURE_SECONDS": "1800"}
+    assert read_config(arguments, {**observed, **env}).checkpoint == CheckpointConfig(
+        directory=Path("/saved"), every_seconds="auto", mean_time_to_failure=1800
     )
 
 
@@ -59,6 +83,13 @@ def test_a_flag_wins_over_the_environment() -> None:
         ([], {"DDPJOB_BACKEND": "Nccl"}, "DDPJOB_BACKEND is 'Nccl': it must be one of gloo, nccl"),
         ([], {**POD, "DDPJOB_CHECKPOINT_KEEP": "0"}, "DDPJOB_CHECKPOINT_KEEP is '0': it must be a whole number"),
         ([], {"DDPJOB_INCARNATION": "first"}, "DDPJOB_INCARNATION is 'first'"),
+        ([], {"DDPJOB_ATTEMPT": "-1"}, "DDPJOB_ATTEMPT is '-1': it must be a whole number of at least 0"),
+        (["--checkpoint-every-seconds", "often"], {}, "'often' is not a number above 0, nor auto"),
+        (
+            [],
+            {"DDPJOB_CHECKPOINT_DIR": "/saved", "DDPJOB_CHECKPOINT_EVERY_SECONDS": "often"},
+            "DDPJOB_CHECKPOINT_EVERY_SECONDS is 'often': it must be a whole number of at least 1, or Auto",
+        ),
     ],
 )
 def test_a_mistake_is_one_clear_error(arguments: list[str], env: dict[str, str], message: str) -> None:

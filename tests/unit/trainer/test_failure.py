@@ -62,6 +62,7 @@ def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: P
         "exception": "ValueError",
         "message": "shard 3 is empty",
         "step": 7,
+        "attempt": None,
         "cause": "Application",
     }
 

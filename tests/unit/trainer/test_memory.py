@@ -11,7 +11,7 @@ import pytest
 from ddpjob_trainer import memory
 
 from tests.cgroups import GREEDY, small_cgroup, within
-from tests.training.test_ranks_of_a_node import PRELUDE, SUPERVISOR
+from tests.training.test_ranks_of_a_node import NODE, PRELUDE, SUPERVISOR
 
 V1 = "7:pids:/\n4:memory:/pod/trainer\n0::/\n"
 V2 = "0::/pod/trainer\n"
@@ -67,11 +67,11 @@ def limited() -> Iterator[Path]:
         yield group
 
 
-def ended_within(group: Path, *command: str, report: Path) -> tuple[int, str, dict[str, object]]:
+def ended_within(group: Path, *command: str, report: Path, **env: str) -> tuple[int, str, dict[str, object]]:
     """Exit code, output and failure report of a command that runs in a cgroup."""
     done = subprocess.run(
         within(group, *command),
-        env={**os.environ, "REPORT": str(report), "DDPJOB_TERMINATION_LOG": str(report)},
+        env={**os.environ, **env, "DDPJOB_TERMINATION_LOG": str(report)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -86,11 +86,11 @@ def test_a_rank_that_takes_too_much_is_told_from_one_that_somebody_kills(
     method: str, limited: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "program.py"
-    script.write_text(f"{PRELUDE}\nif rank == '2': time.sleep(60)\n{GREEDY}")
+    script.write_text(f"{PRELUDE}\nif rank == '0': time.sleep(60)\n{GREEDY}")
     command = (sys.executable, "-c", SUPERVISOR, method, str(script))
-    code, said, report = ended_within(limited, *command, report=tmp_path / "report")
+    code, said, report = ended_within(limited, *command, report=tmp_path / "report", **NODE)
     message = "killed by SIGKILL: the memory limit was reached"
-    assert f"error: rank 3 was {message}" in said
+    assert f"error: rank 1 was {message}" in said
     assert (code, report["cause"], report["exitCode"], report["message"]) == (137, "OutOfMemory", 137, message)
 
 

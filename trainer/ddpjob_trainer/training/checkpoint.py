@@ -3,51 +3,37 @@
     step-00000120/state.pt         what is restored, opaque here
     step-00000120/manifest.json    what it is, with size and checksum of the other; written last
 
-Only rank 0 comes here. A directory is of one job.
+Only rank 0 comes here. A directory is of one job; yet two attempts of it may be here at once, where a machine that
+nobody reaches still runs the earlier one. The earlier one gives way.
 """
 
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
 from ddpjob_trainer.console import warn
-from ddpjob_trainer.errors import ConfigError, StorageFullError
+from ddpjob_trainer.errors import ConfigError, StorageFullError, SupersededError
 
-FORMAT = 1
-STATE, MANIFEST = "state.pt", "manifest.json"
+from .content import Content, Sink, write_synced
+from .manifest import MANIFEST, NO_ATTEMPT, Manifest, read_manifest
+
+STATE = "state.pt"
 NAME = re.compile(r"step-(\d{8,})")
 TEMPORARY_PREFIX = ".step-"
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a checkpoint is; its fields are the keys of manifest.json."""
-
-    step: int
-    epoch: int
-    samples: int
-    """The cursor: samples of the epoch that all processes together have seen."""
-    worldSize: int  # noqa: N815  (a JSON key)
-    globalBatchSize: int  # noqa: N815
-    uid: str
-    """Of the job."""
-    lineage: tuple[int, ...]
-    """The job's incarnations that led here, the last one the writer's."""
-    savedAt: str = ""  # noqa: N815
-    size: int = 0
-    sha256: str = ""
-    format: int = FORMAT
+TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
+"""What rename(2) of a directory says where something stands under its new name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +58,8 @@ class Checkpoints:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             for leftover in self.directory.glob(f"{TEMPORARY_PREFIX}*"):
-                shutil.rmtree(leftover)
+                # An earlier attempt may still be writing into it.
+                shutil.rmtree(leftover, ignore_errors=True)
             with TemporaryFile(dir=self.directory):
                 pass
             self._paths()
@@ -88,8 +75,9 @@ class Checkpoints:
         Args:
             readable: Raises if a state, though whole, cannot be read.
         """
-        paths = self._paths()
-        for path in reversed(paths):
+        # What does not tell its place comes first, so that it is warned of.
+        paths = sorted(self._paths(), key=lambda path: _order(path, unknown=math.inf), reverse=True)
+        for path in paths:
             try:
                 return _read(path, readable)
             except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the one before may be right)
@@ -98,28 +86,40 @@ class Checkpoints:
             warn(f"there is no valid checkpoint in {self.directory}: training starts from the beginning")
         return None
 
-    def write(self, manifest: Manifest, content: bytes) -> Path:
+    def newest_attempt(self) -> int:
+        """The latest attempt that has written here, NO_ATTEMPT if none has."""
+        return int(max((_order(path, unknown=NO_ATTEMPT)[0] for path in self._paths()), default=NO_ATTEMPT))
+
+    def write(
+        self, manifest: Manifest, encode: Callable[[Sink], object], check: Callable[[Path], object] = Path.exists
+    ) -> Path:
         """Puts a checkpoint in place, and only then removes the oldest ones.
+
+        Args:
+            manifest: What it is; time, size and checksum are filled in.
+            encode: Writes the state.
+            check: Raises if the file with the state cannot be read back.
 
         Raises:
             StorageFullError: It could not be written; nothing of it is left, and the ones before are intact.
+            SupersededError: A later attempt has written here: it is the later one's turn.
         """
-        manifest = replace(
-            manifest,
-            savedAt=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            size=len(content),
-            sha256=hashlib.sha256(content).hexdigest(),
-        )
-        path = self.directory / f"step-{manifest.step:08}"
+        path, content = self.directory / f"step-{manifest.step:08}", Content()
         try:
+            self._refuse_if_late(manifest)
             with self._workspace() as workspace:
-                _write_checkpoint(workspace / path.name, manifest, content)
-                self._set_aside(path)
-                (workspace / path.name).rename(path)
-                _sync(self.directory)
+                fresh = workspace / path.name
+                fresh.mkdir()
+                content.fill(fresh / STATE, encode)
+                check(fresh / STATE)
+                _write_manifest(fresh, manifest, content)
+                self._put_in_place(fresh, path, manifest)
+            _sync(self.directory)
         except OSError as error:
-            raise self._not_written(path, len(content), error) from error
-        self._prune(manifest.step)
+            if isinstance(error, FileNotFoundError) and self.directory.is_dir():
+                raise self._superseded(manifest, "it has removed what this one was writing") from error
+            raise self._not_written(path, content.size, error) from error
+        self._prune(manifest)
         return path
 
     @contextmanager
@@ -128,23 +128,59 @@ class Checkpoints:
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.directory, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
-    def _prune(self, step: int) -> None:
-        """Keeps the newest up to a step; a later one is broken, or it would have been resumed from."""
-        paths = [path for path in self._paths() if _step(path) <= step]
-        for path in paths[: -self._keep]:
+    def _put_in_place(self, fresh: Path, path: Path, manifest: Manifest) -> None:
+        """Gives a written checkpoint its name, in place of a broken one or one of an earlier attempt."""
+        while True:
+            self._set_aside(path, manifest)
             try:
-                self._set_aside(path)
+                fresh.rename(path)
+            except OSError as error:
+                if error.errno not in TAKEN:
+                    raise
+            else:
+                return
+
+    def _prune(self, manifest: Manifest) -> None:
+        """Keeps the newest up to the one just written.
+
+        One of a later step is broken or another line's, or it would have been resumed from: it makes nothing else
+        superfluous, and goes when this line has passed its step.
+        """
+        known = [(_order(path, unknown=NO_ATTEMPT), path) for path in self._paths()]
+        ours = [(order, path) for order, path in known if order <= manifest.order and order[1] <= manifest.step]
+        for _, path in sorted(ours)[: -self._keep]:
+            try:
+                self._set_aside(path, manifest)
             except OSError as error:
                 warn(f"the old checkpoint {path} could not be removed: {error.strerror}")
 
-    def _set_aside(self, path: Path) -> None:
-        """Removes a checkpoint so that at no moment half of it stands under its name."""
-        if path.exists():
-            with self._workspace() as workspace:
-                path.rename(workspace / path.name)
+    def _set_aside(self, path: Path, manifest: Manifest) -> None:
+        """Removes a checkpoint, if there is one, so that at no moment half of it stands under its name.
+
+        Raises:
+            SupersededError: There is one of a later attempt than the manifest's. It stays.
+        """
+        with self._workspace() as workspace, suppress(FileNotFoundError):
+            aside = workspace / path.name
+            path.rename(aside)
+            # Looked at here, where nobody can put another one in its place.
+            if _order(aside, unknown=NO_ATTEMPT)[0] > manifest.attempt:
+                aside.rename(path)
+        self._refuse_if_late(manifest)
+
+    def _refuse_if_late(self, manifest: Manifest) -> None:
+        newest = self.newest_attempt()
+        if newest > manifest.attempt:
+            raise self._superseded(manifest, f"there is a checkpoint of attempt {newest}")
+
+    def _superseded(self, manifest: Manifest, evidence: str) -> SupersededError:
+        return SupersededError(
+            f"a later run has taken over {self.directory}: {evidence}, and this is attempt {manifest.attempt}. Step"
+            f" {manifest.step} is not saved. If both shall run, give each a --checkpoint-dir of its own"
+        )
 
     def _paths(self) -> list[Path]:
-        return sorted((path for path in self.directory.iterdir() if NAME.fullmatch(path.name)), key=_step)
+        return [path for path in self.directory.iterdir() if NAME.fullmatch(path.name)]
 
     def _not_written(self, path: Path, needed: int, error: OSError) -> StorageFullError:
         advice = (
@@ -166,18 +202,15 @@ def _free(directory: Path) -> str:
         return "unknown"
 
 
-def _write_checkpoint(path: Path, manifest: Manifest, content: bytes) -> None:
-    path.mkdir()
-    _write_synced(path / STATE, content)
-    _write_synced(path / MANIFEST, json.dumps(asdict(manifest), indent=1).encode())
+def _write_manifest(path: Path, manifest: Manifest, content: Content) -> None:
+    whole = replace(
+        manifest,
+        savedAt=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        size=content.size,
+        sha256=content.sha256,
+    )
+    write_synced(path / MANIFEST, json.dumps(asdict(whole), indent=1).encode())
     _sync(path)
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sync(directory: Path) -> None:
@@ -190,7 +223,7 @@ def _sync(directory: Path) -> None:
 
 
 def _read(path: Path, readable: Callable[[bytes], object]) -> Found:
-    manifest = _manifest((path / MANIFEST).read_bytes())
+    manifest = read_manifest(path)
     content = (path / STATE).read_bytes()
     if len(content) != manifest.size:
         raise ValueError(f"{STATE} has {len(content)} bytes, its manifest says {manifest.size}")
@@ -200,15 +233,9 @@ def _read(path: Path, readable: Callable[[bytes], object]) -> Found:
     return Found(path, manifest, content)
 
 
-def _manifest(content: bytes) -> Manifest:
+def _order(path: Path, unknown: float) -> tuple[float, int]:
+    """The place of a checkpoint among others; with this attempt, if its manifest does not tell."""
     try:
-        fields = json.loads(content)
-        if fields["format"] == FORMAT:
-            return Manifest(**{**fields, "lineage": tuple(fields["lineage"])})
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{MANIFEST} is damaged ({error})") from error
-    raise ValueError(f"its format is {fields['format']}, this version reads {FORMAT}")
-
-
-def _step(path: Path) -> int:
-    return int(path.name.removeprefix("step-"))
+        return read_manifest(path).order
+    except (OSError, ValueError):
+        return unknown, int(path.name.removeprefix("step-"))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from ddpjob_trainer import reporting
 from ddpjob_trainer.console import record
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.stopping import StoppedOnRequest, StopRequest
@@ -22,6 +23,7 @@ from .order import Order
 from .progress import Progress
 from .saving import Saver
 from .state import Learner
+from .step_times import StepTimes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +45,7 @@ class Loop:
     saver: Saver | None
     stop: StopRequest
     agreement: Agreement
+    times: StepTimes
 
     def run(self) -> None:
         """Trains from the position to the end of the last epoch.
@@ -50,6 +53,15 @@ class Loop:
         Raises:
             StoppedOnRequest: A rank was asked to stop; all have finished the same step, and it is saved.
         """
+        try:
+            self._run()
+        except Exception as error:
+            if self.saver:
+                self.saver.finish_after(error)
+            raise
+
+    def _run(self) -> None:
+        reporting.report(total_steps=self.progress.total_steps, samples=self.order.global_batch)
         began, first_step, training_seconds = time.monotonic(), self.position.step, 0.0
         result: Evaluation | None = None
         while True:
@@ -59,6 +71,7 @@ class Loop:
             if self.position.epoch >= self.epochs:
                 break
             self.position.next_epoch()
+        self._finish_save()
         self.agreement.granted()
         if self.world.leads:
             samples = (self.position.step - first_step) * self.order.global_batch
@@ -73,12 +86,16 @@ class Loop:
     def _train_epoch(self) -> float:
         """Trains what is left of the epoch, and gives the seconds that it took."""
         began = time.monotonic()
-        self.position.activity = "training"
+        self._begin("training")
         self.progress.resume()
         self.model.train()
+        self.times.start()
         for inputs, target in self._batches():
+            self.times.lap("data")
             self.progress.step(self._step(inputs, target))
+            self._report_step()
             self._after_step()
+            self.times.start()
         return time.monotonic() - began
 
     def _batches(self) -> Iterator[tuple[Any, Any]]:
@@ -88,20 +105,37 @@ class Loop:
         learner, weight = self.learner, self.order.weight
         learner.optimizer.zero_grad(set_to_none=True)
         loss = self.task.loss(self.model(inputs), target)
+        self.times.lap("forward")
         # Even parts need no weight, and the loss stays the very number that it is.
         torch.autograd.backward(loss if weight == 1.0 else loss * weight)
+        self.times.lap("backward")
         learner.optimizer.step()
         if learner.scheduler:
             learner.scheduler.step()
+        self.times.lap("optimizer")
         self.position.advance(self.order.global_batch)
         return loss.detach()
+
+    def _report_step(self) -> None:
+        """Tells the supervisor of the finished step, with the loss that was printed last: so it costs no reading."""
+        reporting.report(step=self.position.step, loss=self.progress.loss)
+        if parts := self.times.step():
+            reporting.report_parts(parts)
+
+    def _begin(self, activity: str) -> None:
+        """What the process does now, for the failure report and for the supervisor."""
+        self.position.activity = activity
+        reporting.report(activity=activity, epoch=self.position.epoch)
 
     def _after_step(self) -> None:
         """Saves if it is time to, and stops if anybody was asked to: all ranks after the same step."""
         granted = self.agreement.granted()
+        if self.saver:
+            self.saver.settle()
         if self._save_is_due(granted):
             self._save()
         if granted is Wish.STOP:
+            self._finish_save()
             raise StoppedOnRequest(self._last_words())
         self.agreement.propose(self._wish)
 
@@ -120,9 +154,15 @@ class Loop:
 
     def _save(self) -> None:
         assert self.saver is not None, "a save is due"
-        self.position.activity = "saving"
+        self._begin("saving")
         self.saver.save(self.learner, self.position)
-        self.position.activity = "training"
+        self._begin("training")
+
+    def _finish_save(self) -> None:
+        """Waits until the last save is durable."""
+        if self.saver:
+            self._begin("saving")
+            self.saver.finish()
 
     def _last_words(self) -> str:
         if self.saver is None:
@@ -132,7 +172,7 @@ class Loop:
     def _evaluate(self) -> Evaluation | None:
         if self.test_data is None:
             return None
-        self.position.activity = "evaluation"
+        self._begin("evaluation")
         result = evaluate(
             self.learner.model,
             self.task,

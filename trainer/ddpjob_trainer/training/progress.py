@@ -27,6 +27,8 @@ class Progress:
         rank: int | None,
     ) -> None:
         self.total_steps = total_steps
+        self.loss: float | None = None
+        """The mean loss that was printed last."""
         self._rank = rank
         self._position = position
         self._epochs = epochs
@@ -50,6 +52,7 @@ class Progress:
 
     def _print(self, step: int) -> None:
         now = time.monotonic()
+        self.loss = self._window.mean_loss()
         if step == self._first:
             # The pace is told by the others: a first step pays for much that happens once.
             seconds_per_step = self._window.seconds(now)
@@ -60,7 +63,7 @@ class Progress:
             "progress",
             epoch=f"{self._position.epoch}/{self._epochs}",
             step=f"{step}/{self.total_steps}",
-            loss=f"{self._window.mean_loss():.4f}",
+            loss=f"{self.loss:.4f}",
             samples_per_second=round(self._window.steps * self._batch_size / self._window.seconds(now)),
             rank=self._rank,
             eta_seconds=round((self.total_steps - step) * seconds_per_step),

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from ddpjob_trainer import reporting
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.console import say
 from ddpjob_trainer.position import Position
@@ -23,10 +24,12 @@ from .parallel import parallel, warm_up
 from .progress import Progress
 from .random_state import seed_all
 from .saving import Saver, restore_random
+from .step_times import StepTimes
 
 
 def run(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
     """Trains as asked, from the newest checkpoint if there is one; `position` tells how far, also after an error."""
+    reporting.tell_steps()
     _set_threads(config, world)
     seed_all(config.seed)
     position.activity = "loading the data"
@@ -93,6 +96,7 @@ def _prepare(
         saver=saver,
         stop=stop,
         agreement=Agreement(world),
+        times=StepTimes(wrapped, device),
     )
 
 

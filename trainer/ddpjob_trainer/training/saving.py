@@ -1,21 +1,25 @@
 """Saving and resuming: when a checkpoint is due, and what all ranks do for it.
 
-Rank 0 alone reads and writes files. The others send it their random states and get a checkpoint's bytes from it, so
-they need not see the directory.
+Rank 0 alone reads and writes files, and writes them beside training. The others send it their random states and get a
+checkpoint's bytes from it, so they need not see the directory.
 """
 
 import time
 
+from ddpjob_trainer import reporting
 from ddpjob_trainer.collectives import broadcast_bytes, gather
-from ddpjob_trainer.config import CheckpointConfig, TrainConfig
-from ddpjob_trainer.console import record, say
+from ddpjob_trainer.config import AUTO, CheckpointConfig, TrainConfig
+from ddpjob_trainer.console import record, say, warn
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.world import World
 
 from . import random_state, state
 from .agreement import Wish
-from .checkpoint import Checkpoints, Manifest
+from .checkpoint import Checkpoints
+from .interval import best_interval, expected_time_to_failure
+from .manifest import Manifest, extended
 from .order import Order
+from .writer import Writer
 
 
 class Saver:
@@ -27,16 +31,21 @@ class Saver:
         self._world = world
         self._order = order
         self._files = Checkpoints(settings.directory, settings.keep) if world.leads else None
+        self._writer = Writer(self._files) if self._files else None
         self._lineage: tuple[int, ...] = ()
         self._saved_at = time.monotonic()
-        self._proved = False
+        self._cost: float | None = None
+        self._writing = 0.0
 
     def resume(self, position: Position) -> state.State | None:
         """Moves the position to the newest valid checkpoint's and gives its state; None if there is none."""
-        found = self._files.newest(readable=state.decode) if self._files else None
+        found = None
+        if self._files:
+            found = self._files.newest(readable=state.decode)
+            before = found.manifest.lineage if found else ()
+            self._lineage = extended(before, self._config.attempt, self._files.newest_attempt())
         content = broadcast_bytes(found.content if found else None, self._world)
         if found:
-            self._lineage = found.manifest.lineage
             record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.path)
         if content is None:
             return None
@@ -46,7 +55,7 @@ class Saver:
 
     def wish(self) -> Wish:
         """Whether enough time has passed: by rank 0's clock, since only one clock can decide."""
-        every = self._settings.every_seconds
+        every = self._every_seconds()
         due = self._world.leads and every is not None and time.monotonic() - self._saved_at >= every
         return Wish.SAVE if due else Wish.NOTHING
 
@@ -57,27 +66,57 @@ class Saver:
         return epoch_ends and self._settings.every_seconds is None
 
     def save(self, learner: state.Learner, position: Position) -> None:
-        """Saves the run as it is.
+        """Saves the run as it is: copies it here and now, and leaves the rest to `settle` and `finish`.
 
         Raises:
-            StorageFullError: On rank 0, where there is no room.
-            ConfigError: On rank 0, where the state could not be read back.
+            TrainerError: As `settle` does, of the save before, which it waits for.
         """
+        began = time.monotonic()
         random_states = gather(random_state.capture(), self._world)
-        if self._files:
-            where = (position.step, position.epoch, position.samples)
-            content = state.encode(learner, random_states, where)
-            if not self._proved:
-                state.prove(content)
-                self._proved = True
-            path = self._files.write(self._manifest(position), content)
-            record("saved", step=position.step, epoch=position.epoch, checkpoint=path)
+        if self._writer:
+            self.finish()
+            rest = state.beside(random_states, (position.step, position.epoch, position.samples))
+            self._writer.begin(self._manifest(position), state.collect(learner), rest)
         self._saved_at = time.monotonic()
+        self._cost = self._saved_at - began
+
+    def settle(self) -> None:
+        """Tells of the save that was begun, if it has become durable. Costs nothing while it has not.
+
+        Raises:
+            StorageFullError: It could not be written.
+            SupersededError: A later run has taken over.
+            ConfigError: It could not be read back.
+        """
+        self._tell(wait=False)
+
+    def finish(self) -> None:
+        """The same, and waits until it is."""
+        self._tell(wait=True)
+
+    def finish_after(self, error: Exception) -> None:
+        """The same where the run ends by an error: that one counts, and a failure to save is only mentioned."""
+        try:
+            self.finish()
+        except Exception as another:  # noqa: BLE001  (whatever it is, it comes second)
+            warn(f"{another} (the run ends by {type(error).__name__})")
+
+    def _tell(self, *, wait: bool) -> None:
+        written = self._writer.finished(wait=wait) if self._writer else None
+        if written:
+            self._writing = written.seconds
+            record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.path)
+            reporting.report(checkpoint=written.manifest.step)
+
+    def _every_seconds(self) -> float | None:
+        every = self._settings.every_seconds
+        if every != AUTO:
+            return every
+        known = self._settings.mean_time_to_failure
+        nodes = self._world.world_size // self._world.local_world_size
+        return best_interval(known or expected_time_to_failure(nodes), self._cost, self._writing)
 
     def _manifest(self, position: Position) -> Manifest:
-        mine = self._config.incarnation
-        if self._lineage[-1:] != (mine,):
-            self._lineage = (*self._lineage, mine)
         return Manifest(
             step=position.step,
             epoch=position.epoch,

@@ -3,7 +3,8 @@
 import io
 import pickle
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any, cast
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from ddpjob_trainer.errors import ConfigError
 
 from . import random_state
+from .content import Sink
 
 State = dict[str, Any]
 Where = tuple[int, int, int]
@@ -28,18 +30,23 @@ class Learner:
     scheduler: LRScheduler | None
 
 
-def encode(learner: Learner, random_states: list[random_state.State], where: Where) -> bytes:
-    """The state of all ranks."""
-    buffer = io.BytesIO()
-    state = {
+def collect(learner: Learner) -> State:
+    """What is the same on all ranks; its tensors are those that training goes on with."""
+    return {
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
         "scheduler": learner.scheduler.state_dict() if learner.scheduler else None,
-        "random": random_states,
-        "position": where,
     }
-    torch.save(state, buffer)
-    return buffer.getvalue()
+
+
+def beside(random_states: list[random_state.State], where: Where) -> State:
+    """The rest of the state of all ranks, which is nobody else's already."""
+    return {"random": random_states, "position": where}
+
+
+def encode(state: State, file: Sink) -> None:
+    """Writes a state as bytes."""
+    torch.save(state, cast("IO[bytes]", file))
 
 
 def decode(content: bytes) -> State:
@@ -48,14 +55,16 @@ def decode(content: bytes) -> State:
     return state
 
 
-def prove(content: bytes) -> None:
+def prove(file: Path) -> None:
     """Makes sure that an encoded state can be decoded: otherwise it would be missed only when it is needed.
+
+    Its tensors' numbers are not read.
 
     Raises:
         ConfigError: It holds something else than tensors and plain values.
     """
     try:
-        decode(content)
+        torch.load(file, map_location="cpu", mmap=True, weights_only=True)
     except pickle.UnpicklingError as error:
         raise ConfigError(
             "the state of the model, the optimizer or the scheduler cannot be saved: it holds something else than"

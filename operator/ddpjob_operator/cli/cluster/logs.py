@@ -1,12 +1,13 @@
 """`ddpjob logs NAME` of a cluster's job: what its ranks have written, merged and prefixed as in local mode."""
 
 import sys
+from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.follow import Line
 from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.cli.words import failed_first, writer
-from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, as_job, of_attempt, present, previous
+from ddpjob_operator.cli.words import failed_first, span_of_attempts, writer
+from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, as_job, of_attempt, present, previous_attempt
 
 from .life import Life, unnoticed
 from .pod_logs import FOLLOWED, PodLogs
@@ -38,25 +39,28 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
 
 def _left(job: DDPJob, pods: list[Pod], which: Which) -> list[Pod]:
     """The pods that are asked for, of those with a log that still exist."""
+    status = job.status
     started = [pod for pod in pods if pod.started]
-    found = previous(pods, job.status) if which.attempt is None else of_attempt(started, which.attempt)
+    attempt = previous_attempt(started, status) if which.attempt is None else which.attempt
+    found = of_attempt(started, status, attempt)
     wanted = [pod for pod in found if which.rank is None or pod.rank == which.rank]
     if wanted:
         return wanted
     if found:
         have = ", ".join(str(pod.rank) for pod in found)
-        raise BadInputError(f"no log of rank {which.rank} is left of attempt {found[0].incarnation}; there is {have}")
+        raise BadInputError(f"no log of rank {which.rank} is left of attempt {attempt}; there is {have}")
     if which.attempt is not None:
-        have = ", ".join(map(str, sorted({pod.incarnation for pod in started})))
-        raise BadInputError(f"no log of attempt {which.attempt} is left; there is {have or 'none'}")
-    ended = f" Its end: {job.status.last_failure.message}" if job.status.last_failure else ""
+        spans = sorted({(pod.attempt, pod.last_attempt(status)) for pod in started})
+        have = ", ".join(starmap(span_of_attempts, spans))
+        raise BadInputError(f"no log of attempt {attempt} is left; there is {have or 'none'}")
+    ended = f" Its end: {status.last_failure.message}" if status.last_failure else ""
     raise BadInputError(f"no pod of a previous attempt is left, and its log went with it.{ended}")
 
 
 def _print(jobs: Jobs, job: DDPJob, pods: list[Pod]) -> int:
     """Prints each log as far as it goes, the one that failed first before the others; 1 if one cannot be had."""
     code = 0
-    for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.incarnation)):
+    for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.last_attempt(job.status))):
         try:
             for _, text in jobs.log(pod) if pod.started else ():
                 print(_line(job, pod, text))
@@ -80,7 +84,8 @@ def _follow(jobs: Jobs, document: Document, pods: list[Pod], rank: int | None) -
         _say(f"ranks 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --rank")
     ranks = range(FOLLOWED) if rank is None else (rank,)
     stream = PodLogs(jobs, document, ranks, writer(life.job.spec.resolved_procs_per_node()))
-    stream.follow(skipped=[pod for pod in pods if pod.incarnation < life.job.status.incarnations.default])
+    incarnations = life.job.status.incarnations
+    stream.follow(skipped=[pod for pod in pods if pod.incarnation < incarnations.of(pod.rank)])
     while True:
         over = life.over
         if over:
@@ -97,7 +102,7 @@ def _follow(jobs: Jobs, document: Document, pods: list[Pod], rank: int | None) -
 
 
 def _line(job: DDPJob, pod: Pod, text: str) -> Line:
-    return Line(pod.rank, pod.incarnation, text, writer(job.spec.resolved_procs_per_node()))
+    return Line(pod.rank, pod.attempt, text, writer(job.spec.resolved_procs_per_node()))
 
 
 def _say(text: str) -> None:

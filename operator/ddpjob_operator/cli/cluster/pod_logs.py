@@ -67,7 +67,7 @@ class PodLogs:
 
     def _read_new(self, pods: list[Pod]) -> None:
         with self._starting:
-            for pod in sorted(pods, key=lambda pod: (pod.incarnation, pod.rank)):
+            for pod in sorted(pods, key=lambda pod: (pod.attempt, pod.rank)):
                 if pod.started and pod.rank in self._ranks and pod.uid not in self._readers:
                     reader = threading.Thread(target=self._read, args=(pod,), daemon=True, name=pod.name)
                     self._readers[pod.uid] = reader
@@ -82,7 +82,7 @@ class PodLogs:
             try:
                 for line_after, text in self._jobs.log(pod, after):
                     after = line_after
-                    self._lines.put(Line(pod.rank, pod.incarnation, text, self._writer))
+                    self._lines.put(Line(pod.rank, pod.attempt, text, self._writer))
                 if whole:
                     return
                 now = self._jobs.pod(pod)

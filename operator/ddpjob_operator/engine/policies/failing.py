@@ -3,34 +3,45 @@
 from typing import Any
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction
-from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine.budget import charged, present, too_many_disruptions
-from ddpjob_operator.engine.causes import failure_of, lost_pod, stalled, unstartable_at, was_turned_away
-from ddpjob_operator.engine.incident import first_of, is_crash_loop, remembered, told
-from ddpjob_operator.engine.naming import pod_name
+from ddpjob_operator.engine.budget import charged, present
+from ddpjob_operator.engine.causes import failure_of, lost_pod, stalled, unheard_of, unstartable_at, was_turned_away
+from ddpjob_operator.engine.incident import first_of, remembered, told
+from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import updated
 from ddpjob_operator.engine.snapshot import Pod
+from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, members_lost
 from ddpjob_operator.engine.timers import finish_timeout
 from ddpjob_operator.engine.view import View
 
+from .charging import cost, counts, why_final
 from .ending import fail
 from .hindsight import avoiding, hindsight
-from .steps import ANNOUNCED, restarting, short_grace, start_again, wait_after
+from .in_place import lost_alone, lost_together, replaced
+from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_again, wait_after
 from .verdict import Verdict
 
 
 def pods_failed(view: View) -> Verdict | None:
-    """An incident: at the first failed or lost pod the gang starts again as a whole, or the job fails."""
+    """An incident: at the first failed or lost pod the gang starts again, or the job fails.
+
+    It starts again as a whole, unless its supervisors can wait for a new pod in the place of one that was lost.
+    """
     failures = _failures(view)
     if not failures:
         return None
+    lost = lost_alone(view, failures)
+    if lost and (verdict := lost_together(view, lost, failures)):
+        return verdict
     incident = ruled(view.spec.restart, first_of(failures), has_run=view.has_run)
     budget = charged(present(view.spec, view.status, min(incident.time, view.now)), incident.action)
     past = remembered(view.status, incident)
-    if final := _why_final(view, incident, budget):
+    if final := why_final(view, incident, budget):
         return fail(view, *final, **past)
-    return _restart(view, incident, budget, {**past, **_avoiding(view, incident)})
+    fields = {**past, **_avoiding(view, incident)}
+    if lost:
+        return replaced(view, lost, incident, budget, grace=_grace(view, incident), **fields)
+    return _restart(view, incident, budget, fields)
 
 
 def seen_clearer(view: View) -> Verdict | None:
@@ -53,50 +64,24 @@ def seen_clearer(view: View) -> Verdict | None:
         or known.cause == incident.cause
     ):
         return Verdict(updated(view, **learned), view.status.message)
-    message = f"{told(incident)}; {_cost(view, incident, learned.get('budget', view.status.budget))}"
-    says = restarting(view, incident.cause, message)
+    message = f"{told(incident)}; {cost(view, incident, learned.get('budget', view.status.budget))}"
+    says = restarting(incident.cause, message)
     return Verdict(updated(view, *says, **learned), message)
 
 
-def _cost(view: View, incident: Failure, budget: Budget) -> str:
-    counted = incident.action is RestartAction.RESTART
-    return f"restart {budget.used} of {view.spec.restart.max_restarts}" if counted else "restart not counted"
-
-
 def _restart(view: View, incident: Failure, budget: Budget, fields: dict[str, Any]) -> Verdict:
-    counted = incident.action is RestartAction.RESTART
     wait = wait_after(view, budget)
-    message = f"{told(incident)}; {_cost(view, incident, budget)} in {wait.total_seconds():.1f} s"
-    counts = {
-        "restarts": view.status.restarts + counted,
-        "disruptions": view.status.disruptions + (not counted),
-        "budget": budget,
-    }
-    says = restarting(view, incident.cause, message)
-    return start_again(view, says, message, grace=_grace(view, incident), wait=wait, **counts, **fields)
-
-
-def _why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] | None:
-    """Reason and message where the job cannot go on after an incident."""
-    restart, said = view.spec.restart, told(incident)
-    if incident.action is RestartAction.FAIL:
-        return incident.cause, said if incident.rule == "default" else f"{said} ({incident.rule} says Fail)"
-    if incident.action is RestartAction.RESTART_FREE:
-        message = f"{said}; more than {restart.max_disruptions} disruptions (maxDisruptions)"
-        return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
-    if budget.used > restart.max_restarts:
-        return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"
-    if is_crash_loop(view.status, incident):
-        return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {_furthest(view)}"
-    return None
-
-
-def _furthest(view: View) -> int | None:
-    return view.status.history[1].step
+    message = f"{told(incident)}; {cost(view, incident, budget)} in {wait.total_seconds():.1f} s"
+    fields |= counts(view, incident, budget) | {"attempt": attempt_after(view, incident.attempt)}
+    says = restarting(incident.cause, message)
+    return start_again(view, says, message, grace=_grace(view, incident), wait=wait, **fields)
 
 
 def _failures(view: View) -> list[Failure]:
-    """Of present pods that failed, cannot start, hang at the end, that somebody else deletes, or that vanished."""
+    """Of present pods that failed, cannot start, hang at the end, that somebody else deletes, or that vanished.
+
+    And of those that run, and whose supervisors are not heard by rank 0's.
+    """
     attempt, now, nodes = view.status.attempt, view.now, view.snapshot.node_problems
     found = [failure_of(pod, attempt, now, nodes) for pod in view.current.values() if _is_in_trouble(view, pod)]
     limit = finish_timeout(view)
@@ -104,9 +89,12 @@ def _failures(view: View) -> list[Failure]:
         seconds = view.spec.finish_timeout_seconds
         found += [stalled(pod, attempt, now, seconds) for pod in view.current.values() if pod.active]
     if view.created:
-        job, incarnation = view.snapshot.job, view.status.incarnations.default
-        lost = (lost_pod(pod_name(job, rank, incarnation), rank, incarnation) for rank in view.missing)
-        found += [failure_of(pod, attempt, now) for pod in lost]
+        job, incarnations = view.snapshot.job, view.status.incarnations
+        gone = (lost_pod(present_pod_name(job, rank), rank, incarnations.of(rank)) for rank in view.missing)
+        found += [failure_of(pod, attempt, now) for pod in gone]
+    known, patience = {failure.rank for failure in found}, MEMBER_LOST_AFTER.total_seconds()
+    unheard = (view.current[rank] for rank in members_lost(view) if rank not in known)
+    found += [unheard_of(pod, attempt, now, patience, nodes.get(pod.node or "")) for pod in unheard]
     return found
 
 

@@ -6,10 +6,12 @@ from typing import Any
 from ddpjob_operator.api import AvoidedNode, Budget, Cause, ConditionType, Failure, RestartAction
 from ddpjob_operator.api.status import MAX_AVOIDED
 from ddpjob_operator.engine.budget import excused, too_many_disruptions
-from ddpjob_operator.engine.causes import failure_of, lost_with_its_node
+from ddpjob_operator.engine.causes import attempt_told, failure_of, lost_with_its_node
 from ddpjob_operator.engine.incident import amended, corrected, told
+from ddpjob_operator.engine.naming import pod_name
 from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import Say
+from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View
 
 from .steps import restarting, short_grace, start_again, wait_after
@@ -32,10 +34,17 @@ def hindsight(view: View) -> dict[str, Any]:
     known = view.status.last_failure
     if known is None:
         return fields
-    incident = _judged(view, known, amended(known, _said_since(view, known)))
+    return fields | learned(view, amended(known, _said_since(view, known)))
+
+
+def learned(view: View, incident: Failure) -> dict[str, Any]:
+    """The fields that are to change since this is what the last incident was; none where it was known so."""
+    known = view.status.last_failure
+    assert known is not None, "it is about the last incident"
+    incident = _judged(view, known, incident)
     if incident == known:
-        return fields
-    fields |= corrected(view.status, incident)
+        return {}
+    fields = corrected(view.status, incident)
     was_counted = known.action is RestartAction.RESTART and view.status.restarts > 0
     if was_counted and incident.action is RestartAction.RESTART_FREE and _was_answered(view):
         status = view.status
@@ -51,7 +60,7 @@ def excuse(view: View, incident: Failure, spent: Budget) -> Verdict:
     message = f"{told(incident)}; restart not counted in {wait.total_seconds():.1f} s"
     fields = {**hindsight(view), "disruptions": status.disruptions + 1, "budget": spent}
     not_failing = Say(ConditionType.FAILURE_TARGET, value=False, reason=incident.cause, message=message)
-    says = (*restarting(view, incident.cause, message), not_failing)
+    says = (*restarting(incident.cause, message), not_failing)
     return start_again(view, says, message, grace=short_grace(view), wait=wait, **fields)
 
 
@@ -66,12 +75,29 @@ def avoiding(view: View, nodes: tuple[str, ...]) -> tuple[AvoidedNode, ...]:
 def _said_since(view: View, known: Failure) -> list[Failure]:
     """What the other pods of the attempt that failed have come to say."""
     attempt, now = known.attempt, view.now
-    incarnation = view.status.incarnations.default - (view.status.attempt - attempt)
-    pods = [pod for pod in view.snapshot.pods if pod.incarnation == incarnation]
+    pods = _gang_of(view, known) if _was_answered(view) else tuple(view.current.values())
     later = [failure_of(pod, attempt, now, by_us=True) for pod in pods if pod.failed]
     if known.cause is Cause.PEER_LOST:
         later += [lost_with_its_node(pod, attempt, now) for pod in view.overdue if pod in pods]
     return later
+
+
+def _gang_of(view: View, known: Failure) -> tuple[Pod, ...]:
+    """The last pods of the gang before, where the incident ended it; a gang that lives on has nothing more to say.
+
+    Pods that older incidents are about do not speak of this one, unless they lived on and say that they do.
+    """
+    job, incarnations = view.snapshot.job, view.status.incarnations
+    gang = range(incarnations.former, incarnations.default)
+    if all(known.pod != pod_name(job, known.rank, incarnation) for incarnation in gang):
+        return ()
+    older = {failure.pod: failure.attempt for failure in reversed(view.status.history[1:])}
+    ours = [
+        pod
+        for pod in view.snapshot.pods
+        if pod.incarnation in gang and (pod.name not in older or older[pod.name] < (attempt_told(pod) or 0))
+    ]
+    return tuple({pod.rank: pod for pod in sorted(ours, key=lambda pod: pod.incarnation)}.values())
 
 
 def _judged(view: View, known: Failure, incident: Failure) -> Failure:

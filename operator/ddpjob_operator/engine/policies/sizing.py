@@ -71,7 +71,7 @@ def _give_back(view: View, why: str, **fields: Any) -> Verdict:
     again = again.model_copy(update={"streak": again.streak + 1})
     wait = wait_after(view, again)
     message = f"{why}: given back, and tried again in {wait.total_seconds():.1f} s"
-    says = not_up(view, Reason.GANG_INCOMPLETE, message)
+    says = not_up(Reason.GANG_INCOMPLETE, message)
     verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, budget=again, **fields)
     event = Event(warning=True, reason=Reason.GANG_INCOMPLETE, message=message)
     return Verdict(verdict.status, message, verdict.actions, verdict.wake_at, events=(event,))
@@ -95,4 +95,4 @@ def look_out(view: View) -> tuple[Action, ...]:
 
 def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: int | None) -> Verdict:
     fixed = {**stamped(view), "nodes": nodes, "budget": budget(view)}
-    return start_again(view, restarting(view, reason, message), message, grace=grace, **fixed)
+    return start_again(view, restarting(reason, message), message, grace=grace, **fixed)

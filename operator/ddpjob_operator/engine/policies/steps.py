@@ -1,10 +1,10 @@
 """Steps that several policies take: starting once more, making what is missing, ending what runs."""
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from ddpjob_operator.api import Budget, Cause, ConditionType, DDPJobStatus, Incarnations, NetworkPolicy
+from ddpjob_operator.api import Budget, Cause, ConditionType, DDPJob, DDPJobStatus, NetworkPolicy
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
@@ -24,6 +24,9 @@ from ddpjob_operator.engine.snapshot import Pod, Service
 from ddpjob_operator.engine.view import View
 
 from .verdict import Verdict
+
+MOST_PEERS = 8
+"""One that lives is enough; and an environment is not the place for thousands."""
 
 HURRY_MARGIN = timedelta(seconds=5)
 """Deletion times have whole seconds and come from another clock; less than this is not worth a second request."""
@@ -66,18 +69,36 @@ def start_again(
     return Verdict(status, message, delete(view, left, grace=grace), wake_at=until)
 
 
-def restarting(view: View, reason: str, message: str) -> tuple[Say, ...]:
+def replace_alone(
+    view: View,
+    ranks: Iterable[int],
+    says: tuple[Say, ...],
+    message: str,
+    *,
+    grace: int | None,
+    until: datetime | None,
+    **fields: Any,
+) -> Verdict:
+    """These ranks get a new pod, while the others wait for them; all start once more then, with these fields."""
+    incarnations = view.status.incarnations.replaced(ranks)
+    fixed = {"incarnations": incarnations, "supervised": True, "backoff_until": until}
+    status = updated(view, *says, **{**fixed, **fields})
+    left = view.with_status(status).previous
+    return Verdict(status, message, delete(view, left, grace=grace), wake_at=until)
+
+
+def restarting(reason: str, message: str) -> tuple[Say, ...]:
     """The conditions of a gang that is to start once more."""
-    return _once_more(view, reason, message, restarting=True)
+    return _once_more(reason, message, restarting=True)
 
 
-def not_up(view: View, reason: str, message: str) -> tuple[Say, ...]:
+def not_up(reason: str, message: str) -> tuple[Say, ...]:
     """The conditions of a gang that never came up, and tries again."""
-    return _once_more(view, reason, message, restarting=False)
+    return _once_more(reason, message, restarting=False)
 
 
-def _once_more(view: View, reason: str, message: str, *, restarting: bool) -> tuple[Say, ...]:
-    to_come = f"Attempt {view.status.attempt + 1} is to come"
+def _once_more(reason: str, message: str, *, restarting: bool) -> tuple[Say, ...]:
+    to_come = "The pods of the next attempt are to come"
     return (
         Say(ConditionType.RESTARTING, value=restarting, reason=reason, message=message),
         Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
@@ -94,9 +115,19 @@ def waiting_to_end(count: int) -> str:
 
 def next_attempt(view: View) -> dict[str, Any]:
     """The gang starts once more, and every rank with a new pod: a former pod is one of a smaller incarnation."""
-    incarnations = Incarnations(default=view.status.incarnations.default + 1)
     avoided = tuple(one for one in view.status.avoided_nodes if one.until > view.now)
-    return {"attempt": view.status.attempt + 1, "incarnations": incarnations, "avoided_nodes": avoided}
+    return {
+        "attempt": attempt_after(view),
+        "incarnations": view.status.incarnations.renewed(),
+        "avoided_nodes": avoided,
+        "supervised": False,
+    }
+
+
+def attempt_after(view: View, ended: int = 0) -> int:
+    """The number of the next attempt: above those that supervisors began without us, and above one that `ended`."""
+    heard = view.heard.attempt if view.heard else 0
+    return max(view.status.attempt, heard, ended) + 1
 
 
 def stamped(view: View) -> dict[str, Any]:
@@ -106,6 +137,8 @@ def stamped(view: View) -> dict[str, Any]:
         "procs_per_node": view.spec.resolved_procs_per_node(),
         "backend": view.spec.resolved_backend(),
         "master_port": view.spec.master_port,
+        "status_port": view.spec.status_port,
+        "control_port": view.spec.control_port,
     }
 
 
@@ -113,12 +146,22 @@ def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Ac
     """Makes what the job needs and does not have, and these pods."""
     job = view.snapshot.job.model_copy(update={"status": status})
     service = (CreateService(build_service(job)),) if view.service is Service.MISSING else ()
-    return (*_network_policy(view), *service, *(CreatePod(rank, build_pod(job, rank)) for rank in ranks))
+    living = _living(view, status)
+    pods = (CreatePod(rank, build_pod(job, rank, living)) for rank in ranks)
+    return (*_network_policy(view, job), *service, *pods)
 
 
-def _network_policy(view: View) -> tuple[Action, ...]:
+def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
+    """For a pod of a gang that lives: where it finds that, whatever DNS still remembers."""
+    if not status.supervised:
+        return ()
+    others = view.with_status(status).current.values()
+    return tuple(pod.address for pod in others if pod.running and pod.address)[:MOST_PEERS]
+
+
+def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
     """Before the pods: none is open for a moment."""
-    job, settings = view.snapshot.job, view.snapshot.settings
+    settings = view.snapshot.settings
     wanted = job.spec.network_policy is NetworkPolicy.ENABLED
     if wanted == view.snapshot.network_policy:
         return ()

@@ -3,6 +3,8 @@
 from ddpjob_operator.api import ConditionType, State
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.decision import DeleteNetworkPolicy
+from ddpjob_operator.engine.naming import network_policy_name
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.view import View
 
@@ -39,4 +41,7 @@ def resumed(view: View) -> Verdict | None:
     """After suspension, be it half-way, the gang starts again as a new attempt, with its clock at zero."""
     if view.status.state not in {State.SUSPENDING, State.SUSPENDED}:
         return None
+    if view.snapshot.network_policy and view.started and view.status.status_port != view.spec.status_port:
+        name = network_policy_name(view.snapshot.job)
+        return Verdict(view.status, "Replacing the NetworkPolicy", (DeleteNetworkPolicy(name),))
     return start(view, Say(ConditionType.SUSPENDED, value=False, reason=Reason.JOB_RESUMED, message="Resumed"))

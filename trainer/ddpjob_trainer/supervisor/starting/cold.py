@@ -15,6 +15,8 @@ class Cold:
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Task[None]] = set()
+        self.pids: set[int] = set()
+        self.zygote = None
 
     async def start(self, place: Place) -> Rank:
         """Starts one.
@@ -29,8 +31,11 @@ class Cold:
             )
         except OSError as error:
             raise StartError(f"cannot start {place.program.name}: {error.strerror}") from error
+        if place.cores is not None:
+            os.sched_setaffinity(process.pid, place.cores)
         rank = Rank(process.pid)
-        task = asyncio.create_task(_report_end(process, rank))
+        self.pids.add(process.pid)
+        task = asyncio.create_task(self._report_end(process, rank))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
         return rank
@@ -41,6 +46,7 @@ class Cold:
     async def __aexit__(self, *_: object) -> None:
         pass  # Nothing is held.
 
-
-async def _report_end(process: asyncio.subprocess.Process, rank: Rank) -> None:
-    rank.ended.set_result(exit_code(await process.wait()))
+    async def _report_end(self, process: asyncio.subprocess.Process, rank: Rank) -> None:
+        code = await process.wait()
+        self.pids.discard(process.pid)
+        rank.ended.set_result(exit_code(code))

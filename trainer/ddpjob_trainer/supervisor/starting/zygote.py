@@ -6,7 +6,6 @@ the socket that its supervisor gave it, it reads requests, one JSON object in a 
 the ranks end when it does.
 """
 
-import atexit
 import gc
 import importlib
 import json
@@ -19,6 +18,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ddpjob_trainer.console import complain
+from ddpjob_trainer.exit_codes import ExitCode
+
 from .program import program_of
 from .rank import become, die_with
 
@@ -30,21 +32,30 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
     for name in sys.argv[3:]:
-        importlib.import_module(name)
+        _import(name)
     gc.collect()
     gc.freeze()  # What is never looked at by the collector stays shared with the children.
     request = _serve(connection)
     if request is None:
         os._exit(0)
-    atexit.register(gc.unfreeze)  # Else libraries find at the end that their objects were never freed.
     _settle(request)
     become(program_of(request["program"]))
+
+
+def _import(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        complain(f"cannot import {name}, which the ranks are to be forked with: {error}")
+        os._exit(ExitCode.BAD_INPUT)
 
 
 def _settle(request: Request) -> None:
     """What a process that is started anew would have of its own: environment, random numbers, threads."""
     os.environ.clear()
     os.environ.update(request["env"])
+    if request["cores"]:
+        os.sched_setaffinity(0, request["cores"])
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()

@@ -1,25 +1,31 @@
 """Becoming a rank: what a process does with the program that it was started, or forked, to run."""
 
+import atexit
 import ctypes
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
+from ddpjob_trainer import reporting, steps_seen
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.failure import is_peer_lost, last_line, leave, report_of, report_path
+from ddpjob_trainer.stopping import leave_at_once
 
+from . import witness
 from .program import Program, program_of
 
 PR_SET_PDEATHSIG = 1
-HERE = str(Path(__file__).parent)
+HERE = str(Path(__file__).parents[1])
 
 
 def main() -> None:
-    """`python -m ddpjob_trainer.supervisor.rank SUPERVISOR'S_PID PROGRAM`, the way to start a rank cold."""
+    """`python -m ddpjob_trainer.supervisor.starting.rank SUPERVISOR'S_PID PROGRAM`, the way to start a rank cold."""
     die_with(int(sys.argv[1]))
     become(program_of(sys.argv[2:]))
 
@@ -32,10 +38,43 @@ def die_with(parent: int) -> None:
         os._exit(0)
 
 
-def become(program: Program) -> None:
-    """Runs a program in this process. If an exception ends it, the failure report tells of that."""
+def become(program: Program) -> NoReturn:
+    """Runs a program in this process, and ends it. If an exception ends it, the failure report tells of that."""
     sys.excepthook = _report
-    program.run()
+    steps_seen.install()
+    witness.install()
+    try:
+        code = _exit_code_of(program)
+    finally:
+        reporting.tell_end()
+    _end(code)
+
+
+def _exit_code_of(program: Program) -> int:
+    """Runs it as the interpreter would, to its exit code. An interrupt is left to the interpreter."""
+    try:
+        program.run()
+    except SystemExit as leaving:
+        if leaving.code is None or isinstance(leaving.code, int):
+            return (leaving.code or 0) & 0xFF
+        sys.stderr.write(f"{leaving.code}\n")
+        return 1
+    except Exception as error:  # noqa: BLE001  (it is the interpreter's part that is played here)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _end(code: int) -> NoReturn:
+    """Does all that a program may count on at its end, and spares it the interpreter's.
+
+    A thread of PyTorch that wants the lock of an interpreter that is taken down is unwound through C++ that does
+    not allow it, and a program that had done its work aborts (SIGABRT, "terminate called without an active
+    exception"). The children that multiprocessing forks end in the same way as here.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
+    atexit._run_exitfuncs()  # noqa: SLF001
+    leave_at_once(code)
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,11 +1,12 @@
 """Starting ranks: what a rank is given, and what a way of starting ranks must be able to do."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from ddpjob_trainer.errors import TrainerError
 from ddpjob_trainer.exit_codes import SIGNAL_BASE
@@ -21,6 +22,8 @@ class Place:
     env: Mapping[str, str]
     threads: int | None = None
     """Threads of PyTorch; None: as it thinks."""
+    cores: frozenset[int] | None = None
+    """On which it runs; None: on any."""
 
 
 @dataclass(slots=True)
@@ -34,11 +37,32 @@ class Rank:
     def tell(self, number: signal.Signals) -> None:
         """Sends a signal, unless it has ended: its number may be another's by then."""
         if not self.ended.done():
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends it at once, with all that it has started in its session."""
+        if not self.ended.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 class Starter(Protocol):
-    """A way of starting ranks."""
+    """A way of starting ranks; in its context it is ready to."""
+
+    @property
+    def zygote(self) -> int | None:
+        """The process from which ranks are forked, if there is one."""
+
+    @property
+    def pids(self) -> set[int]:
+        """Processes that it waits for itself."""
+
+    async def __aenter__(self) -> Self:
+        """Gets ready."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Lets go of all that it holds."""
 
     async def start(self, place: Place) -> Rank:
         """Starts one.

@@ -1,0 +1,41 @@
+"""What an incident costs, and whether the job can go on after it."""
+
+from typing import Any
+
+from ddpjob_operator.api import Budget, Failure, RestartAction
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.engine.budget import too_many_disruptions
+from ddpjob_operator.engine.incident import is_crash_loop, told
+from ddpjob_operator.engine.view import View
+
+
+def counts(view: View, incident: Failure, budget: Budget) -> dict[str, Any]:
+    """The fields of the status that count what an incident has cost; `budget` is charged with it already."""
+    counted = incident.action is RestartAction.RESTART
+    return {
+        "restarts": view.status.restarts + counted,
+        "disruptions": view.status.disruptions + (not counted),
+        "budget": budget,
+    }
+
+
+def cost(view: View, incident: Failure, budget: Budget) -> str:
+    """The same in words."""
+    counted = incident.action is RestartAction.RESTART
+    return f"restart {budget.used} of {view.spec.restart.max_restarts}" if counted else "restart not counted"
+
+
+def why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] | None:
+    """Reason and message where the job cannot go on after an incident."""
+    restart, said = view.spec.restart, told(incident)
+    if incident.action is RestartAction.FAIL:
+        return incident.cause, said if incident.rule == "default" else f"{said} ({incident.rule} says Fail)"
+    if incident.action is RestartAction.RESTART_FREE:
+        message = f"{said}; more than {restart.max_disruptions} disruptions (maxDisruptions)"
+        return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
+    if budget.used > restart.max_restarts:
+        return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"
+    if is_crash_loop(view.status, incident):
+        furthest = view.status.history[1].step
+        return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
+    return None

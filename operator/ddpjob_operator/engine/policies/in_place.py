@@ -1,0 +1,145 @@
+"""Restarts in place: what supervisors answered by themselves, and pods that are lost while the others live on."""
+
+from datetime import timedelta
+from typing import Any
+
+from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction, RestartMode
+from ddpjob_operator.api.status import MAX_EXCEPTIONS
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.budget import charged, present
+from ddpjob_operator.engine.causes import killed
+from ddpjob_operator.engine.hearing import HeardIncident, Phase
+from ddpjob_operator.engine.incident import RESOLUTION, TAKEN_AWAY, joined, remembered, told
+from ddpjob_operator.engine.naming import present_pod_name
+from ddpjob_operator.engine.rules import ruled
+from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.view import View
+
+from .charging import cost, counts, why_final
+from .ending import fail
+from .hindsight import learned
+from .steps import attempt_after, replace_alone, restarting, short_grace, wait_after
+from .verdict import Verdict
+
+
+def restarted_in_place(view: View) -> Verdict | None:
+    """What the supervisors answer by a restart in place is charged like any other incident; no pod is touched.
+
+    One incident at a time, the oldest first. Its attempt tells whether it was charged before.
+    """
+    heard, attempt = view.heard, view.status.attempt
+    if heard is None or heard.attempt < attempt:
+        return None
+    # Until all have gathered, the attempt that an incident ended is the last one.
+    last = heard.attempt if heard.phase is Phase.GATHERING else heard.attempt - 1
+    new = next((incident for incident in heard.incidents if attempt <= incident.attempt <= last), None)
+    if new is not None:
+        return _charge(view, new)
+    if heard.attempt == attempt:
+        return None
+    return Verdict(updated(view, attempt=heard.attempt, supervised=True), view.status.message)
+
+
+def lost_alone(view: View, failures: list[Failure]) -> tuple[int, ...]:
+    """Ranks whose pods were lost, where the others live on and wait for new ones; none where the gang has to go."""
+    ranks = {failure.rank for failure in failures}
+    others = [pod for rank, pod in view.current.items() if rank not in ranks]
+    wait = all(pod.active for pod in others) and any(pod.running for pod in others)
+    possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
+    few = len(view.status.incarnations.replaced(ranks).exceptions) <= MAX_EXCEPTIONS
+    alone = possible and wait and few and all(_took_its_pod(view, failure) for failure in failures)
+    return tuple(sorted(ranks)) if alone else ()
+
+
+def replaced(
+    view: View, ranks: tuple[int, ...], incident: Failure, budget: Budget, *, grace: int | None, **fields: Any
+) -> Verdict:
+    """Only the pods that were lost are replaced. The first time, for a disruption, at once."""
+    free = incident.action is RestartAction.RESTART_FREE
+    wait = timedelta(0) if free and budget.streak == 1 else wait_after(view, budget)
+    when = f" in {wait.total_seconds():.1f} s" if wait else ""
+    message = f"{told(incident)}; {cost(view, incident, budget)}; {_replacing(ranks)}{when}"
+    fields |= counts(view, incident, budget) | {"attempt": attempt_after(view, incident.attempt)}
+    says = restarting(incident.cause, message)
+    until = view.now + wait if wait else None
+    return replace_alone(view, ranks, says, message, grace=grace, until=until, **fields)
+
+
+def lost_together(view: View, ranks: tuple[int, ...], failures: list[Failure]) -> Verdict | None:
+    """Pods that are lost while the gang has not yet started again belong to the incident before, at no further cost.
+
+    Only those that were there before it: a new pod that is lost is another incident.
+    """
+    known, said = view.status.last_failure, view.status.condition(ConditionType.RESTARTING)
+    if known is None or said is None or (said.status, said.reason) != ("True", known.cause):
+        return None
+    made = [pod.created_at for rank, pod in view.current.items() if rank in ranks]
+    there = len(made) == len(ranks) and all(
+        at is not None and at + RESOLUTION <= said.last_transition_time for at in made
+    )
+    if not there or known.cause not in TAKEN_AWAY | {Cause.PEER_LOST}:
+        return None
+    fields = learned(view, joined(known, failures))
+    incident = fields.get("last_failure", known)
+    if incident.action is RestartAction.FAIL:
+        return fail(view, incident.cause, told(incident), **fields)
+    message = (
+        f"{told(incident)}; {cost(view, incident, fields.get('budget', view.status.budget))}; {_replacing(ranks)}"
+    )
+    says = restarting(incident.cause, message)
+    until = view.status.backoff_until
+    return replace_alone(view, ranks, says, message, grace=short_grace(view), until=until, **fields)
+
+
+def _charge(view: View, said: HeardIncident) -> Verdict:
+    incident = ruled(view.spec.restart, _failure(view, said), has_run=view.has_run)
+    budget = charged(_before(view, incident), incident.action)
+    past = remembered(view.status, incident)
+    if final := why_final(view, incident, budget):
+        return fail(view, *final, **past)
+    message = f"{told(incident)}; {cost(view, incident, budget)}, in place"
+    says = (
+        Say(ConditionType.RESTARTING, value=True, reason=incident.cause, message=message),
+        Say(ConditionType.RUNNING, value=False, reason=incident.cause, message=message),
+    )
+    fixed = {"attempt": incident.attempt + 1, "supervised": True, **counts(view, incident, budget)}
+    return Verdict(updated(view, *says, **past, **fixed), message)
+
+
+def _before(view: View, incident: Failure) -> Budget:
+    """The budget as the incident found it; of two that are heard at once, the time between them tells."""
+    last = view.status.last_failure
+    window = timedelta(seconds=view.spec.restart.window_seconds)
+    heard_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
+    if last is not None and heard_together and incident.time - last.time >= window:
+        return Budget()
+    return present(view.spec, view.status, min(incident.time, view.now))
+
+
+def _failure(view: View, said: HeardIncident) -> Failure:
+    pod = view.current.get(said.rank)
+    return Failure(
+        time=said.time,
+        attempt=said.attempt,
+        rank=said.rank,
+        pod=present_pod_name(view.snapshot.job, said.rank),
+        node=pod.node if pod else None,
+        cause=said.cause,
+        exit_code=said.exit_code,
+        signal=said.signal,
+        message=said.message,
+        step=said.step,
+        tied=said.tied,
+        consequences=said.consequences,
+        consequence_ranks=said.consequence_ranks,
+    )
+
+
+def _took_its_pod(view: View, failure: Failure) -> bool:
+    """Whether a failure took a pod away or killed its supervisor: any other is one at which supervisors gave up."""
+    pod = view.current.get(failure.rank)
+    return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
+
+
+def _replacing(ranks: tuple[int, ...]) -> str:
+    return f"replacing {'its pod' if len(ranks) == 1 else counted(len(ranks), 'pod')}"

@@ -1,0 +1,145 @@
+"""What the supervisors of a gang say about it, in the engine's terms."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Progress, Straggler
+from ddpjob_operator.api.reasons import Reason
+
+from .hearing import Heard, Phase, Stall
+from .saying import Say, with_conditions
+from .view import View
+
+SILENT_AFTER = timedelta(seconds=30)
+"""A rank 0 that cannot be asked for so long leaves its job's progress unknown."""
+
+MEMBER_LOST_AFTER = timedelta(seconds=60)
+"""A supervisor that rank 0's has missed for so long, though its pod runs, is gone or cut off. By then Kubernetes has
+found out as well whether its node is lost."""
+
+COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
+"""Phases in which no rank trains yet."""
+
+ENDS = (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET)
+
+
+def comes_up(view: View) -> bool:
+    """Whether the supervisors are still on their way to the attempt that is to follow an incident.
+
+    Those that cannot be asked are not waited for.
+    """
+    status, heard = view.status, view.heard
+    if not (status.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
+        return False
+    return heard is None or heard.attempt < status.attempt or heard.phase in COMING_UP
+
+
+def missed(view: View) -> str:
+    """Whose supervisors rank 0's waits for, in a sentence; empty where it waits for none."""
+    heard = view.heard
+    if heard is None or heard.phase is not Phase.GATHERING or not heard.missing:
+        return ""
+    ranks = ", ".join(str(rank) for rank in heard.missing)
+    return f"Rank 0's supervisor waits for rank {ranks}"
+
+
+def member_lost_at(view: View, rank: int) -> datetime | None:
+    """When a rank whose pod runs is given up, unless its supervisor answers rank 0's before; None where it does.
+
+    Counted from what began last: that rank 0 waits, or that the pod runs.
+    """
+    heard, pod = view.heard, view.current.get(rank)
+    if heard is None or heard.error or heard.phase is not Phase.GATHERING or rank not in heard.missing:
+        return None
+    if rank == 0 or pod is None or not pod.running:
+        return None
+    since = (heard.since, pod.started_at, pod.scheduled_at, pod.created_at)
+    return max(time for time in since if time is not None) + MEMBER_LOST_AFTER
+
+
+def members_lost(view: View) -> tuple[int, ...]:
+    """Ranks whose pods run, and whose supervisors have been missed for too long."""
+    limits = ((rank, member_lost_at(view, rank)) for rank in (view.heard.missing if view.heard else ()))
+    return tuple(rank for rank, limit in limits if limit is not None and view.now >= limit)
+
+
+def silent_at(view: View) -> datetime | None:
+    """When the job's progress becomes unknown, unless rank 0's supervisor answers before."""
+    heard, first = view.snapshot.heard, view.current.get(0)
+    if not view.supervised or heard is None or heard.error_since is None:
+        return None
+    if first is None or not first.running or heard.pod != first.name:
+        return None
+    return heard.error_since + SILENT_AFTER
+
+
+def is_silent(view: View) -> bool:
+    """Whether rank 0's supervisor has answered once, and has not for a while."""
+    limit = silent_at(view)
+    return limit is not None and view.now >= limit
+
+
+def stall_of(view: View) -> Stall | None:
+    """Why the gang stands still, where it does. What was heard too long ago may be over."""
+    heard, first = view.heard, view.current.get(0)
+    if heard is None or heard.attempt < view.status.attempt or first is None or not first.running:
+        return None
+    return None if is_silent(view) else heard.stall
+
+
+def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
+    """The status that is to be said, with what supervisors report of a gang that runs with it."""
+    if view.status.finished:
+        return status
+    runs = status.is_true(ConditionType.RUNNING) and not any(status.is_true(end) for end in ENDS)
+    silence = view.snapshot.heard if runs and is_silent(view) else None
+    stall = stall_of(view) if runs else None
+    said = with_conditions(view, status, _stalled(view, stall), _unknown(silence))
+    return said.model_copy(update=_reported(view, status))
+
+
+def _stalled(view: View, stall: Stall | None) -> Say:
+    if stall is None:
+        return Say(ConditionType.STALLED, value=False, reason=Reason.UNSTALLED, message="No stall is known")
+    return Say(ConditionType.STALLED, value=True, reason=Cause.STALLED, message=told(view, stall))
+
+
+def told(view: View, stall: Stall) -> str:
+    """A stall in a sentence, with the node of the rank that is to blame."""
+    pod = view.current.get(stall.rank) if stall.rank is not None else None
+    where = f" (node {pod.node})" if pod and pod.node else ""
+    return f"No step is finished any more: {stall.message or 'its supervisors look for the reason'}{where}"
+
+
+def _unknown(silence: Heard | None) -> Say:
+    kind = ConditionType.PROGRESS_UNKNOWN
+    if silence is None:
+        return Say(kind, value=False, reason=Reason.SUPERVISOR_HEARD, message="No supervisor is silent")
+    return Say(kind, value=True, reason=Reason.SUPERVISOR_SILENT, message=silence.error)
+
+
+def _reported(view: View, status: DDPJobStatus) -> dict[str, Any]:
+    """The fields of a status that tell what the supervisors report; without news they stay as they are."""
+    heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
+    same_gang = status.attempt == view.status.attempt
+    progress = heard.progress if heard and heard.progress else status.progress
+    stragglers = status.stragglers if runs else ()
+    if heard and runs and heard.attempt >= status.attempt:
+        stragglers = _stragglers(view, heard)
+    return {
+        "supervised": status.supervised or (same_gang and heard is not None),
+        "progress": progress if runs or progress is None else _without_end_in_sight(progress),
+        "checkpoint": heard.checkpoint if heard and heard.checkpoint else status.checkpoint,
+        "stragglers": stragglers,
+    }
+
+
+def _stragglers(view: View, heard: Heard) -> tuple[Straggler, ...]:
+    nodes = {rank: pod.node for rank, pod in view.current.items()}
+    return tuple(
+        Straggler(rank=one.rank, node=nodes.get(one.rank), slowdown=one.slowdown) for one in heard.stragglers
+    )
+
+
+def _without_end_in_sight(progress: Progress) -> Progress:
+    return progress.model_copy(update={"eta_seconds": None, "eta": ""})

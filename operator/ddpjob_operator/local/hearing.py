@@ -1,0 +1,96 @@
+"""Listens to the supervisor of a run's rank 0, in a thread: what it says comes as soon as it has news."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from ddpjob_operator.engine import Asked, Heard, heard_of, is_news, unheard
+
+READ_SECONDS = 2
+"""A supervisor without news is heard so often."""
+SHORTEST_SECONDS = 0.05
+"""And no more often than this, whatever the news."""
+SLACK_SECONDS = 10.0
+RETRIES = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between questions that are not answered: the last one again and again."""
+LARGEST_ANSWER = 256 * 1024
+
+
+@dataclass
+class _Listener:
+    """Asks one pod until it is told to stop."""
+
+    job_uid: str
+    asked: Asked
+    changed: Callable[[], None]
+    heard: Heard | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Asks and asks again."""
+        mark, failures = "", 0
+        while not self.stopped.is_set():
+            asked = time.monotonic()
+            try:
+                document, present = self._answer(mark)
+                heard = heard_of(document, datetime.now(UTC), uid=self.job_uid, pod=self.asked.pod)
+                if heard is None:
+                    raise ValueError("its answer is not about this job")  # noqa: TRY301
+            except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+                self._note(self._unheard(error))
+                pause = RETRIES[min(failures, len(RETRIES) - 1)]
+                failures += 1
+            else:
+                self._note(heard)
+                pause = SHORTEST_SECONDS if present != mark else asked + READ_SECONDS - time.monotonic()
+                mark, failures = present, 0
+            self.stopped.wait(max(0.0, pause))
+
+    def _answer(self, mark: str) -> tuple[object, str]:
+        """The document and its mark; with the mark of the last one it comes on news, or a little later without."""
+        connection = http.client.HTTPConnection(
+            self.asked.address, self.asked.port, timeout=READ_SECONDS + SLACK_SECONDS
+        )
+        headers = {"If-None-Match": mark, "Prefer": f"wait={READ_SECONDS}"} if mark else {}
+        try:
+            connection.request("GET", "/status", headers=headers)
+            answer = connection.getresponse()
+            if answer.status != HTTPStatus.OK:
+                raise ValueError(f"it answers with HTTP status {answer.status}")
+            return json.loads(answer.read(LARGEST_ANSWER)), answer.headers.get("ETag", "")
+        finally:
+            connection.close()
+
+    def _unheard(self, error: Exception) -> Heard:
+        why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        said = f"rank 0's supervisor at {self.asked.address}:{self.asked.port} is not heard: {why}"
+        return unheard(self.heard, said, datetime.now(UTC), pod=self.asked.pod)
+
+    def _note(self, heard: Heard) -> None:
+        """Takes note of what was heard; only what is new is worth a look at the job."""
+        known, self.heard = self.heard, heard
+        if not self.stopped.is_set() and is_news(known, heard):
+            self.changed()
+
+
+class Ear:
+    """What is heard of one run. `changed` is called, from another thread, when there is something new."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._listener: _Listener | None = None
+
+    def attend(self, job_uid: str, asked: Asked | None) -> Heard | None:
+        """What was heard of the run; from now on the one that is asked is listened to, and no other."""
+        listener = self._listener
+        if listener is not None and asked != listener.asked:
+            listener.stopped.set()
+        if asked is not None and (listener is None or asked != listener.asked or listener.stopped.is_set()):
+            listener = self._listener = _Listener(job_uid, asked, self._changed)
+            threading.Thread(target=listener.run, daemon=True, name="hearing").start()
+        return listener.heard if listener is not None else None

@@ -1,0 +1,197 @@
+"""What a save costs training: written while all wait, beside training as it is, and how fast training goes meanwhile.
+
+Two processes over gloo train a perceptron with Adam, whose state is as large as asked. In turn, so that what else the
+machine does falls on both: some steps undisturbed, a save for which training waits, and one of the trainer's. Exits 1
+if a save of the trainer's costs more than the bound, as a part of the other's.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ddpjob_trainer.collectives import gather
+from ddpjob_trainer.config import CheckpointConfig, TrainConfig
+from ddpjob_trainer.position import Position
+from ddpjob_trainer.training import random_state, state
+from ddpjob_trainer.training.checkpoint import Checkpoints
+from ddpjob_trainer.training.manifest import Manifest
+from ddpjob_trainer.training.order import Order
+from ddpjob_trainer.training.saving import Saver
+from ddpjob_trainer.training.state import Learner
+from ddpjob_trainer.world import World
+from torch import nn
+from torch.multiprocessing.spawn import spawn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Adam
+
+from tests.training.ranks import free_port, world
+
+RANKS = 2
+BOUND = 0.20
+WIDTH, BATCH = 1024, 32
+STATE_BYTES_PER_WEIGHT = 3 * 4
+"""The weight and two means of Adam's."""
+CALM_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Round:
+    """Seconds, on rank 0."""
+
+    step: float
+    """Of an undisturbed step."""
+    waiting: float
+    """Of a save for which training waits."""
+    stall: float
+    """Of the call that begins a save beside training."""
+    writing: float
+    """From there until it was durable."""
+    steps: int
+    """Finished meanwhile."""
+
+    @property
+    def pace(self) -> float:
+        """Of training while a save is written, as a part of the undisturbed one."""
+        return self.steps * self.step / self.writing
+
+    @property
+    def lost(self) -> float:
+        """By a save beside training, in all: the work of writing takes cores from the steps."""
+        return self.stall + self.writing - self.steps * self.step
+
+
+class Bench:
+    """One process of the training."""
+
+    def __init__(self, place: World, directory: Path, size: int) -> None:
+        layers = max(1, size // (STATE_BYTES_PER_WEIGHT * WIDTH * WIDTH))
+        model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
+        self.world, self.position, self.model = place, Position(), DistributedDataParallel(model)
+        self.learner = Learner(model, Adam(model.parameters()), None)
+        self.files = Checkpoints(directory / "waiting", keep=2)
+        settings = CheckpointConfig(directory=directory / "beside", keep=2)
+        order = Order(BATCH * RANKS, BATCH * RANKS, place.rank, RANKS, 0)
+        self.saver = Saver(TrainConfig(), settings, place, order)
+        self.saver.resume(Position())
+
+    def step(self) -> None:
+        """One step of training."""
+        self.learner.optimizer.zero_grad(set_to_none=True)
+        self.model(torch.randn(BATCH, WIDTH)).square().mean().backward()
+        self.learner.optimizer.step()
+        self.position.advance(BATCH * RANKS)
+
+    def save_and_wait(self) -> None:
+        """As it would be without a copy and without a thread."""
+        states = gather(random_state.capture(), self.world)
+        if self.world.leads:
+            whole = {**state.collect(self.learner), **state.beside(states, (self.position.step, 1, 0))}
+            manifest = Manifest(self.position.step, 1, 0, RANKS, BATCH, "", (0,))
+            self.files.write(manifest, lambda file: state.encode(whole, file))
+
+    def round(self) -> Round:
+        """Everything once; the processes begin each part together."""
+        step = self.timed(self.some_steps) / CALM_STEPS
+        waiting = self.timed(self.save_and_wait)
+        stall = self.timed(lambda: self.saver.save(self.learner, self.position))
+        began, before = time.perf_counter(), self.position.step
+        while self.all_know(self.writes()):
+            self.step()
+        return Round(step, waiting, stall, time.perf_counter() - began, self.position.step - before)
+
+    def timed(self, action: Callable[[], None]) -> float:
+        """Seconds that it takes here, from a common beginning."""
+        dist.barrier()
+        began = time.perf_counter()
+        action()
+        return time.perf_counter() - began
+
+    def some_steps(self) -> None:
+        """Undisturbed ones."""
+        for _ in range(CALM_STEPS):
+            self.all_know(self.writes())
+            self.step()
+
+    def writes(self) -> bool:
+        """Whether this process has a save in flight."""
+        self.saver.settle()
+        writer = self.saver._writer
+        return writer is not None and writer._writing is not None
+
+    def all_know(self, answer: bool) -> bool:  # noqa: FBT001  (it is told, not an option)
+        """Rank 0's answer."""
+        told = torch.tensor([int(answer)])
+        dist.broadcast(told, src=0)
+        return bool(told.item())
+
+
+def rank(number: int, port: int, flags: argparse.Namespace, found: Any) -> None:
+    """One process, from its beginning to its end."""
+    os.environ.update(world(number, RANKS, port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    bench = Bench(World(number, 0, RANKS, 1), flags.directory, flags.megabytes * 1_000_000)
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # Saves are told of there.
+        bench.round()  # The first one pays for much that happens once.
+        for _ in range(flags.rounds):
+            one = bench.round()
+            if number == 0:
+                found.put(one)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    """Measures, prints, and judges."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--megabytes", type=int, default=100, help="of state (default 100)")
+    parser.add_argument("--directory", type=Path, default=Path(), help="on the disk to write to (default: here)")
+    flags = parser.parse_args()
+    flags.directory = Path(mkdtemp(prefix="bench-checkpoint-", dir=flags.directory))
+    found = get_context("spawn").SimpleQueue()
+    try:
+        spawn(rank, (free_port(), flags, found), RANKS)
+    finally:
+        shutil.rmtree(flags.directory)
+    sys.exit(judge([found.get() for _ in range(flags.rounds)]))
+
+
+def judge(rounds: Sequence[Round]) -> int:
+    """Prints what was found and gives the exit code."""
+
+    def middle(of: Callable[[Round], float]) -> float:
+        return statistics.median(map(of, rounds))
+
+    for one in rounds:
+        print(
+            f"step {one.step * 1000:.1f} ms; waiting {one.waiting * 1000:.0f} ms; stall {one.stall * 1000:.1f} ms,"
+            f" then {one.steps} steps in the {one.writing * 1000:.0f} ms of writing"
+        )
+    ratio = middle(lambda one: one.stall / one.waiting)
+    print(
+        f"medians: a save for which training waits {middle(lambda one: one.waiting) * 1000:.0f} ms;"
+        f" stall of one beside it {middle(lambda one: one.stall) * 1000:.1f} ms, ratio {ratio:.3f} (bound {BOUND})"
+    )
+    print(
+        f"training while it is written: {middle(lambda one: one.pace):.0%} of its pace;"
+        f" lost by a save in all {middle(lambda one: one.lost) * 1000:.0f} ms,"
+        f" ratio {middle(lambda one: one.lost / one.waiting):.2f}"
+    )
+    return int(ratio > BOUND)
+
+
+if __name__ == "__main__":
+    main()

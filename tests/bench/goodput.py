@@ -1,0 +1,315 @@
+"""What faults cost a job: steps made in spite of them, the time that each kind took, and what comes out.
+
+A job of `ddpjob run` trains undisturbed, then with faults, then undisturbed again: the first and the last
+part tell how many steps the middle would have made. A second one, to which nothing happens, goes to the very step of
+the first one's last checkpoint.
+"""
+
+import os
+import random
+import signal
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import torch
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.workloads.handwriting import load
+
+from tests.bench.jobs import Job, a_place, start
+from tests.bench.notes import DEADLINE_SECONDS, LOOK_SECONDS, NotGoneOnError, Step
+from tests.bench.table import Row
+
+BATCH = 32
+"""Of each rank: the workload's."""
+CHECKPOINT_SECONDS = 5
+STALL_SECONDS = 5
+STEP_SECONDS = 0.02
+TARGET_SECONDS = 600
+DRIFT = 0.05
+"""Up to which two paces, and two ways to see goodput, count as the same."""
+REFERENCE_SECONDS = 900
+"""For the undisturbed run, which waits for nothing in its steps."""
+
+Fault = Callable[[Job, int], None]
+
+
+def kill(job: Job, rank: int) -> None:
+    """SIGKILL of the process that trains."""
+    os.kill(job.notes.last[rank].pid, signal.SIGKILL)
+
+
+def stop(job: Job, rank: int) -> None:
+    """SIGSTOP of it: it is there, and does nothing."""
+    os.kill(job.notes.last[rank].pid, signal.SIGSTOP)
+
+
+def delete(job: Job, rank: int) -> None:
+    """The end of its pod: the process that stands for the container."""
+    container = job.here.trainers(job.name)[rank].parent()
+    assert container is not None, "a container has its own process"
+    container.kill()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens to a job."""
+
+    name: str
+    faults: dict[str, Fault]
+    """By kind; they come in turn."""
+    nodes: int
+    times: int
+    """How many faults."""
+    every: float
+    """Seconds from one to the next."""
+    calm: float
+    """Seconds of each of the undisturbed parts."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the disturbed part."""
+        return self.times * self.every
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was seen of it."""
+
+    plan: Plan
+    paces: tuple[float, float]
+    """Undisturbed steps per second, before and after."""
+    steps: int
+    """Of the disturbed part."""
+    lost: dict[str, list[float]]
+    """Seconds until training was where it had been, of each fault."""
+    trained: list[Step]
+    saved: int
+    tensors: int
+    """In the checkpoint."""
+    unequal: list[str]
+    """Those that differ from the undisturbed run's at that step."""
+
+    @property
+    def by_steps(self) -> float:
+        """Steps with faults beside those that there would have been without, by the paces before and after."""
+        return self.steps / (statistics.mean(self.paces) * self.plan.seconds)
+
+    @property
+    def by_time(self) -> float:
+        """The part of the time that no fault has taken. It needs no pace of another moment."""
+        return 1 - sum(sum(seconds) for seconds in self.lost.values()) / self.plan.seconds
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the machine was the same throughout: else its other work, not the faults, decides on the steps."""
+        before, after = self.paces
+        same = abs(before - after) <= DRIFT * statistics.mean(self.paces)
+        return same and abs(self.by_steps - self.by_time) <= DRIFT
+
+
+def carry_out(plan: Plan, directory: Path) -> Outcome:
+    """Both runs, one after the other."""
+    with a_place(directory) as here:
+        checkpoint = {"path": "/checkpoints", "everySeconds": CHECKPOINT_SECONDS}
+        job = start(
+            here,
+            "disturbed",
+            plan.nodes,
+            step_seconds=STEP_SECONDS,
+            checkpoint=checkpoint,
+            stallTimeoutSeconds=STALL_SECONDS,
+        )
+        job.notes.others((), job.over)
+        before = _pace(job, plan.calm)
+        first = _reached(job)
+        lost = _disturb(job, plan)
+        steps = _reached(job) - first
+        after = _pace(job, plan.calm)
+        saved = _newest_checkpoint(job)
+        job.run.kill()
+        for process in here.processes(job.name):
+            process.kill()
+        unequal = _compare(job, plan.nodes, saved)
+        tensors = len(job.weights(saved))
+        return Outcome(plan, (before, after), steps, lost, job.notes.steps, saved, tensors, unequal)
+
+
+def _reached(job: Job) -> int:
+    """The last step that all ranks have finished."""
+    job.notes.read()
+    return min(step.step for step in job.notes.last.values())
+
+
+def _pace(job: Job, seconds: float) -> float:
+    """Undisturbed steps per second; 0 if nothing is asked for."""
+    began, before = time.monotonic(), _reached(job)
+    job.notes.watch(seconds)
+    return (_reached(job) - before) / (time.monotonic() - began) if seconds else 0.0
+
+
+def _disturb(job: Job, plan: Plan) -> dict[str, list[float]]:
+    """Lets faults happen, and returns what each has cost."""
+    lost: dict[str, list[float]] = defaultdict(list)
+    began = time.monotonic()
+    for number, (kind, offset) in enumerate(zip(islice(cycle(plan.faults), plan.times), offsets(plan), strict=True)):
+        job.notes.watch(began + number * plan.every + offset - time.monotonic())
+        rank = number // len(plan.faults) % plan.nodes
+        seconds = _lost(job, lambda kind=kind, rank=rank: plan.faults[kind](job, rank))  # type: ignore[misc]
+        lost[kind].append(seconds)
+        print(f"  {plan.name}: {kind} of rank {rank}: {seconds:.2f} s", flush=True)
+    job.notes.watch(began + plan.seconds - time.monotonic())
+    return lost
+
+
+def offsets(plan: Plan) -> list[float]:
+    """When in its period each fault comes: evenly over the time between checkpoints, in an order of chance.
+
+    So that neither luck nor a common rhythm decides how much work is lost with it; the middle is half an interval.
+    """
+    spread = [plan.every / 4 + CHECKPOINT_SECONDS * (number + 0.5) / plan.times for number in range(plan.times)]
+    random.Random(0).shuffle(spread)
+    return spread
+
+
+def _lost(job: Job, happen: Callable[[], None]) -> float:
+    """Seconds by which a fault sets training back: the work that is done again, and the time in which none is.
+
+    From the last step that all had finished to the one after it, which is finished by a later attempt.
+    """
+    job.notes.read()
+    seen, attempt = len(job.notes.steps), job.notes.last[0].attempt
+    last = dict(job.notes.last)
+    happen()
+    back: dict[int, Step] = {}
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while len(back) < job.notes.world:
+        if job.over() or time.monotonic() > deadline:
+            raise NotGoneOnError(f"step {_common(last).step + 1} was not made again: see {job.here.directory}")
+        time.sleep(LOOK_SECONDS)
+        job.notes.read()
+        fresh, seen = job.notes.steps[seen:], len(job.notes.steps)
+        last |= {step.rank: step for step in fresh if step.attempt == attempt}
+        for step in fresh:
+            if step.attempt > attempt and step.step > _common(last).step:
+                back.setdefault(step.rank, step)
+    return max(step.time for step in back.values()) - _common(last).time
+
+
+def _common(last: dict[int, Step]) -> Step:
+    """The last step of the rank that has come least far."""
+    return min(last.values(), key=lambda step: step.step)
+
+
+def _newest_checkpoint(job: Job) -> int:
+    """The step of one that was begun after all faults."""
+    before = _reached(job)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (saved := job.saved()) < before:
+        if job.over() or time.monotonic() > deadline:
+            raise NotGoneOnError(f"no checkpoint after step {before}: see {job.here.directory}")
+        job.notes.watch(1.0)
+    return saved
+
+
+def _compare(job: Job, nodes: int, saved: int) -> list[str]:
+    """The names of tensors that differ from those of a run to which nothing happens."""
+    checkpoint = {"path": "/checkpoints", "everySteps": saved}
+    calm = start(job.here, "calm", nodes, step_seconds=0, noting=False, checkpoint=checkpoint)
+    deadline = time.monotonic() + REFERENCE_SECONDS
+    while calm.saved() < saved:
+        if calm.over() or time.monotonic() > deadline:
+            raise NotGoneOnError(f"the undisturbed run did not come to step {saved}: see {job.here.directory}")
+        time.sleep(0.1)
+    theirs, ours = calm.weights(saved), job.weights(saved)
+    if theirs.keys() != ours.keys():
+        return sorted(theirs.keys() ^ ours.keys())
+    return [name for name in ours if not torch.equal(ours[name], theirs[name])]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Which samples whole epochs were trained on."""
+
+    epochs: int
+    wrong: int
+    """Epochs in which one was left out or used twice; or steps that were made again with others."""
+    again: int
+    """Steps that a rank has made more than once, after a fault."""
+
+
+def samples_of(trained: Sequence[Step], nodes: int) -> Samples:
+    """Looks at each epoch that was finished: of a step that was made again the last time counts."""
+    used: dict[tuple[int, int], tuple[int, ...]] = {}
+    again = wrong = 0
+    for step in trained:
+        place = step.step, step.rank
+        again += place in used
+        wrong += used.setdefault(place, step.samples) != step.samples
+    size = len(load(TrainConfig()).train)
+    per_epoch = size // (BATCH * nodes)
+    epochs = min(max(step.step for step in trained if step.rank == rank) for rank in range(nodes)) // per_epoch
+    for epoch in range(epochs):
+        steps = range(epoch * per_epoch + 1, (epoch + 1) * per_epoch + 1)
+        counts = Counter(sample for step in steps for rank in range(nodes) for sample in used.get((step, rank), ()))
+        wrong += len(counts) != per_epoch * BATCH * nodes or max(counts.values()) > 1
+    return Samples(epochs, wrong, again)
+
+
+def rows(outcome: Outcome, target: float | None) -> list[Row]:
+    """What is said of it."""
+    plan, samples = outcome.plan, samples_of(outcome.trained, outcome.plan.nodes)
+    what = f"{plan.name}, {plan.nodes} ranks: {plan.times} faults in {plan.seconds / 60:.1f} min"
+    found = []
+    if target is not None:
+        found.append(goodput_row(outcome, what, target))
+    for kind, seconds in outcome.lost.items():
+        told = f"mean {statistics.mean(seconds):.1f} s, worst {max(seconds):.1f} s of {len(seconds)}"
+        found.append(Row(f"lost by a fault, {plan.name}, {plan.nodes} ranks: {kind}", told))
+    bits = f"{len(outcome.unequal)} of {outcome.tensors} tensors differ"
+    found.append(
+        Row(
+            f"{what}: checkpoint beside an undisturbed run's",
+            f"{bits} at step {outcome.saved}",
+            "bit-equal",
+            outcome.tensors > 0 and not outcome.unequal,
+        )
+    )
+    told = f"{samples.epochs} whole epochs, {samples.wrong} of them wrong; {samples.again} steps made again"
+    found.append(Row(f"{what}: samples of each epoch", told, "each once", samples.epochs > 0 and not samples.wrong))
+    return found
+
+
+def goodput_row(outcome: Outcome, what: str, target: float) -> Row:
+    """Both ways to see it. Few faults prove nothing, nor does a machine whose other work has changed meanwhile."""
+    before, after = outcome.paces
+    told = (
+        f"{outcome.by_steps:.3f} by steps ({before:.1f} steps/s undisturbed before, {after:.1f} after),"
+        f" {outcome.by_time:.3f} by time"
+    )
+    met: bool | None = None
+    if outcome.plan.seconds < TARGET_SECONDS:
+        told += "; too short to be judged"
+    elif not outcome.comparable:
+        told += f"; not judged: paces, or both ways to see it, differ by more than {DRIFT:.0%}"
+    else:
+        met = min(outcome.by_steps, outcome.by_time) >= target
+    return Row(f"goodput, {what}", told, f"≥ {target:.2f} over {TARGET_SECONDS / 60:.0f} min", met)
+
+
+KILLS: dict[str, Fault] = {"SIGKILL of a rank": kill}
+MIXED: dict[str, Fault] = {**KILLS, "SIGSTOP of a rank": stop, "pod deleted": delete}
+
+
+def measure(directory: Path, *, minutes: float, every: float, calm: float) -> list[Row]:
+    """Kills only with two ranks and, shorter, with three; then all kinds."""
+    times = max(1, round(minutes * 60 / every))
+    found = rows(carry_out(Plan("kills only", KILLS, 2, times, every, calm), directory / "two"), 0.94)
+    short = Plan("kills only", KILLS, 3, min(times, 4), min(every, 20), 0)
+    found += rows(carry_out(short, directory / "three"), None)
+    mixed = Plan("all kinds", MIXED, 2, max(times, len(MIXED)), every, calm)
+    return found + rows(carry_out(mixed, directory / "mixed"), 0.80)

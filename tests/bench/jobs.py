@@ -1,0 +1,97 @@
+"""Jobs of `ddpjob run` whose ranks note their steps."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.bench.notes import Notes
+from tests.bench.noting import NOTES, STEP_SECONDS
+from tests.local.here import BIN, Here
+from tests.local.test_training import tensors
+
+ROOT = Path(__file__).parents[2]
+EPOCHS = 1_000_000
+"""More than any run makes: the schedule of the learning rate is the same for all."""
+PLENTY = {"maxRestarts": 1000, "inPlaceRestarts": 1000, "backoffSeconds": 0}
+
+
+@contextmanager
+def a_place(directory: Path) -> Iterator[Here]:
+    """A directory for `ddpjob run`; nothing that was started in it outlives the block."""
+    directory.mkdir(parents=True)
+    here = Here(directory)
+    try:
+        yield here
+    finally:
+        for run in here.started:
+            run.kill()
+            run.wait()
+        for file in directory.glob("ddpjob-runs/*/job.json"):
+            for left in here.processes(file.parent.name):
+                left.kill()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that trains until it is stopped."""
+
+    here: Here
+    name: str
+    run: subprocess.Popen[str]
+    notes: Notes
+
+    def over(self) -> bool:
+        """Whether it has ended by itself."""
+        return self.run.poll() is not None
+
+    def status(self) -> dict[str, Any]:
+        """Its status, as `ddpjob status` reads it."""
+        return self.here.status(self.name)
+
+    def checkpoint(self, step: int) -> Path:
+        """Where the checkpoint of a step is, if there is one."""
+        return self.here.run(self.name) / "volumes" / "checkpoints" / f"step-{step:08}"
+
+    def saved(self) -> int:
+        """The step of the newest checkpoint; 0 before there is one."""
+        paths = self.checkpoint(0).parent.glob("step-*/manifest.json")
+        return max((int(path.parent.name.removeprefix("step-")) for path in paths), default=0)
+
+    def weights(self, step: int) -> dict[str, torch.Tensor]:
+        """Every tensor of a checkpoint."""
+        return dict(tensors(torch.load(self.checkpoint(step) / "state.pt", weights_only=True)))
+
+
+def start(here: Here, name: str, nodes: int, *, step_seconds: float, noting: bool = True, **spec: Any) -> Job:
+    """Starts a job of one rank a node."""
+    notes = here.directory / f"{name}.notes"
+    env = {STEP_SECONDS: str(step_seconds), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    if noting:
+        env[NOTES] = str(notes)
+    arguments = ["--workload", "tests.bench.noting:Noted", "--epochs", str(EPOCHS), "--log-every", "100000"]
+    container = {"args": arguments, "env": [{"name": key, "value": value} for key, value in env.items()]}
+    file = here.job(
+        name, str(BIN / "ddpjob-train"), nodes=nodes, backend="Gloo", restart=PLENTY, container=container, **spec
+    )
+    return Job(here, name, quiet(here, file), Notes(notes, nodes))
+
+
+def quiet(here: Here, file: Path) -> subprocess.Popen[str]:
+    """`ddpjob run`, which prints into a file: nobody empties a pipe for minutes."""
+    with file.with_suffix(".out").open("w") as output:
+        run = subprocess.Popen(
+            [BIN / "ddpjob", "run", file],
+            cwd=here.directory,
+            env=os.environ | {},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    here.started.append(run)
+    return run

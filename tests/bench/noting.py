@@ -1,0 +1,54 @@
+"""The convolutional network on digits; each rank notes the steps that it has finished, and their samples."""
+
+import os
+import time
+from typing import Any
+
+from ddpjob_trainer.workloads.convnet import ConvNetTask
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import TensorDataset
+
+NOTES = "BENCH_NOTES"
+"""Names the file; without it nothing is noted."""
+STEP_SECONDS = "BENCH_STEP_SECONDS"
+"""What each step waits for beside its work, as it would for a GPU. It changes no number."""
+
+
+class Numbered(TensorDataset):
+    """Whole tensors, as the trainer indexes them, with the samples' numbers beside their labels."""
+
+    def __getitem__(self, index: Any) -> Any:
+        images, labels = (tensor[index] for tensor in self.tensors)
+        return images, (labels, index)
+
+
+class Noted(ConvNetTask):
+    """The workload; evaluation is left out, since nothing is to be learned from it here."""
+
+    _samples: Tensor
+
+    def train_data(self) -> TensorDataset:
+        return Numbered(*self.images.train.tensors)
+
+    def test_data(self) -> None:  # type: ignore[override]
+        """Nothing is held out."""
+
+    def loss(self, output: Tensor, target: tuple[Tensor, Tensor]) -> Tensor:
+        labels, self._samples = target
+        time.sleep(float(os.environ.get(STEP_SECONDS, "0")))
+        return nn.functional.cross_entropy(output, labels)
+
+    def scheduler(self, optimizer: Optimizer, total_steps: int) -> LRScheduler:
+        schedule = super().scheduler(optimizer, total_steps)
+        if NOTES in os.environ:
+            file = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+
+            def note(*_: object) -> None:
+                step = schedule.last_epoch + 1  # It is saved and resumed, and advanced after the optimizer.
+                who = f"{os.environ['RANK']} {step} {time.time()} {os.environ['DDPJOB_ATTEMPT']} {os.getpid()}"
+                os.write(file, f"{who} {','.join(map(str, self._samples.tolist()))}\n".encode())
+
+            optimizer.register_step_post_hook(note)
+        return schedule

@@ -1,0 +1,169 @@
+"""What it costs that a job is watched, and how soon a rank that is stopped is named in its status."""
+
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from tests.bench.goodput import STALL_SECONDS, STEP_SECONDS
+from tests.bench.jobs import ROOT, Job, a_place, start
+from tests.bench.notes import DEADLINE_SECONDS, NotGoneOnError
+from tests.bench.table import Row
+from tests.e2e.figures import FIGURES
+
+NODES = 2
+REPORTS = 100_000
+MIB = 1 << 20
+REPORT_MICROSECONDS, CORE_PERCENT, ZYGOTE_MIB, NAMED_SECONDS = 50, 1.0, 150, STALL_SECONDS + 3
+POD_SECONDS, SAVE_RATIO = 12, 0.2
+POD_DELETED = "pod deleted"
+"""The name under which the tests on real nodes keep it."""
+
+
+def measure(directory: Path, *, seconds: float, stops: int) -> list[Row]:
+    """One job tells all: it is watched undisturbed, and then its ranks are stopped in turn."""
+    with a_place(directory) as here:
+        job = start(here, "watched", NODES, step_seconds=STEP_SECONDS, stallTimeoutSeconds=STALL_SECONDS)
+        job.notes.others((), job.over)
+        job.notes.watch(5)
+        found = [report_row(directory), *cpu_rows(job, seconds), memory_row(job)]
+        named = [named_after(job, number % NODES) for number in range(stops)]
+    told = f"median {statistics.median(named):.1f} s, worst {max(named):.1f} s of {len(named)}"
+    met = max(named) <= NAMED_SECONDS
+    return [*found, Row("SIGSTOP of a rank → status says Stalled and names it", told, f"≤ {NAMED_SECONDS} s", met)]
+
+
+def report_row(directory: Path) -> Row:
+    """CPU time of a call that tells of a step."""
+    script = (
+        "import os, sys, time\n"
+        "from ddpjob_trainer import heartbeat, reporting\n"
+        "path = sys.argv[1]\n"
+        "open(path, 'wb').write(heartbeat.EMPTY)\n"
+        "os.environ['DDPJOB_HEARTBEAT'] = path\n"
+        "reporting.report(total_steps=1, samples=64)\n"
+        "began = time.process_time()\n"
+        f"for step in range({REPORTS}): reporting.report(step=step, loss=0.5)\n"
+        "print((time.process_time() - began), reporting._current.record.step)\n"
+    )
+    words = [sys.executable, "-c", script, str(directory / "heartbeat")]
+    seconds, step = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    assert float(step) == REPORTS - 1, "the calls were heard"
+    each = float(seconds) / REPORTS * 1e6
+    return Row(
+        "CPU time of a `report()`", f"{each:.1f} µs", f"≤ {REPORT_MICROSECONDS} µs", each <= REPORT_MICROSECONDS
+    )
+
+
+def families(job: Job) -> dict[int, tuple[psutil.Process, psutil.Process]]:
+    """Supervisor and zygote of each node."""
+    zygotes = {step.rank: psutil.Process(step.pid).parent() for step in job.notes.last.values()}
+    found = {}
+    for rank, supervisor in job.here.trainers(job.name).items():
+        zygote = zygotes[rank]
+        assert zygote is not None
+        assert zygote.ppid() == supervisor.pid, "ranks are forked by a process of the supervisor's"
+        found[rank] = supervisor, zygote
+    return found
+
+
+def cpu_rows(job: Job, seconds: float) -> list[Row]:
+    """CPU time of both while their rank trains and an operator listens."""
+    watched = families(job)
+    before = {rank: cpu(both) for rank, both in watched.items()}
+    began, steps = time.monotonic(), len(job.notes.steps)
+    job.notes.watch(seconds)
+    passed = time.monotonic() - began
+    assert len(job.notes.steps) > steps, "it trains"
+    percents = {rank: 100 * (cpu(both) - before[rank]) / passed for rank, both in watched.items()}
+    return [
+        Row(
+            f"CPU of supervisor and zygote while training, node {rank}",
+            f"{percent:.2f} % of a core over {passed:.0f} s",
+            f"≤ {CORE_PERCENT:.0f} %",
+            percent <= CORE_PERCENT,
+        )
+        for rank, percent in sorted(percents.items())
+    ]
+
+
+def cpu(processes: Sequence[psutil.Process]) -> float:
+    """Seconds in user and kernel that they have taken; what they have waited for is not theirs."""
+    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
+
+
+def memory_row(job: Job) -> Row:
+    """What a zygote holds that no other process shares.
+
+    That is what it takes beyond its rank: all else the rank would hold without it as well.
+    """
+    zygotes = [zygote.pid for _, zygote in families(job).values()]
+    own = max(kib("Private_Clean", pid) + kib("Private_Dirty", pid) for pid in zygotes) / 1024
+    shares = "/".join(f"{kib('Pss', pid) / 1024:.0f}" for pid in zygotes)
+    ranks = "/".join(f"{kib('Pss', step.pid) / 1024:.0f}" for step in job.notes.last.values())
+    told = f"{own:.0f} MiB of its own; proportional set sizes: zygotes {shares} MiB, ranks {ranks} MiB"
+    return Row("memory of a zygote beyond its rank's", told, f"≤ {ZYGOTE_MIB} MB", own * MIB <= ZYGOTE_MIB * 1e6)
+
+
+def kib(name: str, pid: int) -> int:
+    """A line of a process's memory."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    return sum(int(value) for value in re.findall(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE))
+
+
+def named_after(job: Job, rank: int) -> float:
+    """Seconds from SIGSTOP of a rank until the job's status says Stalled and names it; then waits until all go on."""
+    job.notes.watch(5)
+    before = job.notes.pids()
+    began = time.monotonic()
+    os.kill(job.notes.last[rank].pid, signal.SIGSTOP)
+    while not _names(job.status(), rank):
+        if job.over() or time.monotonic() > began + DEADLINE_SECONDS:
+            raise NotGoneOnError(f"rank {rank} was not named:\n{json.dumps(job.status(), indent=1)}")
+        time.sleep(0.02)
+    seconds = time.monotonic() - began
+    print(f"  rank {rank} stopped, named: {seconds:.2f} s", flush=True)
+    job.notes.others(before, job.over)
+    return seconds
+
+
+def _names(status: Mapping[str, object], rank: int) -> bool:
+    conditions = status.get("conditions", [])
+    assert isinstance(conditions, list)
+    stalled = next((one for one in conditions if one["type"] == "Stalled" and one["status"] == "True"), None)
+    return status.get("state") == "Stalled" and stalled is not None and f"rank {rank} did not" in stalled["message"]
+
+
+def pods() -> list[Row]:
+    """What the tests on real nodes have last seen of a pod that was deleted."""
+    what, target = "pod deleted → next finished step, real nodes, image present", f"median ≤ {POD_SECONDS} s"
+    kept = json.loads(FIGURES.read_text()) if FIGURES.exists() else {"seconds": {}}
+    if not (seconds := kept["seconds"].get(POD_DELETED)):
+        return [Row(what, "not measured here: `make e2e` does", target)]
+    median = statistics.median(seconds)
+    told = f"median {median:.1f} s, worst {max(seconds):.1f} s of {len(seconds)}, by `make e2e` of {kept['at']}"
+    return [Row(what, told, target, median <= POD_SECONDS)]
+
+
+def saves(rounds: int) -> list[Row]:
+    """What the bench of checkpoints says; the files are written where temporary ones are."""
+    words = [sys.executable, "-m", "tests.bench.checkpoint", "--rounds", str(rounds)]
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run(
+            [*words, "--directory", directory], cwd=ROOT, check=False, capture_output=True, text=True
+        )
+    found = re.search(r"training waits (\d+ ms);.* beside it ([\d.]+ ms), ratio ([\d.]+)", done.stdout)
+    if not found:
+        sys.exit(f"{' '.join(words)} has ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    waiting, stall, ratio = found.groups()
+    told = f"{stall} beside {waiting} when training waits, ratio {ratio}"
+    return [Row("stall per save, 100 MB of state", told, f"ratio ≤ {SAVE_RATIO}", float(ratio) <= SAVE_RATIO)]

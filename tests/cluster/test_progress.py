@@ -1,0 +1,136 @@
+"""What supervisors say of a job, and what becomes of it in the job's status."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.plant import Plant
+
+from .jobs import Team, condition, writes
+from .operators import an_operator
+from .pages import NOON, Page, a_page, supervised
+
+PROGRESS = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.0, "etaSeconds": 56, "lastStepTime": NOON}
+SPEED = {"loss": 0.25, "samplesPerSecond": 1234.5, "slowestRank": 1}
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with a_page() as page:
+        yield page
+
+
+def start(team: Team, page: Page, **spec: Any) -> None:
+    """A job runs, and its page knows whose it is."""
+    team.apply(supervised(page, **spec))
+    page.shows(uid=(team.job() or {})["metadata"]["uid"])
+    team.wait("Running")
+
+
+def test_progress_is_in_the_status_and_in_kubectls_table(team: Team, page: Page) -> None:
+    page.says(progress=PROGRESS | SPEED, checkpoint={"step": 100, "time": NOON})
+    start(team, page)
+    team.until("{.status.progress.step}=120")
+    status = team.status()
+    assert status["progress"] | {"lastStepTime": NOON} == PROGRESS | SPEED | {"display": "30%", "eta": "56s"}
+    assert status["checkpoint"]["step"] == 100
+    head, row = team.kubectl("get", "ddp", "digits").splitlines()
+    columns = head.split()
+    assert row.split()[columns.index("PROGRESS")] == "30%"
+    assert row.split()[columns.index("ETA")] == "56s"
+
+
+def test_progress_that_never_stops_is_written_every_ten_seconds_and_news_at_once(
+    fake: Plant, team: Team, page: Page
+) -> None:
+    start(team, page)
+    page.says(progress=PROGRESS)
+    team.until("{.status.progress.step}=120")
+    before, began = writes(fake, team.namespace)["patch ddpjobs/status"], time.monotonic()
+    for step in range(121, 421):
+        page.shows(progress=PROGRESS | {"step": step})
+        time.sleep(0.1)
+    seconds = time.monotonic() - began
+    written = writes(fake, team.namespace)["patch ddpjobs/status"] - before
+    assert 1 <= written <= seconds / 10 + 1, f"{written} writes in {seconds:.0f} s"
+    said = time.monotonic()
+    page.says(phase="Stalled", stall={"since": NOON, "rank": 1, "process": 1, "message": "rank 1 is stopped"})
+    team.until("{.status.state}=Stalled")
+    assert time.monotonic() - said < 5.0, "not when the next progress is due"
+    status = team.status()
+    assert "rank 1 is stopped" in condition(status, "Stalled")["message"]
+    assert status["progress"]["step"] == 420, "what can wait is written with what matters"
+
+
+def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(team: Team, page: Page) -> None:
+    start(team, page)
+    pods = {pod["metadata"]["uid"] for pod in team.pods()}
+    incident = {"attempt": 1, "time": NOON, "rank": 1, "process": 1, "cause": "Application", "exitCode": 137}
+    killed = {"signal": 9, "exception": None, "message": "killed by SIGKILL", "step": 120, "tied": False}
+    page.says(attempt=2, inPlaceRestarts=1, incidents=[incident | killed])
+    team.until("{.status.attempt}=2", seconds=20)
+    status = team.wait("Running", seconds=20)
+    assert (status["restarts"], status["disruptions"]) == (1, 0)
+    failure = status["lastFailure"]
+    assert (failure["attempt"], failure["rank"], failure["exitCode"], failure["step"]) == (1, 1, 137, 120)
+    assert {pod["metadata"]["uid"] for pod in team.pods()} == pods
+    assert team.events()["Restarting"] == 1
+
+
+def test_another_operator_listens_again_and_counts_nothing_twice(fake: Plant, page: Page) -> None:
+    team = Team(fake)
+    flags = (f"--namespace={team.namespace}", "--no-leader-elect")
+    with an_operator(fake, *flags) as first:
+        start(team, page)
+        page.says(attempt=2, inPlaceRestarts=1, incidents=[{"attempt": 1, "time": NOON, "rank": 0, "exitCode": 1}])
+        team.until("{.status.attempt}=2", seconds=20)
+        first.kill()
+    page.says(
+        attempt=3,
+        inPlaceRestarts=2,
+        incidents=[
+            {"attempt": 1, "time": NOON, "rank": 0, "exitCode": 1},
+            {"attempt": 2, "time": NOON, "rank": 1, "exitCode": 1},
+        ],
+    )
+    with an_operator(fake, *flags) as second:
+        team.until("{.status.attempt}=3", seconds=20)
+        assert team.status()["restarts"] == 2
+        assert second.metric('ddpjob_status_reads_total{result="ok"}') >= 1
+
+
+@pytest.mark.timeout(150)
+def test_that_nobody_answers_any_more_is_a_condition_and_breaks_nothing(team: Team, page: Page) -> None:
+    page.says(progress=PROGRESS)
+    start(team, page)
+    team.until("{.status.progress.step}=120")
+    page.close()
+    team.kubectl("wait", "ddp/digits", "--for=condition=ProgressUnknown", "--timeout=60s")
+    status = team.status()
+    assert status["state"] == "Running"
+    assert f"nothing listens on 127.0.0.1:{page.port}" in condition(status, "ProgressUnknown")["message"]
+    assert status["progress"]["step"] == 120
+    page.open()
+    team.kubectl("wait", "ddp/digits", "--for=condition=ProgressUnknown=False", "--timeout=60s")
+
+
+def test_a_page_that_tells_nonsense_breaks_nothing(team: Team, page: Page) -> None:
+    nonsense: dict[str, Any] = {
+        "attempt": "many",
+        "phase": 7,
+        "progress": [],
+        "incidents": {"a": 1},
+        "stall": "yes",
+        "stragglers": [None],
+    }
+    page.says(**nonsense)
+    start(team, page)
+    page.says(attempt=10**30, incidents=[{"attempt": 1, "rank": 10**9}])
+    page.says(attempt=1, progress={"step": -1, "percent": "NaN"}, missing=[5000])
+    questions = page.questions
+    team.plant.wait("a question after that", lambda: page.questions > questions)
+    team.finish()
+    status = team.wait("Succeeded")
+    assert (status["attempt"], status["restarts"]) == (1, 0)

@@ -1,0 +1,191 @@
+"""Restarts in place: pods stay, only one that is lost is replaced, and the job's status tells it like any other."""
+
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cluster.jobs import Team, condition, writes
+from tests.plant.real import RealPlant
+
+from .faults import pod_of
+from .figures import note
+from .noting import SOON, Training
+from .processes import operators, rank_of
+from .work import CODE_MOUNT, a_training, ended, with_script
+
+STALL_SECONDS = 5
+
+FAILS_AT_STEP_20 = """
+import os, signal, sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1, 1000):
+    optimizer.zero_grad()
+    model(torch.ones(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+    time.sleep(0.05)
+    if step == 20 and dist.get_rank() == 1:
+        if os.environ["DDPJOB_ATTEMPT"] == "3":
+            os._exit(43)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""Rank 1 is killed in the first two attempts, and ends with exit code 43 in the third."""
+
+
+@pytest.fixture(scope="module")
+def running(host: RealPlant, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
+    """One training for all tests here that let it go on."""
+    training = Training(Team(host), tmp_path_factory.mktemp("shared"))
+    plenty = {"maxRestarts": 1000, "inPlaceRestarts": 1000, "backoffSeconds": 0}
+    training.start(restart=plenty, stallTimeoutSeconds=STALL_SECONDS)
+    yield training
+    training.team.kubectl("delete", "ddpjob", "digits")
+
+
+@pytest.fixture
+def training(running: Training) -> Training:
+    """It, while it runs."""
+    running.team.wait("Running", seconds=SOON)
+    return running
+
+
+def test_the_status_follows_training_and_is_written_every_ten_seconds(host: RealPlant, training: Training) -> None:
+    team = training.team
+    seen = [progress_of(team)]
+    written, began = writes_of_status(team), time.monotonic()
+    for _ in range(2):
+        seen.append(host.wait("more progress", lambda: (now := progress_of(team)) != seen[-1] and now, SOON))
+    times, seconds = writes_of_status(team) - written, time.monotonic() - began
+    assert times <= seconds / 10 + 1, f"{times} writes in {seconds:.0f} s"
+    steps, saved = zip(*seen, strict=True)
+    assert list(steps) == sorted(set(steps))
+    assert saved[-1] > saved[0]
+    assert steps[-1] - saved[-1] < 1000, "it saves every second"
+
+    progress = team.status()["progress"]
+    head, row = (line.split() for line in team.kubectl("get", "ddp", "digits").splitlines())
+    shown = dict(zip(head, row, strict=True))
+    assert (shown["PROGRESS"], shown["ETA"]) == (progress["display"], progress["eta"])
+    assert progress["samplesPerSecond"] > 0
+    assert progress["etaSeconds"] > 0
+
+
+def test_a_killed_rank_is_started_again_in_its_pod_and_no_pod_is_replaced(training: Training) -> None:
+    team, before, pods = training.team, training.team.status(), training.pods()
+    events = team.events()["Restarting"]
+    killed = time.time()
+    rank(training, 1).kill()
+    note("rank killed", training.begins(before["attempt"] + 1) - killed)
+    assert training.pods() == pods
+    status = team.status()
+    assert cost(before, status) == (1, 0)
+    failure = status["lastFailure"]
+    assert status["history"][0] == failure
+    assert (failure["attempt"], failure["rank"], failure["cause"]) == (before["attempt"], 1, "Application")
+    assert (failure["signal"], failure["message"]) == (9, "killed by SIGKILL")
+    assert failure["pod"] == pod_of(team, 1)["metadata"]["name"]
+    assert condition(status, "Restarting")["reason"] == "Restarted"
+    assert team.events()["Restarting"] == events + 1
+
+
+@pytest.mark.parametrize("lost", [1, 0])
+def test_only_the_pod_that_is_deleted_is_replaced(lost: int, training: Training) -> None:
+    team = training.team
+    for _ in range(2):
+        before, pods = team.status(), training.pods()
+        deleted = time.time()
+        team.kubectl("delete", "pod", pod_of(team, lost)["metadata"]["name"], "--wait=false")
+        note("pod deleted", training.begins(before["attempt"] + 1) - deleted)
+        now = training.pods()
+        assert now[1 - lost] == pods[1 - lost], "the other one waits in place"
+        assert now[lost] != pods[lost]
+        status = team.status()
+        assert cost(before, status) == (0, 1)
+        assert (status["lastFailure"]["rank"], status["lastFailure"]["cause"]) == (lost, "PodDeleted")
+
+
+def test_a_rank_that_is_stopped_is_named_by_the_status_and_started_again(training: Training) -> None:
+    team, before, pods = training.team, training.team.status(), training.pods()
+    stopped = time.time()
+    rank(training, 1).send_signal(signal.SIGSTOP)
+    words = "rank 1 did not enter the collective: it is stopped (state T)"
+    team.plant.wait("the stall to be told", lambda: words in stall_told(team.status(), before["attempt"]), SOON)
+    note("rank stopped, named", time.time() - stopped)
+    assert time.time() - stopped < STALL_SECONDS + 30
+    note("rank stopped", training.begins(before["attempt"] + 1) - stopped)
+    status = team.status()
+    assert cost(before, status) == (1, 0)
+    failure = status["lastFailure"]
+    assert (failure["rank"], failure["cause"], failure["message"]) == (1, "Stalled", words)
+    assert training.pods() == pods
+    assert condition(status, "Stalled")["status"] == "False"
+
+
+def test_what_is_restarted_while_no_operator_runs_is_counted_once_each(host: RealPlant, training: Training) -> None:
+    before, pods = training.team.status(), training.pods()
+    rank(training, 1).kill()
+    for process in operators(host).values():
+        process.kill()
+    training.trains(before["attempt"] + 1)
+    rank(training, 0).kill()
+    training.begins(before["attempt"] + 2)
+    status = training.team.status()
+    assert cost(before, status) == (2, 0)
+    told = [(one["attempt"], one["rank"]) for one in status["history"][:2]]
+    assert told == [(before["attempt"] + 1, 0), (before["attempt"], 1)]
+    assert training.pods() == pods
+    host.wait("the operators to come back", lambda: len(operators(host)) == 2)
+
+
+def test_after_the_last_restart_in_place_all_pods_are_new_and_a_rule_ends_the_job(team: Team) -> None:
+    """The supervisors leave to the operator what is its to decide."""
+    pod = with_script(team, FAILS_AT_STEP_20)
+    container = {"command": ["ddpjob-supervise", "/code/train.py"], **CODE_MOUNT}
+    restart = {"inPlaceRestarts": 1, "backoffSeconds": 0, "rules": [{"exitCodes": [43], "action": "Fail"}]}
+    team.apply(a_training("limited", container, pod=pod, restart=restart))
+    status = ended(team, "limited")
+    assert status["state"] == "Failed"
+    assert status["incarnations"]["default"] >= 2, "new pods"
+    told = [(one["attempt"], one["rank"], one["exitCode"], one["action"]) for one in status["history"]]
+    assert told == [(3, 1, 43, "Fail"), (2, 1, 137, "Restart"), (1, 1, 137, "Restart")], status["history"]
+    assert status["lastFailure"]["rule"] == "spec.restart.rules[0]"
+    assert status["history"][1]["pod"] == status["history"][2]["pod"] != status["lastFailure"]["pod"]
+
+
+def progress_of(team: Team) -> tuple[int, int]:
+    """The step that the job is at, and the one that is saved."""
+    team.plant.wait("a save", lambda: {"progress", "checkpoint"} <= team.status().keys(), SOON)
+    status = team.status()
+    return status["progress"]["step"], status["checkpoint"]["step"]
+
+
+def writes_of_status(team: Team) -> int:
+    """How often the job's status was written."""
+    return writes(team.plant, team.namespace)["patch ddpjobs/status"]
+
+
+def rank(training: Training, number: int) -> psutil.Process:
+    """The process of a rank."""
+    return rank_of((training.team.job() or {})["metadata"]["uid"], number)
+
+
+def cost(before: dict[str, Any], after: dict[str, Any]) -> tuple[int, int]:
+    """Restarts and disruptions that were counted between."""
+    return after["restarts"] - before["restarts"], after["disruptions"] - before["disruptions"]
+
+
+def stall_told(status: dict[str, Any], attempt: int) -> str:
+    """What a status says of a stall in an attempt."""
+    failure = status.get("lastFailure", {})
+    if failure.get("cause") == "Stalled" and failure["attempt"] == attempt:
+        return str(failure["message"])
+    said = [one["message"] for one in status["conditions"] if one["type"] == "Stalled" and one["status"] == "True"]
+    return "".join(said)

@@ -1,0 +1,128 @@
+"""What supervisors do for a job of this machine: restarts in place, and progress in its status."""
+
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.local.here import BIN, Here, alive
+
+TRAIN = (str(BIN / "ddpjob-train"), "--workload", "mlp", "--data", "digits", "--epochs", "1000000")
+
+
+def trains(here: Here, name: str, **spec: Any) -> tuple[subprocess.Popen[str], Path]:
+    """Starts a job that trains for ever, and waits until it does."""
+    file = here.job(name, *TRAIN, nodes=2, backend="Gloo", **spec)
+    run = here.start("run", file)
+    here.wait("a step", lambda: step(here, name))
+    return run, file
+
+
+def step(here: Here, name: str, attempt: int = 1) -> int:
+    """The last step that the job's status knows of, from an attempt on; 0 before that."""
+    status = here.status(name)
+    progress = status.get("progress") or {}
+    said = status.get("state") == "Running" and status["attempt"] >= attempt
+    return int(progress.get("step") or 0) if said else 0
+
+
+def goes_on(here: Here, name: str, attempt: int) -> dict[str, Any]:
+    """Waits until steps are made in an attempt or a later one; returns the status."""
+    before = here.wait(f"attempt {attempt}", lambda: step(here, name, attempt))
+    here.wait("one more", lambda: step(here, name, attempt) > before)
+    return here.status(name)
+
+
+def a_rank_of(supervisor: psutil.Process) -> psutil.Process:
+    """The process that trains: the one that has the most memory to itself below a supervisor, and no children."""
+    leaves = [child for child in supervisor.children(recursive=True) if not child.children()]
+    return max(leaves, key=lambda child: child.memory_full_info().uss)
+
+
+def stop(run: subprocess.Popen[str]) -> str:
+    """Ctrl-C; returns all that was printed."""
+    run.send_signal(signal.SIGINT)
+    return run.communicate(timeout=120)[0]
+
+
+def test_a_killed_rank_is_started_again_in_place_and_its_pod_stays(here: Here) -> None:
+    run, _ = trains(here, "place")
+    supervisors = here.trainers("place")
+    a_rank_of(supervisors[1]).kill()
+    status = goes_on(here, "place", 2)
+    assert {rank: one.pid for rank, one in here.trainers("place").items()} == {
+        rank: one.pid for rank, one in supervisors.items()
+    }
+    assert (status["restarts"], status["disruptions"], status["incarnations"]["default"]) == (1, 0, 1)
+    assert status["attempt"] == 2
+    failure = status["lastFailure"]
+    assert (failure["attempt"], failure["rank"], failure["signal"], failure["cause"]) == (1, 1, 9, "Application")
+    output = stop(run)
+    assert "ddpjob: Restarting: Rank 1 failed" in output
+    assert "in place" in output
+    assert [file.parent.name for file in here.run("place").glob("logs/*/rank-1.log")] == ["attempt-1"]
+    assert here.processes("place") == []
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_pod_that_is_lost_is_replaced_alone_and_the_other_one_waits(here: Here, lost: int) -> None:
+    run, _ = trains(here, "alone")
+    before = here.trainers("alone")
+    container = before[lost].parent()
+    assert container is not None
+    container.kill()
+    status = goes_on(here, "alone", 2)
+    after = here.trainers("alone")
+    assert after[1 - lost].pid == before[1 - lost].pid, "the other one stays"
+    assert not alive(before[lost])
+    assert (status["restarts"], status["disruptions"]) == (0, 1)
+    assert status["incarnations"]["exceptions"] == [{"rank": lost, "incarnation": 2}]
+    stop(run)
+    assert [file.name for file in here.run("alone").glob("logs/attempt-1/*")].count(f"rank-{lost}.log") == 1
+    assert not (here.run("alone") / "logs" / "attempt-2").exists(), "its log goes on"
+    code, text = here.ddpjob("logs", "alone", "--rank", str(lost))
+    assert (code, text.count(f"rank {lost} of 2: backend gloo")) == (0, 2), text
+
+
+def test_with_mode_recreate_all_pods_are_new(here: Here) -> None:
+    run, _ = trains(here, "anew", restart={"mode": "Recreate", "backoffSeconds": 0})
+    before = here.trainers("anew")
+    a_rank_of(before[1]).kill()
+    goes_on(here, "anew", 2)
+    after = here.trainers("anew")
+    assert {one.pid for one in before.values()}.isdisjoint(one.pid for one in after.values())
+    stop(run)
+    assert (here.run("anew") / "logs" / "attempt-2" / "rank-0.log").exists()
+
+
+def test_two_jobs_at_once_are_told_apart_and_each_says_where_it_is(here: Here) -> None:
+    first, _ = trains(here, "one")
+    second, _ = trains(here, "two")
+    for name in ("one", "two"):
+        code, text = here.ddpjob("status", name)
+        lines = dict(line.split(":", 1) for line in text.splitlines() if line[:1].isalpha() and ":" in line)
+        assert code == 0
+        assert f"of {here.status(name)['progress']['totalSteps']}, epoch " in lines["Progress"], text
+        assert "samples/s" in lines["Speed"], text
+    _, table = here.ddpjob("status")
+    assert table.splitlines()[0].split()[3:5] == ["PROGRESS", "ETA"]
+    assert "rank 0 serves its status on" in stop(second)
+    stop(first)
+
+
+def test_a_ddpjob_run_that_takes_a_job_up_hears_it_and_counts_nothing_twice(here: Here) -> None:
+    first, file = trains(here, "heard")
+    a_rank_of(here.trainers("heard")[0]).kill()
+    goes_on(here, "heard", 2)
+    first.kill()
+    first.communicate()
+    supervisors = here.trainers("heard")
+    a_rank_of(supervisors[0]).kill()
+    second = here.start("run", file)
+    status = goes_on(here, "heard", 3)
+    assert (status["restarts"], status["incarnations"]["default"]) == (2, 1)
+    assert {one.pid for one in here.trainers("heard").values()} == {one.pid for one in supervisors.values()}
+    stop(second)

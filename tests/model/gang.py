@@ -1,0 +1,403 @@
+"""The supervisors of a job as they really are, beside what their leader knows of them.
+
+A link keeps the order of what is said on it; nothing is known of the order between two links. A link breaks, and what
+was under way is lost; each side learns of that in its own time.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ddpjob_trainer.supervisor.gang.coordinator import Coordinator, Phase
+from ddpjob_trainer.supervisor.gang.judging import LONG_SECONDS, Limits
+from ddpjob_trainer.supervisor.gang.messages import (
+    Beats,
+    Done,
+    End,
+    Examine,
+    Examined,
+    Failed,
+    Farewell,
+    Hello,
+    Idle,
+    Incident,
+    Leave,
+    Leaving,
+    Message,
+    Start,
+    Stop,
+)
+
+BEGIN = 1_700_000_000.0
+
+
+@dataclass(eq=False)
+class Link:
+    """A connection, seen from above."""
+
+    node: int
+    to_leader: deque[Message] = field(default_factory=deque)
+    to_member: deque[Message] = field(default_factory=deque)
+    closed: bool = False
+    """Nothing more is said on it; what was said before still arrives."""
+
+    broken: bool = False
+    """What was under way is lost."""
+
+    def cut(self) -> None:
+        """Ends it, with what is under way."""
+        self.closed = self.broken = True
+        self.to_leader.clear()
+        self.to_member.clear()
+
+
+@dataclass
+class Crew:
+    """The ranks of a node in one attempt."""
+
+    attempt: int
+    check: bool
+    began: float
+    ends: list[End] = field(default_factory=list)
+    """Of those that have failed so far."""
+    stepped: bool = False
+    stopped: bool = False
+
+
+@dataclass
+class Supervisor:
+    """One pod's, as gang/follower.py has it."""
+
+    node: int
+    incarnation: int
+    attempt: int
+    incidents: tuple[Incident, ...] = ()
+    crew: Crew | None = None
+    link: Link | None = None
+    leaving: bool = False
+    alone: bool = False
+    exit_code: int | None = None
+    """None while it lives."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether it is still there."""
+        return self.exit_code is None
+
+    def tell(self, message: Message) -> None:
+        """Says something to the leader, if there is one."""
+        if self.link is not None and not self.link.closed:
+            self.link.to_leader.append(message)
+
+    def hear(self, message: Message, now: float) -> None:
+        """Does what the leader says."""
+        match message:
+            case Start(attempt, incidents=incidents, check=check):
+                assert self.crew is None, f"{self} is to start attempt {attempt} while another one runs"
+                self.attempt, self.incidents = attempt, incidents
+                self.crew = Crew(attempt, check, now)
+            case Stop(attempt) if self.crew and attempt == self.attempt:
+                self.crew.stopped = True
+            case Examine(attempt) if attempt == self.attempt:
+                self.tell(Examined(attempt, ({"process": self.node},)))
+            case Leave():
+                self.exit(204)
+            case Farewell():
+                self.alone = True
+                if self.crew is None:
+                    self.exit(0)
+
+    def fail(self, end: End) -> None:
+        """One of its ranks fails."""
+        assert self.crew is not None
+        self.crew.ends.append(end)
+        if not self.crew.stopped:
+            self.tell(Failed(self.attempt))
+
+    def end_ranks(self, code: int, now: float) -> None:
+        """No rank runs any more: those that had not failed end with this code."""
+        crew = self.crew
+        assert crew is not None
+        self.crew = None
+        ends = (*crew.ends, End(self.node, code, now))
+        done = code == 0 and not crew.ends
+        if done and not crew.check:
+            self.tell(Done(crew.attempt))
+        else:
+            self.tell(Idle(crew.attempt, ends, crew.stepped))
+        if self.alone or self.leaving or (done and not crew.check):
+            self.exit(0 if done and not crew.check else ends[0].exit_code or 143)
+
+    def exit(self, code: int) -> None:
+        """It goes; what it has said still arrives."""
+        self.exit_code, self.crew = code, None
+        if self.link is not None:
+            self.link.closed = True
+
+
+@dataclass
+class Course:
+    """What the leader has been told of an attempt."""
+
+    attempt: int
+    check: bool
+    began: float
+    failed: bool = False
+    """Whether a rank failed by itself."""
+    excused: bool = False
+    """Whether a supervisor went or was to go."""
+    lost: dict[int, int] = field(default_factory=dict)
+    """By node, the incarnation of one that went without a word before."""
+    stepped: bool = False
+    ended: float | None = None
+
+
+class Gang:
+    """All nodes of a job, and its leader if it lives."""
+
+    def __init__(self, nodes: int, limits: Limits, *, check: bool) -> None:
+        self.nodes, self.limits = nodes, limits
+        self.check = self.asked_to_check = check
+        """Whether the machines are still to be tried."""
+        self.now = BEGIN
+        self.begun = 0
+        """The last attempt that any leader began."""
+        self.supervisors: dict[int, Supervisor] = {}
+        self.links: dict[int, Link] = {}
+        """The leader's."""
+        self.leader: Coordinator | None = None
+        self.course: Course | None = None
+        self.restarts: list[float] = []
+        self.fruitless = 0
+        self.over = False
+        """Whether a leader has decided that there is no other attempt."""
+        self.told: list[tuple[Supervisor, Link]] = []
+        """Who has been sent its last words."""
+        self.zombies: list[Supervisor] = []
+        """Whose pod the operator has replaced although it lives, somewhere out of reach."""
+        for node in range(nodes):
+            self.supervisors[node] = Supervisor(node, 1, 1)
+        self._new_leader()
+
+    def _new_leader(self) -> None:
+        self.links, self.course, self.fruitless = {}, None, 0
+        self.restarts = []
+        self.leader = Coordinator(self.nodes, self.limits, self.now, check_first=self.check)
+
+    @property
+    def living(self) -> list[Supervisor]:
+        """Supervisors that are there, also those that should not be."""
+        return [one for one in (*self.supervisors.values(), *self.zombies) if one.lives]
+
+    @property
+    def _open(self) -> list[Link]:
+        """Connections to the leader, also those that have not been welcomed yet."""
+        return [*self.links.values(), *(one.link for one in self.living if one.link)]
+
+    # What the leader does.
+
+    def tell_leader(self, happens: Callable[[Coordinator], None]) -> None:
+        """Something happens to the leader, and it acts."""
+        leader = self.leader
+        assert leader is not None
+        known, phase = leader.incidents, leader.phase
+        happens(leader)
+        if leader.incidents != known:
+            self._check_incident(leader, known)
+        said = list(leader.drained())
+        start = next((message for _, message in said if isinstance(message, Start)), None)
+        if start is not None:
+            self._check_start(leader, start)
+        for node, message in said:
+            if isinstance(message, Farewell):
+                assert phase is not Phase.STOPPING, "what ended the attempt is told to nobody"
+            link = self.links[node]
+            if link.closed:
+                continue
+            if isinstance(message, Leave | Farewell):
+                self.told += [(one, link) for one in self.living if one.link is link]
+            link.to_member.append(message)
+        self.over |= leader.ended
+        self._may_end()
+
+    def _may_end(self) -> None:
+        """Rank 0's supervisor is the leader's process, which goes once all is said."""
+        first = self.supervisors[0]
+        if self.leader is None or first.lives or (first.exit_code == 0 and not self.leader.ended):
+            return
+        self.leader = None
+        for link in self._open:
+            link.closed = True
+
+    def _check_incident(self, leader: Coordinator, known: tuple[Incident, ...]) -> None:
+        *_, new = leader.incidents
+        attempts = [incident.attempt for incident in leader.incidents]
+        assert attempts == sorted(set(attempts)), f"an attempt has two incidents: {attempts}"
+        assert not known or known[-1] in leader.incidents, "incidents are not forgotten"
+        assert self.course is not None
+        assert new.attempt == self.course.attempt, "the incident is the last attempt's"
+        assert not self.course.check, "what the trial of the machines finds is the operator's"
+        assert new.end.cause not in self.limits.left_causes, f"{new} is the operator's"
+        assert new.end.exit_code not in self.limits.left_codes, f"{new} is the operator's"
+        recent = [time for time in self.restarts if self.now - time < self.limits.window_seconds]
+        assert len(recent) < self.limits.restarts, f"{new} is one restart too many: {recent}"
+        self.restarts.append(self.now)
+        self.fruitless = 0 if self._got_somewhere(self.course) else self.fruitless + 1
+        assert self.fruitless < 2, f"{new}: two attempts in a row got nowhere"
+
+    def _got_somewhere(self, course: Course) -> bool:
+        ended = self.now if course.ended is None else course.ended
+        return course.stepped or ended - course.began >= LONG_SECONDS
+
+    def _check_start(self, leader: Coordinator, start: Start) -> None:
+        """Two attempts never run at once, and none is without an end that is accounted for."""
+        assert set(leader.members) == set(range(self.nodes))
+        for node, member in leader.members.items():
+            one = self.supervisors[node]
+            if one.incarnation == member.incarnation and one.link is self.links[node]:
+                assert one.crew is None, f"attempt {start.attempt} is to start, and {one} runs"
+        course, passed = self.course, False
+        if course is not None:
+            passed = course.check and not course.failed and not course.excused
+            self._check_accounts(leader, course, passed=passed)
+        if passed:
+            assert course is not None
+            assert (start.attempt, start.check) == (course.attempt, False), (
+                "the attempt for which the machines were tried"
+            )
+        else:
+            assert start.attempt > self.begun, f"attempt {start.attempt} was begun before"
+            assert start.check == self.check, "the machines are tried until they are well"
+        self.check &= start.check
+        self.begun, self.course = start.attempt, Course(start.attempt, start.check, self.now)
+
+    def _check_accounts(self, leader: Coordinator, course: Course, *, passed: bool) -> None:
+        """The end of an attempt has one reason, and it is known."""
+        recorded = any(incident.attempt == course.attempt for incident in leader.incidents)
+        assert recorded or not course.failed, f"a rank failed in {course}, and that is no incident"
+        assert recorded or course.excused or passed, f"nothing tells why {course} ended"
+        back = [node for node, lost in course.lost.items() if leader.members[node].incarnation == lost]
+        assert recorded or not back, f"nobody but the gang knows why {course} ended"
+        if not recorded and self._got_somewhere(course):
+            self.fruitless = 0
+
+    def ending(self) -> None:
+        """Notes when the leader ends an attempt."""
+        if self.leader and self.course and self.course.ended is None and self.leader.phase is Phase.STOPPING:
+            self.course.ended = self.now
+
+    # What happens to links.
+
+    def connect(self, one: Supervisor) -> None:
+        """A supervisor finds the leader."""
+        one.link = Link(one.node)
+        hello = Hello("uid", one.node, one.incarnation, one.attempt, 29502, "0.1.0")
+        one.link.to_leader.append(hello)
+
+    def to_leader(self, link: Link) -> None:
+        """The next message of a link arrives."""
+        message = link.to_leader.popleft()
+        if self.leader is None:
+            return
+        if isinstance(message, Hello):
+            self._welcome(link, message)
+        elif self.links.get(link.node) is link:
+            self._note(link.node, message)
+            self.tell_leader(lambda leader: leader.said(link.node, message, self.now))
+            self.ending()
+
+    def _welcome(self, link: Link, hello: Hello) -> None:
+        assert self.leader is not None
+        if self.leader.is_outdated(hello):
+            link.closed = True
+            return
+        former = self.links.get(link.node)
+        if former is not None:
+            former.closed = True
+            former.to_leader.clear()
+            self._excuse(link.node)
+        self.links[link.node] = link
+        self.tell_leader(lambda leader: leader.joined(link.node, hello, "", self.now))
+        self.ending()
+
+    def _note(self, node: int, message: Message) -> None:
+        """Keeps account of what the leader hears."""
+        course = self.course
+        leader = self.leader
+        if leader is None or course is None or node not in leader.members:
+            return
+        match message:
+            case Leaving() if leader.phase is not Phase.GATHERING:
+                course.excused = True
+            case Idle(attempt, ends, progressed) if attempt == course.attempt:
+                course.failed |= any(end.cause not in {"", "PeerLost"} for end in ends)
+                course.stepped |= progressed
+            case Beats(attempt, beats) if attempt == course.attempt:
+                course.stepped |= bool(beats)
+
+    def _excuse(self, node: int) -> None:
+        course, leader = self.course, self.leader
+        if course is None or leader is None or node not in leader.members or leader.phase is Phase.GATHERING:
+            return
+        course.excused = True
+        if not leader.members[node].leaving:
+            course.lost[node] = leader.members[node].incarnation
+
+    def lost_by_leader(self, link: Link) -> None:
+        """The leader finds a connection dead."""
+        if self.leader is None:
+            return
+        del self.links[link.node]
+        self._excuse(link.node)
+        self.tell_leader(lambda leader: leader.left(link.node, self.now))
+        self.ending()
+
+    def to_member(self, one: Supervisor) -> None:
+        """The leader's next message arrives."""
+        assert one.link is not None
+        one.hear(one.link.to_member.popleft(), self.now)
+        self._may_end()
+
+    def lost_by_member(self, one: Supervisor) -> None:
+        """A supervisor finds its connection dead; without a leader no rank runs, unless it has said farewell."""
+        one.link = None
+        if one.crew is not None and not one.alone:
+            one.crew.stopped = True
+
+    # What happens to pods.
+
+    def ends(self, one: Supervisor, code: int) -> None:
+        """The ranks of a node end."""
+        one.end_ranks(code, self.now)
+        self._may_end()
+
+    def dies(self, one: Supervisor, code: int = 137) -> None:
+        """A pod ends at once."""
+        one.exit_code, one.crew = code, None
+        if one.link is not None:
+            one.link.cut()
+        if one.node == 0 and self.leader is not None:
+            self.leader = None
+            for link in self._open:
+                link.cut()
+
+    def replace(self, node: int, asked: Callable[[list[Supervisor]], list[Supervisor]]) -> None:
+        """The operator makes a new pod; rank 0's asks some of the living for the past."""
+        former = self.supervisors[node]
+        if former.lives:
+            self.zombies.append(former)
+        living = [one for one in self.supervisors.values() if one.lives and one.node != node]
+        attempt = max(self.begun, 1) if living else self.begun + 1
+        self.supervisors[node] = Supervisor(node, former.incarnation + 1, attempt)
+        if node == 0:
+            self.check = self.asked_to_check
+            self._new_leader()
+            if living:
+                self._remember(attempt, ())
+            for one in asked(living):
+                self._remember(one.attempt, one.incidents)
+
+    def _remember(self, attempt: int, incidents: tuple[Incident, ...]) -> None:
+        assert self.leader is not None
+        self.leader.remember(attempt, incidents)
+        self.restarts = [incident.end.time for incident in self.leader.incidents]

@@ -1,0 +1,83 @@
+"""Supervisors in a job's pods, as far as an operator can hear of them: the gang restarts in place as it likes."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from ddpjob_operator.engine import Heard, heard_of
+
+from .pods import RealPod
+
+
+@dataclass
+class Supervisors:
+    """One gang after the other; a gang is all pods that were made since the job was last started as a whole."""
+
+    start: int = 0
+    """Which gang it is."""
+    attempt: int = 0
+    begun: bool = False
+    """Whether the attempt's number is used up."""
+    runs: bool = False
+    since: datetime | None = None
+    missed: int | None = None
+    """A rank whose supervisor is cut off from rank 0's."""
+    incidents: list[dict[str, Any]] = field(default_factory=list)
+    members: set[str] = field(default_factory=set)
+    """Uids of the pods whose supervisors are there."""
+
+    def copy(self) -> "Supervisors":
+        """The same gang, which goes its own way from now on."""
+        return replace(self, incidents=list(self.incidents), members=set(self.members))
+
+    def meet(self, pods: list[RealPod], now: datetime) -> bool:
+        """All supervisors that there have to be start the next attempt; False where some are not there."""
+        gang = self._of_one_start(pods, now)
+        if self.missed is not None or not gang or {pod.rank for pod in gang} != set(range(gang[0].world_size)):
+            return False
+        if not self.runs:
+            self.attempt = max(self.attempt + self.begun, *(pod.attempt for pod in gang), 1)
+            self.begun = self.runs = True
+            self.since = now
+        return True
+
+    def fail(self, rank: int, cause: str, now: datetime) -> None:
+        """A rank fails, and the supervisors answer it by a restart in place."""
+        told = {"attempt": self.attempt, "time": now.isoformat(), "rank": rank, "cause": cause, "step": self.attempt}
+        self.incidents.append({**told, "exitCode": 1, "message": f"in place at {self.attempt}"})
+        self.runs, self.since = False, now
+
+    def lose(self, rank: int | None, now: datetime) -> None:
+        """Rank 0's supervisor does not hear another one any more."""
+        self.missed, self.runs, self.since = rank, False, now
+
+    def heard(self, pods: list[RealPod], now: datetime, uid: str) -> Heard | None:
+        """What rank 0's supervisor says, if there is one."""
+        gang = self._of_one_start(pods, now)
+        first = next((pod for pod in gang if pod.rank == 0), None)
+        if first is None or self.attempt == 0:
+            return None
+        there = {pod.rank for pod in gang} - {self.missed}
+        missing = [rank for rank in range(first.world_size) if rank not in there]
+        said = {
+            "uid": uid,
+            "attempt": self.attempt,
+            "phase": "Running" if self.runs else "Gathering",
+            "since": (self.since or now).isoformat(),
+            "missing": missing,
+            "incidents": self.incidents[-16:],
+        }
+        return heard_of(said, now, uid=uid, pod=first.name)
+
+    def _of_one_start(self, pods: list[RealPod], now: datetime) -> list[RealPod]:
+        """The pods of the present gang that run; a pod that goes ends what all are doing."""
+        running = [pod for pod in pods if pod.running and not pod.dead and not pod.reserve]
+        newest = max((pod.start for pod in running), default=self.start)
+        if newest != self.start:
+            self.start, self.attempt, self.begun, self.runs = newest, 0, False, False
+            self.since, self.missed, self.incidents = None, None, []
+        gang = [pod for pod in running if pod.start == self.start]
+        if self.runs and {pod.uid for pod in gang} != self.members:
+            self.runs, self.since = False, now
+        self.members = {pod.uid for pod in gang}
+        return gang

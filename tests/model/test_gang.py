@@ -1,0 +1,317 @@
+"""Random histories of a gang: whatever happens to its supervisors and their links, no two attempts run at once, every
+end is accounted for, and it comes to run again.
+
+The coordinator is the real one; supervisors, links and pods are simulated in gang.py, which checks what it does.
+`HYPOTHESIS_PROFILE=deep pytest tests/model` tries many more, and others every time.
+"""
+
+from typing import Any
+
+from ddpjob_trainer.supervisor.gang.coordinator import Phase
+from ddpjob_trainer.supervisor.gang.judging import Limits
+from ddpjob_trainer.supervisor.gang.messages import Beats, End, Leaving
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from .gang import Gang, Link, Supervisor
+
+FAILURES = {
+    "killed": (137, "Application"),
+    "an exception": (1, "Application"),
+    "a lost peer": (1, "PeerLost"),
+    "bad input": (2, "ConfigError"),
+    "a code of the operator's": (42, "Application"),
+}
+QUIET_ROUNDS = 5
+"""Of a second each: longer than the leader waits for anything."""
+
+
+def some(name: str) -> Any:
+    """One of those that there are."""
+    return precondition(lambda self: bool(getattr(self, name)))
+
+
+class Histories(RuleBasedStateMachine):
+    """One history."""
+
+    @initialize(
+        nodes=st.sampled_from([1, 2, 3, 3]),
+        restarts=st.sampled_from([0, 1, 2, 50, 50]),
+        window=st.sampled_from([20, 3600]),
+        check=st.sampled_from([False, False, True]),
+    )
+    def begin(self, nodes: int, restarts: int, window: int, check: bool) -> None:  # noqa: FBT001
+        limits = Limits(restarts, window, frozenset({42}), frozenset({"ConfigError"}))
+        self.gang = Gang(nodes, limits, check=check)
+        self.all_is_heard()
+
+    # Who may do what.
+
+    @property
+    def talking(self) -> list[Link]:
+        links = [one.link for one in self.gang.living if one.link] + list(self.gang.links.values())
+        links += [one.link for one in self.gang.supervisors.values() if one.link]
+        return [link for link in dict.fromkeys(links) if link.to_leader and self.gang.leader]
+
+    @property
+    def hearing(self) -> list[Supervisor]:
+        return [one for one in self.gang.living if one.link and one.link.to_member]
+
+    @property
+    def lost(self) -> list[Link]:
+        return [link for link in self.gang.links.values() if link.closed and not link.to_leader and self.gang.leader]
+
+    @property
+    def deserted(self) -> list[Supervisor]:
+        return [one for one in self.gang.living if one.link and one.link.closed and not one.link.to_member]
+
+    @property
+    def searching(self) -> list[Supervisor]:
+        return [one for one in self.gang.living if not one.link and not one.crew and self.gang.leader]
+
+    @property
+    def running(self) -> list[Supervisor]:
+        return [one for one in self.gang.living if one.crew]
+
+    @property
+    def stopping(self) -> list[Supervisor]:
+        return [one for one in self.running if one.crew and one.crew.stopped]
+
+    @property
+    def failing(self) -> list[Supervisor]:
+        return [one for one in self.running if one.crew and one.crew.ends]
+
+    @property
+    def far(self) -> list[Supervisor]:
+        return [one for one in self.gang.living if one.link and one.node != 0]
+
+    @property
+    def asked(self) -> list[Supervisor]:
+        return [one for one in self.gang.living if not one.leaving]
+
+    @property
+    def gone(self) -> list[int]:
+        over = self.gang.over
+        return [node for node, one in self.gang.supervisors.items() if one.exit_code and not over]
+
+    @property
+    def alive(self) -> list[Supervisor]:
+        return [one for one in self.gang.supervisors.values() if one.lives]
+
+    # What happens by itself.
+
+    @some("searching")
+    @rule(data=st.data())
+    def connects(self, data: st.DataObject) -> None:
+        self.gang.connect(data.draw(st.sampled_from(self.searching)))
+
+    @some("talking")
+    @rule(data=st.data(), many=st.integers(1, 5))
+    def the_leader_hears(self, data: st.DataObject, many: int) -> None:
+        for _ in range(many):
+            if self.talking:
+                self.gang.to_leader(data.draw(st.sampled_from(self.talking)))
+
+    @some("hearing")
+    @rule(data=st.data(), many=st.integers(1, 5))
+    def members_hear(self, data: st.DataObject, many: int) -> None:
+        for _ in range(many):
+            if self.hearing:
+                self.gang.to_member(data.draw(st.sampled_from(self.hearing)))
+
+    @rule()
+    def all_is_heard(self) -> None:
+        while self.searching or self.talking or self.hearing:
+            for one in self.searching:
+                self.gang.connect(one)
+            for link in self.talking:
+                if link.to_leader:  # It may have been cut by what another one said.
+                    self.gang.to_leader(link)
+            for one in self.hearing:
+                self.gang.to_member(one)
+
+    @rule()
+    def all_is_heard_and_missed(self) -> None:
+        for one in self.deserted:
+            self.gang.lost_by_member(one)
+        for link in self.lost:
+            self.gang.lost_by_leader(link)
+        for one in self.stopping:
+            self.gang.ends(one, 137)
+        self.all_is_heard()
+
+    @some("lost")
+    @rule(data=st.data())
+    def the_leader_misses_a_member(self, data: st.DataObject) -> None:
+        self.gang.lost_by_leader(data.draw(st.sampled_from(self.lost)))
+
+    @some("deserted")
+    @rule(data=st.data())
+    def a_member_misses_the_leader(self, data: st.DataObject) -> None:
+        self.gang.lost_by_member(data.draw(st.sampled_from(self.deserted)))
+
+    @rule(seconds=st.sampled_from([0.5, 2, 30, 100]))
+    def time_passes(self, seconds: float) -> None:
+        self._wait(seconds)
+
+    @some("running")
+    @rule()
+    def a_step_is_finished(self) -> None:
+        for one in self.running:
+            assert one.crew
+            if not one.crew.check:
+                one.crew.stepped = True
+                one.tell(Beats(one.attempt, ({"process": one.node, "step": 1},)))
+
+    @some("stopping")
+    @rule(data=st.data())
+    def stopped_ranks_end(self, data: st.DataObject) -> None:
+        self.gang.ends(data.draw(st.sampled_from(self.stopping)), 137)
+
+    @some("running")
+    @rule(data=st.data(), code=st.sampled_from([0, 0, 205]))
+    def ranks_end_by_themselves(self, data: st.DataObject, code: int) -> None:
+        self.gang.ends(data.draw(st.sampled_from(self.running)), code)
+
+    @some("running")
+    @rule(code=st.sampled_from([0, 205]))
+    def all_ranks_end(self, code: int) -> None:
+        for one in self.running:
+            self.gang.ends(one, code)
+
+    # Faults.
+
+    @some("running")
+    @rule(data=st.data(), failure=st.sampled_from(list(FAILURES)), whole=st.booleans())
+    def a_rank_fails(self, data: st.DataObject, failure: str, whole: bool) -> None:  # noqa: FBT001
+        one = data.draw(st.sampled_from(self.running))
+        code, cause = FAILURES[failure]
+        one.fail(End(one.node, code, self.gang.now, cause))
+        if whole:
+            self.gang.ends(one, 137)
+
+    @some("running")
+    @rule()
+    def all_lose_their_peers(self) -> None:
+        for one in self.running:
+            one.fail(End(one.node, 1, self.gang.now, "PeerLost"))
+
+    @some("alive")
+    @rule(data=st.data())
+    def a_pod_dies(self, data: st.DataObject) -> None:
+        self.gang.dies(data.draw(st.sampled_from(self.alive)))
+
+    @some("asked")
+    @rule(data=st.data())
+    def a_pod_is_asked_to_stop(self, data: st.DataObject) -> None:
+        self._ask(data.draw(st.sampled_from(self.asked)))
+
+    @some("far")
+    @rule(data=st.data())
+    def a_link_breaks(self, data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(self.far))
+        assert one.link
+        one.link.cut()
+
+    @some("gone")
+    @rule(data=st.data())
+    def a_pod_is_replaced(self, data: st.DataObject) -> None:
+        self._replace(data.draw(st.sampled_from(self.gone)), data)
+
+    @some("far")
+    @rule(data=st.data())
+    def a_node_is_taken_for_dead(self, data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(self.far))
+        if self.gang.supervisors[one.node] is one and not self.gang.over:
+            assert one.link
+            one.link.cut()
+            self._replace(one.node, data)
+
+    @precondition(lambda self: self.gang.leader is not None)
+    @rule()
+    def a_stall_is_found(self) -> None:
+        self.gang.tell_leader(lambda leader: leader.found_stalled(self.gang.now - 10, self.gang.now))
+
+    # How it ends.
+
+    def teardown(self) -> None:
+        if not hasattr(self, "gang"):
+            return
+        quiet = 0
+        while quiet < QUIET_ROUNDS:
+            quiet = 0 if self._round() else quiet + 1
+        state = {node: one for node, one in self.gang.supervisors.items() if one.lives}
+        for one, link in self.gang.told:
+            assert not one.lives or link.broken, f"{one} was sent its last words, and lives"
+        if self.gang.over:
+            assert not any(one.link for one in state.values()), f"the leader is gone, and yet: {state}"
+            return
+        leader = self.gang.leader
+        assert leader is not None, state
+        if leader.phase is Phase.GATHERING:
+            done = {node for node, one in self.gang.supervisors.items() if one.exit_code == 0}
+            assert leader.missing, f"all are there, and nothing starts: {state}"
+            assert done >= set(leader.missing), f"they wait for {leader.missing}: {state}"
+            return
+        assert leader.phase is Phase.RUNNING, f"{leader.phase}: {state}"
+        crews = {node: one.crew.attempt for node, one in state.items() if one.crew}
+        assert set(crews.values()) == {leader.attempt}, f"attempt {leader.attempt} runs on {crews}"
+
+    def _round(self) -> bool:
+        """What comes by itself, without any fault; whether anything did."""
+        before = self._traces()
+        for node in self.gone:
+            self._replace(node, None)
+        self.all_is_heard()
+        for link in self.lost:
+            self.gang.lost_by_leader(link)
+        for one in self.deserted:
+            self.gang.lost_by_member(one)
+        saved = self.gang.leader is not None and any(
+            member.doing.value == "idle" for member in self.gang.leader.members.values()
+        )
+        for one in self.running:
+            assert one.crew
+            if one.crew.stopped:
+                self.gang.ends(one, 137)
+            elif one.leaving or (saved and not one.crew.ends):
+                self.gang.ends(one, 205)
+            elif one.alone or one.crew.check:
+                self.gang.ends(one, 0)
+        self._wait(1)
+        return self._traces() != before
+
+    def _traces(self) -> str:
+        leader = self.gang.leader
+        known = (leader.phase, leader.attempt, leader.members) if leader else None
+        return repr((known, self.gang.supervisors, self.gang.zombies))
+
+    def _wait(self, seconds: float) -> None:
+        gang = self.gang
+        gang.now += seconds
+        moment = gang.leader.next_moment() if gang.leader else None
+        if moment is not None and moment <= gang.now and gang.leader and gang.leader.phase is Phase.STALLED:
+            gang.tell_leader(lambda leader: leader.blamed(0, "it is stopped", None, gang.now))
+            gang.ending()
+        if gang.leader:
+            gang.tell_leader(lambda leader: leader.tick(gang.now))
+
+    def _ask(self, one: Supervisor) -> None:
+        one.leaving = True
+        one.tell(Leaving())
+        if one.crew is None:
+            one.exit(143)
+            self.gang._may_end()
+
+    def _replace(self, node: int, data: st.DataObject | None) -> None:
+        def asked(living: list[Supervisor]) -> list[Supervisor]:
+            if data is None or not living:
+                return living
+            return data.draw(st.lists(st.sampled_from(living), unique_by=id))
+
+        self.gang.replace(node, asked)
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=5 * settings().max_examples, stateful_step_count=40)

@@ -1,0 +1,22 @@
+"""The trials of the full preflight, with a point before the sum over all ranks."""
+
+from typing import Any
+
+from ddpjob_trainer.supervisor.preflight import collective
+from ddpjob_trainer.supervisor.preflight.course import Kind, Order, Outcome
+
+from tests.training.faults.holds import reach
+
+_try = collective.Trials._try
+
+
+def _reach_and_try(trials: Any, order: Order) -> Outcome:
+    if order.kind is Kind.ALL:
+        reach("preflight")
+    return _try(trials, order)
+
+
+collective.Trials._try = _reach_and_try  # type: ignore[method-assign]
+
+if __name__ == "__main__":
+    collective.main()

@@ -1,0 +1,86 @@
+"""A small task whose ranks note their starts and steps, and wait at each point of the fault table."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from ddpjob_trainer import process_group
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.task import Task
+from ddpjob_trainer.training import saving, state
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from tests.training.faults.holds import DIRECTORY, reach
+
+STEPS_OF_AN_EPOCH = 10
+WARM_UP, FIRST_STEP, A_STEP = 1, 2, 4
+"""Calls of the loss in an attempt: that of the step that leaves no trace, and those at which there is a point."""
+
+
+class Held(Task):
+    """Two epochs of ten steps, for two ranks."""
+
+    epochs = 2
+    batch_size = 1
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.calls = 0
+        _note("start", 0)
+        reach("rendezvous")
+
+    def model(self) -> nn.Module:
+        return nn.Linear(8, 1)
+
+    def train_data(self) -> Any:
+        size = STEPS_OF_AN_EPOCH * int(os.environ["WORLD_SIZE"])
+        return TensorDataset(torch.ones(size, 8), torch.ones(size, 1))
+
+    def test_data(self) -> Any:
+        return self.train_data()
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            self.calls += 1
+            if self.calls > WARM_UP:
+                _note("step", self.calls - WARM_UP)
+            reach({FIRST_STEP: "first step", A_STEP: "step"}.get(self.calls, ""))
+        return nn.functional.mse_loss(output, target)
+
+    def metrics(self, output: Tensor, target: Tensor) -> dict[str, Tensor]:
+        reach("evaluation")
+        return {"distance": (output - target).abs().sum()}
+
+
+def _note(what: str, number: int) -> None:
+    words = (what, os.environ["RANK"], os.environ["DDPJOB_ATTEMPT"], number, time.time())
+    file = os.open(Path(os.environ[DIRECTORY]) / "noted", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, (" ".join(map(str, words)) + "\n").encode())
+    os.close(file)
+
+
+_encode, _save, _leave_together = state.encode, saving.Saver.save, process_group._leave_together
+
+
+def _encode_and_reach(content: Any, file: Any) -> None:
+    _encode(content, file)
+    reach("save")  # All is written, and nothing of it counts yet.
+
+
+def _save_and_reach(saver: saving.Saver, *arguments: Any) -> None:
+    _save(saver, *arguments)
+    reach("saved its part")
+
+
+def _reach_and_leave() -> None:
+    reach("teardown")
+    _leave_together()
+    reach("end")
+
+
+state.encode = _encode_and_reach
+saving.Saver.save = _save_and_reach  # type: ignore[method-assign]
+process_group._leave_together = _reach_and_leave

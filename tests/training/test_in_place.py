@@ -1,0 +1,145 @@
+"""Restarts in place: supervisors on several loopback addresses, real ranks of a plain script, real SIGKILL."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.training.gang import Gang, a_gang
+
+LONG = "1000000"
+
+
+@pytest.fixture
+def gang(tmp_path: Path) -> Iterator[Gang]:
+    with a_gang(tmp_path, 2) as gang:
+        yield gang
+
+
+def test_when_a_rank_is_killed_all_begin_the_next_attempt_and_every_supervisor_stays(gang: Gang) -> None:
+    gang.start("train.py", LONG)
+    first = gang.await_steps(1, least=3)
+    gang.ranks(1)[0].send_signal(signal.SIGKILL)
+    second = gang.await_steps(2)
+    assert {step.pid for step in first.values()}.isdisjoint(step.pid for step in second.values())
+    assert all(supervisor.poll() is None for supervisor in gang.supervisors.values())
+    late = [
+        step for step in gang.steps() if step.attempt == 1 and step.time > min(one.time for one in second.values())
+    ]
+    assert not late, "a rank of the first attempt made a step while the second one ran"
+
+
+def test_when_a_node_is_lost_the_other_waits_in_place_for_the_one_that_replaces_it(gang: Gang) -> None:
+    gang.start("train.py", LONG)
+    gang.await_steps(1, least=3)
+    gang.kill_node(1)
+    gang.start_node(1, "train.py", LONG, attempt=2)
+    gang.await_steps(2)
+    assert gang.supervisors[0].poll() is None
+
+
+def test_a_new_rank_0_announces_itself_to_those_that_live_and_the_attempts_go_on(tmp_path: Path) -> None:
+    with a_gang(tmp_path, 3) as gang:
+        gang.start("train.py", LONG)
+        gang.await_steps(1, least=3)
+        gang.ranks(2)[0].send_signal(signal.SIGKILL)
+        gang.await_steps(2, least=3)
+        gang.kill_node(0)
+        gang.start_node(0, "train.py", LONG, attempt=2, peers=f"{gang.control(1)},{gang.control(2)}")
+        gang.await_steps(3)
+        assert all(gang.supervisors[node].poll() is None for node in range(3))
+
+
+def test_all_end_well_once_all_ranks_are_done(gang: Gang) -> None:
+    gang.start("train.py", "20")
+    assert gang.ends() == [0, 0]
+
+
+def test_what_is_left_to_the_operator_ends_every_pod_and_each_says_why(tmp_path: Path) -> None:
+    with a_gang(tmp_path, 2, DDPJOB_LEAVE_TO_OPERATOR="137") as gang:
+        gang.start("train.py", LONG)
+        gang.await_steps(1, least=3)
+        gang.ranks(1)[0].send_signal(signal.SIGKILL)
+        assert gang.ends() == [204, 137]
+        assert (gang.report(1)["cause"], gang.report(1)["message"]) == ("Application", "killed by SIGKILL")
+        assert gang.report(0)["cause"] == "PeerLost"
+        assert gang.report(0)["message"] == "rank 1 failed: Application: killed by SIGKILL"
+
+
+def test_a_stopped_rank_is_found_out_named_and_replaced(tmp_path: Path) -> None:
+    with a_gang(tmp_path, 2, DDPJOB_STALL_TIMEOUT_SECONDS="3") as gang:
+        gang.start("train.py", LONG)
+        gang.await_steps(1, least=20)
+        gang.ranks(1)[0].send_signal(signal.SIGSTOP)
+        gang.await_steps(2)
+        incident = gang.status()["incidents"][-1]
+        assert (incident["cause"], incident["rank"], incident["attempt"]) == ("Stalled", 1, 1)
+        assert incident["message"] == "rank 1 did not enter the collective: it is stopped (state T)"
+        assert "train.py" in gang.log(0), "the stack of the rank that waits is in its log"
+
+
+def test_the_status_port_tells_what_the_gang_is_doing(gang: Gang) -> None:
+    gang.start("train.py", LONG)
+    gang.await_steps(1, least=20)
+    gang.ranks(0)[0].send_signal(signal.SIGKILL)
+    gang.await_steps(2, least=20)
+    gang.wait("beats of both ranks in attempt 2", lambda: len(gang.status()["ranks"]) == 2)
+    said = gang.status()
+    assert {key: said[key] for key in ("uid", "nodes", "attempt", "phase", "missing", "inPlaceRestarts")} == {
+        "uid": "a-uid",
+        "nodes": 2,
+        "attempt": 2,
+        "phase": "Running",
+        "missing": [],
+        "inPlaceRestarts": 1,
+    }
+    assert [(one["rank"], one["signal"], one["step"], one["message"]) for one in said["incidents"]] == [
+        (0, 9, None, "killed by SIGKILL")
+    ], "steps that were counted for the script are no position in its training"
+    assert {rank["process"] for rank in said["ranks"]} == {0, 1}
+    other = gang.status(1)
+    assert (other["attempt"], other["coordinator"]) == (2, gang.control(0))
+
+
+def test_asked_to_stop_one_node_goes_and_the_other_waits_for_the_one_that_takes_its_place(gang: Gang) -> None:
+    gang.start("train.py", LONG)
+    gang.await_steps(1, least=3)
+    gang.supervisors[1].send_signal(signal.SIGTERM)
+    assert gang.supervisors[1].wait(60) == 143
+    gang.wait("rank 1 missing", lambda: gang.status()["missing"] == [1])
+    assert gang.status()["incidents"] == []
+    gang.start_node(1, "train.py", LONG, attempt=2)
+    gang.await_steps(2)
+
+
+def test_with_no_restart_left_the_pods_end_with_the_exit_code_of_the_rank(tmp_path: Path) -> None:
+    with a_gang(tmp_path, 2, DDPJOB_IN_PLACE_RESTARTS="1") as gang:
+        gang.start("train.py", LONG)
+        for attempt in (1, 2):
+            gang.await_steps(attempt, least=20)
+            gang.ranks(0)[0].send_signal(signal.SIGKILL)
+        assert gang.ends() == [137, 204]
+        assert gang.report(0)["attempt"] == 2
+
+
+def test_a_node_that_is_not_fit_ends_before_it_joins_and_says_what_would_be_right(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    unfit = str(tmp_path / "file" / "checkpoints")
+    with a_gang(tmp_path, 2, DDPJOB_PREFLIGHT="Fast", DDPJOB_CHECKPOINT_DIR=unfit) as gang:
+        gang.start("train.py", LONG)
+        assert gang.supervisors[0].wait(60) == 202
+        assert gang.report(0)["cause"] == "PreflightFailed"
+        assert unfit in gang.report(0)["message"]
+
+
+def test_how_far_a_killed_rank_had_come_is_known_where_its_program_tells(tmp_path: Path) -> None:
+    with a_gang(tmp_path, 2) as gang:
+        train = tmp_path / "train.py"
+        tells = "    __import__('ddpjob_trainer').report(step=1000 + step)\n    time.sleep(0.01)"
+        train.write_text(train.read_text().replace("    time.sleep(0.01)", tells))
+        gang.start("train.py", LONG)
+        gang.await_steps(1, least=20)
+        gang.ranks(1)[0].send_signal(signal.SIGKILL)
+        gang.await_steps(2)
+        assert gang.status()["incidents"][0]["step"] >= 1019

@@ -1,0 +1,283 @@
+"""The preflight with real processes: the ranks that try a gang's machines together, and what one node looks at."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ddpjob_trainer.supervisor.preflight import collective, exchange
+from ddpjob_trainer.supervisor.preflight.course import Outcome
+from ddpjob_trainer.supervisor.preflight.exchange import Meeting, meet
+from ddpjob_trainer.supervisor.preflight.findings import Finding, Level
+from ddpjob_trainer.supervisor.preflight.running import preflight
+from ddpjob_trainer.supervisor.starting.cold import Cold
+from ddpjob_trainer.supervisor.starting.program import program_of
+from ddpjob_trainer.supervisor.starting.ranks import Place
+from ddpjob_trainer.supervisor.starting.warm import Warm
+from ddpjob_trainer.world import World
+
+from tests.training.ranks import FORKS, Run, free_port, world
+
+SOON, PATIENTLY = 3, 60
+"""Seconds for a trial: where it must fail, and where it must not."""
+
+Meet = Callable[[Meeting, World, str, float], Outcome]
+
+
+def rank_of(environment: dict[str, str], files: str, seconds: int, meet: Meet | None) -> None:
+    """One rank of the collective part; `meet` stands for what its children do."""
+    for descriptor, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{files}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["collective", "--timeout-seconds", str(seconds)]
+    if meet is not None:
+        collective.Trials = partial(collective.Trials, meet=meet)  # type: ignore[assignment,misc]
+    collective.main()
+
+
+def stops_itself(*_: Any) -> Outcome:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return Outcome()
+
+
+def stops_its_rank(*_: Any) -> Outcome:
+    os.kill(os.getppid(), signal.SIGSTOP)
+    return Outcome()
+
+
+def dies(*_: Any) -> Outcome:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return Outcome()
+
+
+def miscalculates(meeting: Meeting, world: World, backend: str, seconds: float) -> Outcome:
+    exchange.FACTORS = 1
+    return meet(meeting, world, backend, seconds)
+
+
+class Gang:
+    """Starts gangs of ranks with one process on each node."""
+
+    def __init__(self, directory: Path) -> None:
+        self.run = Run(directory)
+
+    def __call__(
+        self, size: int, present: set[int] | None = None, *, seconds: int = PATIENTLY, port: int = 0, **meets: Meet
+    ) -> Run:
+        """Those of `size` ranks that are present; `r1=...` is what rank 1's children do."""
+        port = port or free_port()
+        for rank in range(size) if present is None else sorted(present):
+            environment = {
+                **os.environ,
+                **world(rank, size, port),
+                "DDPJOB_BACKEND": "gloo",
+                "DDPJOB_TERMINATION_LOG": str(self.run.directory / f"{rank}.report"),
+            }
+            arguments = (environment, str(self.run.directory / str(rank)), seconds, meets.get(f"r{rank}"))
+            process = FORKS.Process(target=rank_of, args=arguments, daemon=True)
+            process.start()
+            self.run.processes.append(process)
+        return self.run
+
+
+@pytest.fixture
+def gang(tmp_path: Path) -> Iterator[Gang]:
+    gang = Gang(tmp_path)
+    yield gang
+    gang.run.kill()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_healthy_gang_passes_and_is_told_its_bandwidth(gang: Gang, size: int) -> None:
+    run = gang(size)
+    assert run.end() == [0] * size, run.story()
+    said = f"preflight: all_reduce of 16 MiB over {size} ranks: the sum is right; algorithm bandwidth "
+    assert run.output().startswith(said) == (size > 1), run.story()
+    assert not list(run.directory.glob("*.report")), run.story()
+
+
+@pytest.mark.parametrize(
+    ("how", "seconds", "said"),
+    [
+        (stops_itself, 3 * SOON, "no end within 4 s; its network"),
+        (miscalculates, PATIENTLY, "the sum of a known tensor"),
+    ],
+    ids=["its exchange hangs", "it sums wrongly"],
+)
+def test_the_node_that_is_to_blame_says_so_itself(gang: Gang, how: Meet, seconds: int, said: str) -> None:
+    run = gang(3, seconds=seconds, r1=how)
+    assert run.end() == [0, 201, 0], run.story()
+    report = run.report(1)
+    assert (report["cause"], report["exitCode"]) == ("PreflightFailed", 201)
+    failed = "node 1 failed the all_reduce with each other node that was tried: "
+    assert report["message"].startswith(failed + said), run.story()
+
+
+def test_of_two_nodes_both_are_named_with_what_one_of_them_knows(gang: Gang) -> None:
+    run = gang(2, seconds=SOON, r1=dies)
+    assert run.end() == [201, 201], run.story()
+    said = "nodes 0 and 1 failed the all_reduce with each other: its process ended with exit code 139; "
+    assert [run.report(rank)["message"].startswith(said) for rank in range(2)] == [True, True], run.story()
+
+
+def test_a_rank_that_hangs_is_named_by_rank_0(gang: Gang) -> None:
+    run = gang(3, seconds=SOON, r1=stops_its_rank)
+    for rank in (0, 2):
+        run.processes[rank].join(30)
+    assert [run.processes[rank].exitcode for rank in (0, 2)] == [201, 0], run.story()
+    assert run.report()["message"].startswith("rank 1 on node 1 fell silent: a hang, or"), run.story()
+
+
+def test_a_rank_that_does_not_come_is_named_by_rank_0(gang: Gang) -> None:
+    run = gang(3, present={0, 2}, seconds=SOON)
+    assert run.end() == [201, 0], run.story()
+    assert run.report()["message"].startswith("rank 1 on node 1 did not come to rank 0 in time"), run.story()
+
+
+def test_without_rank_0_each_says_that_it_does_not_answer(gang: Gang) -> None:
+    run = gang(3, present={1, 2}, seconds=SOON)
+    assert run.end() == [201, 201], run.story()
+    assert run.report(2)["message"].startswith("rank 2 waited 3 s for rank 0 to answer at 127.0.0.1:"), run.story()
+
+
+def test_a_rank_0_that_dies_is_a_lost_peer_to_the_others(gang: Gang) -> None:
+    run = gang(2, seconds=3 * SOON, r0=stops_itself, r1=stops_itself)
+    run.wait("rank 0's exchange", lambda: children(run.processes[0].pid) == 2)
+    run.send(signal.SIGKILL)
+    assert run.end() == [-signal.SIGKILL, 1], run.story()
+    assert run.report(1)["cause"] == "PeerLost"
+
+
+def test_what_a_rank_has_started_ends_with_it(gang: Gang) -> None:
+    run = gang(2, r0=stops_itself, r1=stops_itself)
+    run.wait("rank 0's exchange", lambda: children(run.processes[0].pid) == 2)
+    left = started_by(run.processes[0].pid)
+    run.send(signal.SIGKILL)
+    run.wait("the end of what it has started", lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
+
+
+def children(pid: int) -> int:
+    return len(started_by(pid))
+
+
+def started_by(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_a_port_that_another_program_has_is_named(gang: Gang) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        run = gang(2, present={0}, port=port)
+        assert run.end() == [201], run.story()
+    assert run.report()["message"].startswith(f"rank 0 cannot serve port {port}: "), run.story()
+    assert "address already in use" in run.report()["message"]
+
+
+@pytest.fixture
+def machines() -> Iterator[list[str]]:
+    """Three network namespaces on one bridge: machines, as far as the network goes. Machine n has 10.77.0.1n."""
+    if sys.platform != "linux" or os.geteuid() or not shutil.which("ip"):
+        pytest.skip("left out: network namespaces need Linux, root and ip (of iproute2)")
+    bridge = f"pf{os.getpid()}"
+    names = [f"{bridge}-{number}" for number in range(3)]
+    with ExitStack() as cleanup:
+        ip("link", "add", bridge, "type", "bridge")
+        cleanup.callback(ip, "link", "del", bridge)
+        ip("link", "set", bridge, "up")
+        for number, name in enumerate(names):
+            ip("netns", "add", name)
+            cleanup.callback(ip, "netns", "del", name)
+            ip("link", "add", f"{bridge}v{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", f"{bridge}v{number}", "master", bridge, "up")
+            ip("-n", name, "addr", "add", f"10.77.0.1{number}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", "eth0", "up")
+        yield names
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def drop(machine: str, number: int) -> None:
+    """Has all packets of a machine for another one go to a card that is not there."""
+    ip("-n", machine, "neigh", "replace", f"10.77.0.1{number}", "lladdr", "02:00:00:00:00:99", "dev", "eth0")
+
+
+def test_two_nodes_whose_packets_are_dropped_are_named(machines: list[str], tmp_path: Path) -> None:
+    drop(machines[1], 2)
+    command = [sys.executable, "-m", "ddpjob_trainer.supervisor.preflight.collective", "--timeout-seconds", "9"]
+    started = []
+    for rank, machine in enumerate(machines):
+        environment = {
+            **os.environ,
+            **world(rank, 3, free_port()),
+            "MASTER_ADDR": "10.77.0.10",
+            "MASTER_PORT": "29500",
+            "GLOO_SOCKET_IFNAME": "eth0",
+            "DDPJOB_BACKEND": "gloo",
+            "DDPJOB_TERMINATION_LOG": str(tmp_path / f"{rank}.report"),
+        }
+        with (tmp_path / f"{rank}.err").open("w") as errors:
+            started.append(
+                subprocess.Popen(["ip", "netns", "exec", machine, *command], env=environment, stderr=errors)
+            )
+    try:
+        codes = [process.wait(90) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    story = "\n".join(path.read_text() for path in sorted(tmp_path.iterdir()))
+    assert codes == [0, 201, 201], story
+    assert "nodes 1 and 2 failed the all_reduce with each other: no end within" in story
+
+
+def test_a_processor_that_computes_right_has_no_wrong_products() -> None:
+    assert exchange._wrong_products(torch.device("cpu")) == 0
+
+
+def looked_at(env: dict[str, str], starter: Cold | Warm) -> list[Finding]:
+    async def look() -> list[Finding]:
+        async with starter:
+            return await preflight({**os.environ, **env}, starter, 30)
+
+    return asyncio.run(look())
+
+
+@pytest.mark.parametrize("method", [Cold, Warm])
+def test_backend_nccl_without_a_gpu_never_gets_better(method: type[Cold | Warm]) -> None:
+    found = looked_at({"DDPJOB_BACKEND": "nccl", "NPROC_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": ""}, method())
+    (gpus,) = (finding for finding in found if finding.check == "gpus")
+    assert (gpus.level, gpus.retry) == (Level.FAIL, False), gpus
+    assert gpus.message.startswith(
+        "backend nccl needs 2 GPUs on each node, one for each process, and PyTorch sees 0 ("
+    )
+
+
+def test_a_node_that_will_do_is_through_before_its_zygote_is_warm(tmp_path: Path) -> None:
+    env = {"DDPJOB_BACKEND": "gloo", "MASTER_ADDR": "localhost", "DDPJOB_CHECKPOINT_DIR": str(tmp_path)}
+
+    async def both() -> tuple[list[Finding], float, float]:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        async with Warm() as starter:
+            found = await preflight({**os.environ, **env}, starter, 30)
+            looked = loop.time() - begun
+            await (await starter.start(Place(program_of(["-m", "json.tool", "/dev/null"]), dict(os.environ)))).ended
+            return found, looked, loop.time() - begun
+
+    found, looked, warm = asyncio.run(both())
+    print(f"preflight took {looked:.3f} s, the first rank's end {warm:.3f} s")
+    assert not [finding for finding in found if finding.level is Level.FAIL], found
+    assert looked < warm

@@ -1,0 +1,172 @@
+"""What real ranks tell: of scripts that call nothing, of scripts that report, and of our own loop."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_trainer.supervisor.starting.cold import Cold
+from ddpjob_trainer.supervisor.starting.program import Program
+from ddpjob_trainer.supervisor.starting.ranks import Place
+from ddpjob_trainer.supervisor.starting.warm import Warm
+from ddpjob_trainer.supervisor.watching.beat import Beat
+from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
+from ddpjob_trainer.workloads.mlp import MlpTask
+from torch import Tensor
+
+from tests.training.conftest import Runs
+from tests.training.ranks import free_port
+
+DEADLINE_SECONDS = 120
+
+
+@pytest.fixture
+def heartbeats() -> Iterator[Heartbeats]:
+    made = Heartbeats(2)
+    yield made
+    made.close()
+
+
+def told(directory: Path, programs: Sequence[str], method: str) -> list[Beat | None]:
+    """What the ranks of a supervisor had told at their ends, each with a program of its own."""
+    heartbeats = Heartbeats(len(programs))
+
+    async def run() -> list[int]:
+        async with Warm(["torch"]) if method == "warm" else Cold() as starter:
+            ranks = [await starter.start(place(local_rank)) for local_rank in range(len(programs))]
+            return [await asyncio.wait_for(rank.ended, DEADLINE_SECONDS) for rank in ranks]
+
+    def place(local_rank: int) -> Place:
+        script = directory / f"train_{local_rank}.py"
+        script.write_text(programs[local_rank])
+        told = {"DDPJOB_HEARTBEAT": str(heartbeats.path(local_rank)), "DDPJOB_ATTEMPT": "2", "RANK": str(local_rank)}
+        return Place(Program(module=False, name=str(script)), {**os.environ, **told})
+
+    try:
+        assert asyncio.run(run()) == [0] * len(programs)
+        return heartbeats.read()
+    finally:
+        heartbeats.close()
+
+
+OPTIMIZERS = """
+import sys
+import torch
+weights = torch.nn.Parameter(torch.ones(3))
+generator, critic = torch.optim.SGD([weights], lr=0.1), torch.optim.Adam([weights])
+
+def train(steps):
+    for _ in range(steps):
+        for optimizer in (generator, critic, critic):
+            optimizer.zero_grad()
+            weights.square().sum().backward()
+            optimizer.step()
+"""
+
+REPORTS = """
+import warnings
+warnings.simplefilter("error")  # PyTorch warns where a loss that has a graph becomes a float.
+from ddpjob_trainer import activity, report
+train(3)
+report(step=1000, total_steps=2000, loss=weights.square().sum(), samples=64)
+train(3)
+with activity("evaluation"):
+    pass
+"""
+
+REPLACES = """
+train(2)
+del generator
+generator = torch.optim.SGD([weights], lr=0.1)
+train(2)
+"""
+
+SPAWNS = """
+import torch
+from ddpjob_trainer import report
+
+def train(index):
+    report(step=7 + index)
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, nprocs=1)
+"""
+
+WITHOUT_PYTORCH = "import sys; assert 'torch' not in sys.modules"
+
+
+def test_the_steps_of_scripts_are_seen_whatever_they_call(tmp_path: Path) -> None:
+    programs = [f"{OPTIMIZERS}train(5)", f"{OPTIMIZERS}{REPORTS}", f"{OPTIMIZERS}{REPLACES}", f"{OPTIMIZERS}train(0)"]
+    counted, reported, replaced, nothing = told(tmp_path, programs, "warm")
+    assert counted
+    assert (counted.process, counted.attempt, counted.activity, counted.step) == (0, 2, "ending", 5)
+    assert reported
+    assert (reported.activity, reported.step, reported.total_steps, reported.samples) == ("ending", 1000, 2000, 64)
+    assert reported.loss
+    assert 0 < reported.loss < 3
+    assert replaced
+    assert replaced.step == 4
+    assert nothing is None
+
+
+def test_the_steps_of_a_script_that_imports_pytorch_itself_are_seen(tmp_path: Path) -> None:
+    alone, spawns, without = told(tmp_path, [f"{OPTIMIZERS}train(5)", SPAWNS, WITHOUT_PYTORCH], "cold")
+    assert alone
+    assert (alone.process, alone.attempt, alone.activity, alone.step) == (0, 2, "ending", 5)
+    assert spawns
+    assert (spawns.process, spawns.step) == (1, 7)
+    assert without is None
+
+
+class Slow(MlpTask):
+    """Its steps and its evaluation last long enough to be seen."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        time.sleep(0.03)
+        return super().loss(output, target)
+
+    def metrics(self, output: Tensor, target: Tensor) -> dict[str, Any]:
+        time.sleep(0.05)
+        return dict(super().metrics(output, target))
+
+
+def test_our_loop_tells_all_of_itself(runs: Runs, heartbeats: Heartbeats, tmp_path: Path) -> None:
+    port = free_port()
+    started = [
+        runs.start(
+            2,
+            *("--workload", f"{__name__}:Slow", "--epochs", 2, "--batch-size", 32),
+            *("--checkpoint-dir", tmp_path / "checkpoints"),
+            ranks=[rank],
+            env={"MASTER_PORT": str(port), "DDPJOB_HEARTBEAT": str(heartbeats.path(rank)), "DDPJOB_ATTEMPT": "3"},
+        )
+        for rank in range(2)
+    ]
+    seen = []
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while any(process.is_alive() for run in started for process in run.processes):
+        assert time.monotonic() < deadline, started[0].story()
+        seen += [beat for beat in heartbeats.read() if beat]
+        time.sleep(0.005)
+    assert [run.end() for run in started] == [[0], [0]], started[0].story()
+    assert {"starting", "training", "evaluation"} <= {beat.activity for beat in seen}
+    assert {beat.step for beat in seen if beat.activity == "starting"} == {None}
+    leader, other = heartbeats.read()
+    assert leader
+    assert other
+    total = int(started[0].value("finished", "step"))
+    for process, beat in enumerate((leader, other)):
+        assert (beat.process, beat.attempt, beat.epoch, beat.samples) == (process, 3, 2, 64)
+        assert beat.step == beat.total_steps == total
+        assert beat.loss is not None
+        assert beat.memory_bytes
+        assert beat.step_seconds
+        assert 0.03 < beat.step_seconds < 3
+        assert set(beat.seconds) == {"data", "forward", "backward", "communication", "optimizer"}, beat
+        # Torch counts the loss as backward, and what waits for the others as well.
+        assert beat.seconds["backward"] > beat.seconds["communication"] + 0.03
+    assert leader.checkpoint
+    assert leader.checkpoint.step == total

@@ -1,0 +1,209 @@
+"""Reading what a supervisor says: all that this version understands, and nothing that could do harm."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import Cause, ConditionType
+from ddpjob_operator.api.schema import status_schema
+from ddpjob_operator.engine import Heard, HeardIncident, HeardStraggler, Phase, Stall, heard_of, unheard
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from .builders import START, a_job
+
+DOCUMENT: dict[str, Any] = {
+    "version": 1,
+    "uid": "uid-1",
+    "mark": "7",
+    "nodes": 2,
+    "procsPerNode": 1,
+    "attempt": 3,
+    "phase": "Stalled",
+    "since": "2026-01-01T11:59:00.250Z",
+    "firstStepSeen": True,
+    "missing": [1],
+    "inPlaceRestarts": 2,
+    "incidents": [
+        {
+            "attempt": 2,
+            "time": "2026-01-01T11:58:00.000Z",
+            "rank": 1,
+            "process": 3,
+            "cause": "OutOfMemory",
+            "exitCode": 137,
+            "signal": 9,
+            "exception": None,
+            "message": "killed by SIGKILL",
+            "step": 120,
+            "tied": True,
+            "consequences": 3,
+            "consequenceRanks": [0],
+        }
+    ],
+    "progress": {
+        "epoch": 1,
+        "step": 120,
+        "totalSteps": 400,
+        "percent": 30.0,
+        "etaSeconds": 56,
+        "loss": -0.31,
+        "samplesPerSecond": 1234.5,
+        "lastStepTime": "2026-01-01T12:00:00Z",
+        "stepSeconds": 0.02,
+        "slowestRank": 1,
+    },
+    "checkpoint": {"step": 100, "time": "2026-01-01T11:59:59.000Z"},
+    "stall": {"since": "2026-01-01T11:59:30.000Z", "rank": 1, "process": 1, "message": "it is stopped (state T)"},
+    "stragglers": [{"rank": 1, "process": 1, "slowdown": 1.81}],
+    "ranks": [{"process": 1}],
+    "memory": {"zygotePssBytes": 1},
+}
+
+
+def hear(**other: Any) -> Heard | None:
+    return heard_of(DOCUMENT | other, START, uid="uid-1", pod="digits-0")
+
+
+def heard(**other: Any) -> Heard:
+    said = hear(**other)
+    assert said is not None
+    return said
+
+
+def test_a_document_is_read_as_it_is_meant() -> None:
+    assert heard() == Heard(
+        at=START,
+        attempt=3,
+        phase=Phase.STALLED,
+        since=datetime(2026, 1, 1, 11, 59, 0, 250_000, UTC),
+        missing=(1,),
+        incidents=(
+            HeardIncident(
+                attempt=2,
+                time=START - timedelta(minutes=2),
+                rank=1,
+                cause=Cause.OUT_OF_MEMORY,
+                exit_code=137,
+                signal=9,
+                message="killed by SIGKILL",
+                step=120,
+                tied=True,
+                consequences=3,
+                consequence_ranks=(0,),
+            ),
+        ),
+        progress=heard().progress,
+        checkpoint=heard().checkpoint,
+        stall=Stall(START - timedelta(seconds=30), 1, "it is stopped (state T)"),
+        stragglers=(HeardStraggler(1, 1.8),),
+        pod="digits-0",
+    )
+    progress = heard().progress
+    assert progress is not None
+    assert (progress.loss, progress.samples_per_second, progress.slowest_rank) == (-0.31, 1234.5, 1)
+    assert progress.last_step_time == START
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, [], "no", {}, {"uid": "uid-2", "attempt": 1}, {"uid": "uid-1"}, DOCUMENT | {"attempt": 0}],
+    ids=repr,
+)
+def test_what_is_none_of_the_jobs_says_nothing(document: Any) -> None:
+    assert heard_of(document, START, uid="uid-1", pod="digits-0") is None
+
+
+MISSHAPEN: dict[str, tuple[dict[str, Any], str, Any]] = {
+    "a phase of another version": ({"phase": "Dreaming"}, "phase", Phase.UNKNOWN),
+    "no phase": ({"phase": None}, "phase", Phase.UNKNOWN),
+    "a moment of no zone": ({"since": "2026-01-01T12:00:00"}, "since", START),
+    "a moment far ahead": ({"since": "9999-12-31T23:59:59Z"}, "since", START),
+    "a moment long ago": ({"since": "0001-01-01T00:00:00Z"}, "since", START),
+    "ranks that cannot be": ({"missing": [-1, 4096, "1", True, 2, 2]}, "missing", (2,)),
+    "more ranks than are named": ({"missing": list(range(20))}, "missing", tuple(range(8))),
+    "incidents that are none": ({"incidents": [1, {}, {"attempt": 1}, {"attempt": 0, "rank": 0}]}, "incidents", ()),
+    "progress that is none": ({"progress": "fast"}, "progress", None),
+    "a checkpoint without a step": ({"checkpoint": {"time": "now"}}, "checkpoint", None),
+    "stragglers that are none": ({"stragglers": [{"rank": 1}, {"slowdown": 2}, 3]}, "stragglers", ()),
+    "the slowest process of each node": (
+        {"stragglers": [{"rank": 1, "slowdown": 2}, {"rank": 0, "slowdown": 3}, {"rank": 1, "slowdown": 2.5}]},
+        "stragglers",
+        (HeardStraggler(0, 3.0), HeardStraggler(1, 2.5)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("other", "field", "value"), MISSHAPEN.values(), ids=MISSHAPEN)
+def test_what_is_not_understood_is_left_out(other: dict[str, Any], field: str, value: Any) -> None:
+    assert getattr(heard(**other), field) == value
+
+
+def test_a_cause_that_is_not_a_programs_to_claim_is_the_program() -> None:
+    causes = [
+        {"attempt": attempt, "rank": 0, "cause": cause} for attempt, cause in enumerate(["NodeLost", "No", 7], 1)
+    ]
+    assert [one.cause for one in heard(incidents=causes).incidents] == [Cause.APPLICATION] * 3
+
+
+def test_incidents_come_in_the_order_of_their_attempts_and_once() -> None:
+    told = [{"attempt": attempt, "rank": 0, "message": str(attempt)} for attempt in (2, 1, 2)]
+    assert [one.attempt for one in heard(incidents=told).incidents] == [1, 2]
+
+
+def test_numbers_that_json_does_not_have_are_left_out() -> None:
+    progress = heard(progress={"step": 5, "loss": float("nan"), "samplesPerSecond": float("inf"), "percent": 10**400})
+    assert progress.progress is not None
+    assert (progress.progress.loss, progress.progress.samples_per_second, progress.progress.percent) == (None,) * 3
+
+
+def test_a_message_is_bounded_in_bytes() -> None:
+    (incident,) = heard(incidents=[{"attempt": 1, "rank": 0, "exception": "ä" * 600, "message": "no"}]).incidents
+    assert len(incident.message.encode()) == 512
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.datetimes().map(str),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+NESTED = sorted({*DOCUMENT, *DOCUMENT["progress"], *DOCUMENT["incidents"][0], *DOCUMENT["stall"]})
+STATUS = Draft202012Validator(status_schema())
+
+
+@given(st.dictionaries(st.sampled_from(NESTED), JSON, max_size=8), st.sampled_from([*DOCUMENT, None]))
+def test_whatever_it_says_it_can_be_written_into_a_status(other: dict[str, Any], place: str | None) -> None:
+    if place is None:
+        said = DOCUMENT | other | {"uid": "uid-1"}
+    else:
+        inside = DOCUMENT[place]
+        wrong = [inside[0] | other] if isinstance(inside, list) and isinstance(inside[0], dict) else other
+        said = DOCUMENT | {place: wrong}
+    scene = a_job(nodes=2).running()
+    scene = scene.hears(**{key: value for key, value in said.items() if key not in {"uid", "phase", "since"}})
+    status = scene.settled().status.to_dict()
+    STATUS.validate(status)
+    json.dumps(status, allow_nan=False)
+
+
+def test_who_cannot_be_asked_keeps_what_he_said_and_since_when_he_is_silent() -> None:
+    once = unheard(heard(), "refused", START + timedelta(seconds=1), pod="digits-0")
+    again = unheard(once, "timed out", START + timedelta(seconds=9), pod="digits-0")
+    assert (again.attempt, again.progress, again.at) == (3, heard().progress, START)
+    assert (again.error, again.error_since) == ("timed out", START + timedelta(seconds=1))
+
+
+def test_another_pod_that_cannot_be_asked_has_said_nothing() -> None:
+    other = unheard(heard(), "refused", START, pod="digits-0-younger")
+    assert (other.attempt, other.progress, other.error_since) == (0, None, START)
+    assert not a_job(nodes=2).running().hears_nothing("refused").settled().status.supervised
+    assert other.pod == "digits-0-younger"
+
+
+def test_a_gang_that_was_heard_of_is_remembered_as_supervised() -> None:
+    scene = a_job(nodes=2).running().hears().settled()
+    assert scene.status.supervised
+    assert not scene.fails(0).decided().status.supervised
+    assert scene.status.condition(ConditionType.STALLED) is None

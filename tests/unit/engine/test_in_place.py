@@ -1,0 +1,570 @@
+"""Restarts in place: what supervisors answer by themselves is charged, and a pod that is lost is replaced alone."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import Budget
+from ddpjob_operator.engine import CreatePod
+
+from .builders import START, Scene, a_job
+from .tables import Table, rows, verdict
+
+NO_WAIT = {"backoffSeconds": 0}
+
+
+def an_incident(attempt: int, **other: Any) -> dict[str, Any]:
+    """An incident that ended an attempt, as a supervisor tells it."""
+    time = START.isoformat().replace("+00:00", "Z")
+    told = {"attempt": attempt, "time": time, "rank": 1, "process": 1, "cause": "Application", "exitCode": 137}
+    return {**told, "signal": 9, "message": "killed by SIGKILL", "step": 100 + attempt, **other}
+
+
+def supervised(**restart: Any) -> Scene:
+    """Three nodes that run, and whose supervisors were heard."""
+    return a_job(nodes=3, restart=restart).running().hears().settled()
+
+
+gang = supervised().after(60)
+again = gang.hears(attempt=2, incidents=[an_incident(1)])
+both = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2, cause="StorageFull")])
+gave_up = again.settled().fails(0, code=204).decided()
+WORDS = {"cause": "Application", "message": "killed by SIGKILL"}
+same_step = [an_incident(attempt, step=7) for attempt in (1, 2, 3)]
+
+evicted = gang.disrupted(1, "EvictionByEvictionAPI", "a drain")
+killed = gang.fails(1, code=137, message="step 12: loss 0.3")
+waits_for_1 = gang.hears("Gathering", missing=[1])
+replaced = evicted.decided().gone().decided()
+two_lost = evicted.decided().after(1).disrupted(2, "EvictionByEvictionAPI", "a drain")
+dead_node = waits_for_1.after(60).node_has("node-1", "is not ready: silent")
+
+IN_PLACE = "Rank 1 failed: Application: killed by SIGKILL; restart 1 of 6, in place"
+EVICTED = "Rank 1 failed: Evicted: a drain"
+UNHEARD = "Rank 1 failed: PeerLost: rank 1's supervisor does not answer rank 0's, for 60 s; restart 1 of 6 in 0.9 s"
+TABLE: Table = {
+    # what supervisors did
+    "a restart in place costs what any other costs, and touches no pod": (again, "", "Restarting", IN_PLACE),
+    "and then the job runs again": (again.decided(), "", "Running", "3 nodes running"),
+    "but not before its ranks do": (
+        gang.hears("Preflight", attempt=2, incidents=[an_incident(1)]).decided(),
+        "",
+        "Restarting",
+        IN_PLACE,
+    ),
+    "for which rank 0 may have to wait for another": (
+        gang.hears("Gathering", attempt=2, incidents=[an_incident(1)], missing=[1]).decided(),
+        "",
+        "Restarting",
+        "Rank 0's supervisor waits for rank 1",
+    ),
+    "an operator that was restarted meanwhile waits until it has heard": (
+        Scene(replace(again.decided().snapshot, heard=None)),
+        "",
+        "Restarting",
+        IN_PLACE,
+    ),
+    "but not for ever": (
+        again.decided().hears("Preflight").hears_nothing("no route to host").after(30),
+        "",
+        "Running",
+        "3 nodes running",
+    ),
+    "an incident is charged once, as often as it is heard of": (
+        again.settled().hears(attempt=2, incidents=[an_incident(1)]),
+        "",
+        "Running",
+        "3 nodes running",
+    ),
+    "of several that are heard of at once each is charged": (
+        gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2, message="no")]).decided(),
+        "",
+        "Restarting",
+        "Rank 2 failed: Application: no; restart 2 of 6, in place",
+    ),
+    "one that has not been answered yet is not: the pods will tell of it": (
+        gang.hears("Stopping", attempt=1, incidents=[an_incident(1)]),
+        "",
+        "Running",
+        "3 nodes running",
+    ),
+    "unless the others wait already: then it is answered": (
+        gang.hears("Gathering", attempt=1, incidents=[an_incident(1)], missing=[2]).decided(),
+        "",
+        "Restarting",
+        "Rank 0's supervisor waits for rank 2",
+    ),
+    "a new attempt without a word of why is taken note of": (
+        gang.hears(attempt=4),
+        "",
+        "Running",
+        "3 nodes running",
+    ),
+    "what a former rank 0 said is none of it": (
+        Scene(replace(gang.deleted_by_hand(0).decided().gone().decided().snapshot, heard=again.snapshot.heard)),
+        "",
+        "Restarting",
+        "2 of 3 pods running; rank 0: waiting for a node",
+    ),
+    # where that is the end
+    "what the rules call final is, be it answered already": (
+        supervised(rules=[{"signals": ["SIGKILL"], "action": "Fail"}]).hears(attempt=2, incidents=[an_incident(1)]),
+        "-1.0/5 -1.1/5 -1.2/5",
+        "Running",
+        ("Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL (spec.restart.rules[0] says Fail)"),
+    ),
+    "so is what no rule has to name": (
+        both.decided(),
+        "-1.0/5 -1.1/5 -1.2/5",
+        "Restarting",
+        "Stopping 3 pods: Rank 2 failed: StorageFull: killed by SIGKILL",
+    ),
+    "and what they call so once more is known": (
+        supervised(rules=[{"causes": ["NodeLost"], "action": "Fail"}])
+        .after(60)
+        .hears("Gathering", attempt=2, incidents=[an_incident(1, cause="PeerLost")], missing=[1])
+        .settled()
+        .node_dies(1),
+        "-1.0/5 -1.1/5 -1.2/5",
+        "Restarting",
+        ("Stopping 3 pods: Rank 1 failed: NodeLost: Taint manager: deleting due to NoExecute taint"),
+    ),
+    "and one restart too many": (
+        supervised(maxRestarts=0).hears(attempt=2, incidents=[an_incident(1)]),
+        "-1.0/5 -1.1/5 -1.2/5",
+        "Running",
+        ("Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; no restart is left of 0 (maxRestarts)"),
+    ),
+    "and a crash loop": (
+        gang.hears(attempt=4, incidents=same_step).decided(2),
+        "-1.0/5 -1.1/5 -1.2/5",
+        "Restarting",
+        (
+            "Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; three times in a row training got no "
+            "further than step 7"
+        ),
+    ),
+    # a pod that is lost
+    "a pod that is taken away is replaced alone, at once": (
+        evicted,
+        "",
+        "Restarting",
+        f"{EVICTED}; restart not counted; replacing its pod",
+    ),
+    "once it has ended": (evicted.decided(), "", "Restarting", "Waiting for 1 pod of the last attempt to end"),
+    "and not before": (evicted.decided().gone(), "+2.1", "Restarting", "Creating 1 of 3 pods"),
+    "however long it takes to go": (
+        evicted.decided().after(720).gone(),
+        "+2.1",
+        "Restarting",
+        "Creating 1 of 3 pods",
+    ),
+    "the others wait for it": (
+        replaced,
+        "",
+        "Restarting",
+        "2 of 3 pods running; rank 1: waiting for a node",
+    ),
+    "until all train again": (
+        replaced.runs(1).decided().hears("Gathering", missing=[1]),
+        "",
+        "Restarting",
+        "Rank 0's supervisor waits for rank 1",
+    ),
+    "and then the job runs again, with a pod that is younger than the others": (
+        replaced.runs(1).decided().hears(attempt=2),
+        "",
+        "Running",
+        "3 nodes running",
+    ),
+    "rank 0 is replaced as well": (
+        gang.deleted_by_hand(0).decided().gone(),
+        "+2.0",
+        "Restarting",
+        "Creating 1 of 3 pods",
+    ),
+    "a pod that vanished is": (
+        gang.vanishes(2),
+        "",
+        "Restarting",
+        "Rank 2 failed: PodDeleted: the pod vanished; restart not counted; replacing its pod",
+    ),
+    "so is one whose supervisor was killed, which counts and stays for its log": (
+        killed,
+        "",
+        "Restarting",
+        "Rank 1 failed: Application: killed by signal 9; restart 1 of 6; replacing its pod in 0.9 s",
+    ),
+    "after a wait": (killed.decided().after(1), "+2.1", "Restarting", "Creating 1 of 3 pods"),
+    "for want of memory too": (
+        gang.fails(1, code=137, reason="OOMKilled"),
+        "",
+        "Restarting",
+        "Rank 1 failed: OutOfMemory: killed by signal 9; restart 1 of 6; replacing its pod in 0.9 s",
+    ),
+    "two pods that go at once are one incident": (
+        gang.node_dies(1, 2),
+        "-1.1/5 -1.2/5",
+        "Restarting",
+        (
+            "Rank 1 failed, one of several at the same moment: NodeLost: Taint manager: deleting due to NoExecute "
+            "taint (1 more rank failed with it); restart not counted; replacing 2 pods"
+        ),
+    ),
+    "so are two that go one after the other": (
+        two_lost,
+        "",
+        "Restarting",
+        f"{EVICTED} (1 more rank failed with it); restart not counted; replacing its pod",
+    ),
+    "of which both are replaced": (two_lost.decided().gone(), "+2.1 +2.2", "Restarting", "Creating 2 of 3 pods"),
+    "a second disruption on the heels of the first waits": (
+        replaced.runs(1).after(5).disrupted(1, "EvictionByEvictionAPI", "a drain"),
+        "",
+        "Restarting",
+        f"{EVICTED}; restart not counted; replacing its pod in 2.0 s",
+    ),
+    "a gang that starts again as a whole has all pods of an age": (
+        replaced.runs(1).hears(attempt=2).settled().reports(0, message="no").decided().gone().after(9),
+        "+3.0 +3.1 +3.2",
+        "Restarting",
+        "Creating 3 of 3 pods",
+    ),
+    # where the whole gang has to go
+    "supervisors that give up say so, and all go": (
+        gang.reports(1, code=137, cause="Application", message="two attempts got nowhere").fails(0, 2, code=204),
+        "-1.0/5 -1.2/5",
+        "Restarting",
+        (
+            "Rank 1 failed: Application: two attempts got nowhere (2 more ranks failed with it); restart 1 of 6 in "
+            "0.9 s"
+        ),
+    ),
+    "one that failed in place before, and now for good, is the first one all the same": (
+        gave_up.former_fails(1, code=137, message=json.dumps({**WORDS, "attempt": 2})).decided(),
+        "-1.0/5",
+        "Restarting",
+        "Rank 1 failed: Application: killed by SIGKILL (1 more rank failed with it); restart 2 of 6",
+    ),
+    "but not by what it said of then": (
+        gave_up.former_fails(1, code=137, message=json.dumps({**WORDS, "attempt": 1})).decided(),
+        "",
+        "Restarting",
+        "Rank 0 failed: PeerLost: exit code 204; restart 2 of 6 in 2.0 s",
+    ),
+    "with mode Recreate they always do": (
+        supervised(mode="Recreate").disrupted(1, "EvictionByEvictionAPI", "a drain"),
+        "-1.0/full -1.2/full",
+        "Restarting",
+        f"{EVICTED}; restart not counted in 0.9 s",
+    ),
+    "and where no supervisor was ever heard": (
+        a_job(nodes=3).running().disrupted(1, "EvictionByEvictionAPI", "a drain"),
+        "-1.0/full -1.2/full",
+        "Restarting",
+        f"{EVICTED}; restart not counted in 0.9 s",
+    ),
+    "one that was heard once need not be heard now": (
+        Scene(replace(evicted.snapshot, heard=None)),
+        "",
+        "Restarting",
+        f"{EVICTED}; restart not counted; replacing its pod",
+    ),
+    "where a rank has finished, it cannot start again alone": (
+        gang.succeeds(2).disrupted(1, "EvictionByEvictionAPI", "a drain"),
+        "-1.0/full -1.2/full",
+        "Restarting",
+        f"{EVICTED}; restart not counted in 0.9 s",
+    ),
+    "where nobody is left to wait, all are new": (
+        a_job().running().hears().settled().deleted_by_hand(0),
+        "",
+        "Restarting",
+        "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
+    ),
+    "a new pod that finds no place is not waited for for ever": (
+        replaced.after(720),
+        "-1.0/5 -1.2/5 -2.1/5",
+        "Pending",
+        ("2 of 3 pods found nodes within 600 s (scheduleTimeoutSeconds): given back, and tried again in 2.0 s"),
+    ),
+    # a supervisor that rank 0's does not hear
+    "a supervisor that is missed has its time": (
+        waits_for_1.after(59),
+        "",
+        "Running",
+        "Rank 0's supervisor waits for rank 1",
+    ),
+    "then all pods are replaced": (waits_for_1.after(60), "-1.0/5 -1.1/5 -1.2/5", "Restarting", UNHEARD),
+    "unless its node turns out to be lost: then only that rank's": (
+        dead_node,
+        "-1.1/5",
+        "Restarting",
+        "Rank 1 failed: NodeLost: node node-1 is not ready: silent; restart not counted; replacing its pod",
+    ),
+    "what was heard long ago tells of nobody who is missed now": (
+        waits_for_1.hears_nothing("refused").after(60),
+        "",
+        "Running",
+        "Rank 0's supervisor waits for rank 1",
+    ),
+    "the time of a pod that started later counts from there": (
+        supervised().hears("Gathering", began=-300, missing=[1]).after(59),
+        "",
+        "Running",
+        "Rank 0's supervisor waits for rank 1",
+    ),
+    "and one whose pod does not run is not missed": (
+        replaced.hears("Gathering", began=-300, missing=[1]).after(300),
+        "",
+        "Restarting",
+        "2 of 3 pods running; rank 1: waiting for a node",
+    ),
+}
+
+
+@rows(TABLE)
+def test_restarts_in_place(scene: Scene, expected: tuple[str, str, str]) -> None:
+    assert verdict(scene) == expected
+
+
+# Restarts, disruptions, what is used of the budget, and the attempt that follows.
+ACCOUNTS: dict[str, tuple[Scene, int, int, Budget, int]] = {
+    "a restart in place counts": (again.decided(), 1, 0, Budget(used=1, streak=1), 2),
+    "once": (
+        again.settled().hears(attempt=2, incidents=[an_incident(1)]).settled(),
+        1,
+        0,
+        Budget(used=1, streak=1),
+        2,
+    ),
+    "an operator that dies after it has said so counts it once": (
+        again.said().settled(),
+        *(1, 0, Budget(used=1, streak=1), 2),
+    ),
+    "each of several counts": (
+        gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2)]).settled(),
+        *(2, 0, Budget(used=2, streak=2), 3),
+    ),
+    "one that a rule makes free does not": (
+        supervised(rules=[{"signals": ["SIGKILL"], "action": "RestartFree"}])
+        .hears(attempt=2, incidents=[an_incident(1)])
+        .settled(),
+        *(0, 1, Budget(disruptions=1, streak=1), 2),
+    ),
+    "one that is answered, and is no attempt yet, counts once as well": (
+        gang.hears("Gathering", attempt=1, incidents=[an_incident(1)], missing=[2])
+        .settled()
+        .hears(attempt=2, incidents=[an_incident(1)])
+        .settled(),
+        *(1, 0, Budget(used=1, streak=1), 2),
+    ),
+    "of an attempt without a word of why nothing is counted": (gang.hears(attempt=4).settled(), 0, 0, Budget(), 4),
+    "a pod that is lost costs what it costs, and the attempt follows on all that were": (
+        gang.hears(attempt=3, incidents=[an_incident(2)]).settled().vanishes(2).decided(),
+        *(1, 1, Budget(used=1, disruptions=1, streak=2), 4),
+    ),
+    "what supervisors say of it later is known already": (
+        evicted.decided().hears("Gathering", attempt=2, incidents=[an_incident(1, cause="PeerLost")]).settled(),
+        *(0, 1, Budget(disruptions=1, streak=1), 2),
+    ),
+    "pods that are lost together are one incident": (
+        two_lost.decided(),
+        *(0, 1, Budget(disruptions=1, streak=1), 2),
+    ),
+    "a peer that supervisors lost costs nothing when its pod turns out to be lost": (
+        gang.after(1)
+        .hears("Gathering", attempt=2, incidents=[an_incident(1, cause="PeerLost")], missing=[1])
+        .settled()
+        .after(60)
+        .node_has("node-1", "is not ready: silent")
+        .decided(),
+        *(0, 1, Budget(disruptions=1, streak=1), 2),
+    ),
+    "a new pod that is lost is another incident": (
+        replaced.runs(1).after(5).fails(1, code=137).decided(),
+        *(1, 1, Budget(used=1, disruptions=1, streak=2), 3),
+    ),
+    "a pod that is lost on the heels of something else is an incident of its own": (
+        gang.hears("Gathering", attempt=2, incidents=[an_incident(1)], missing=[1]).settled().vanishes(1).decided(),
+        *(1, 1, Budget(used=1, disruptions=1, streak=2), 3),
+    ),
+    "a pod that is taken away may know of attempts as well": (
+        evicted.reports(1, code=205, cause="Stopped", attempt=4).decided(),
+        *(0, 1, Budget(disruptions=1, streak=1), 5),
+    ),
+    "a job that is resumed follows on all attempts too": (
+        gang.hears(attempt=4).asks(suspend=True).decided().asks(suspend=False).decided(),
+        *(0, 0, Budget(), 5),
+    ),
+    "a failure report may know of attempts that were never heard of": (
+        gang.reports(1, cause="Application", attempt=6, message="no").decided(),
+        *(1, 0, Budget(used=1, streak=1), 7),
+    ),
+    "after a window of running all is free again": (
+        again.settled()
+        .after(3600)
+        .hears(attempt=3, incidents=[an_incident(2, time="2026-01-01T13:30:00Z")])
+        .decided(),
+        *(2, 0, Budget(used=1, streak=1), 3),
+    ),
+    "also where both incidents are heard of at once": (
+        gang.after(7200)
+        .hears(attempt=3, incidents=[an_incident(1), an_incident(2, time="2026-01-01T13:30:00Z")])
+        .settled(),
+        *(2, 0, Budget(used=1, streak=1), 3),
+    ),
+    "a job that nobody hears any more is healthy as long as it runs": (
+        gang.hears(progress={"step": 7, "lastStepTime": "2026-01-01T11:59:00Z"})
+        .settled()
+        .fails(0, message="no")
+        .restarted()
+        .after(3600)
+        .fails(0, message="no")
+        .decided(),
+        *(2, 0, Budget(used=1, streak=1), 3),
+    ),
+    "but not where no step was finished in it": (
+        gang.hears(progress={"step": 7, "lastStepTime": "2026-01-01T11:59:00Z"})
+        .settled()
+        .fails(0, message="no")
+        .restarted()
+        .hears(progress={"step": 7, "lastStepTime": "2026-01-01T11:59:00Z"})
+        .settled()
+        .after(3600)
+        .fails(0, message="no")
+        .decided(),
+        *(2, 0, Budget(used=2, streak=2), 3),
+    ),
+}
+
+
+@pytest.mark.parametrize(("scene", "restarts", "disruptions", "budget", "attempt"), ACCOUNTS.values(), ids=ACCOUNTS)
+def test_what_incidents_cost(scene: Scene, restarts: int, disruptions: int, budget: Budget, attempt: int) -> None:
+    status = scene.status
+    found = (status.restarts, status.disruptions, status.budget, status.attempt)
+    assert found == (restarts, disruptions, budget, attempt)
+
+
+def test_an_incident_that_supervisors_tell_of_is_remembered_like_any_other() -> None:
+    known = again.decided().status.last_failure
+    assert known is not None
+    assert known == again.decided().status.history[0]
+    assert (known.rank, known.node, known.pod) == (1, "node-1", gang.pods[1].name)
+    assert (known.attempt, known.signal, known.exit_code, known.step) == (1, 9, 137, 101)
+
+
+def test_what_went_with_an_incident_stays_with_it_when_more_is_known() -> None:
+    peers = an_incident(1, rank=0, cause="PeerLost", consequences=1, consequenceRanks=[2])
+    known = gang.hears("Gathering", attempt=2, incidents=[peers], missing=[1]).settled().node_dies(1).decided()
+    (incident,) = known.status.history
+    assert (incident.cause, incident.rank, incident.attempt) == ("NodeLost", 1, 1)
+    assert (incident.consequences, incident.consequence_ranks) == (2, (0, 2))
+
+
+def test_a_pod_that_was_replaced_alone_says_nothing_of_the_end_of_the_gang_after_it() -> None:
+    alone = (
+        gang.fails(1, code=137, reason="OOMKilled").decided().after(1).decided().runs(1).hears(attempt=2).settled()
+    )
+    ended = alone.after(60).reports(0, cause="PeerLost", message="no").decided().gone().decided()
+    assert [(failure.cause, failure.rank) for failure in ended.status.history] == [
+        ("PeerLost", 0),
+        ("OutOfMemory", 1),
+    ]
+
+
+def test_pods_of_a_later_gang_say_nothing_of_an_incident_before_it() -> None:
+    resized = gang.reports(0, message="no").restarted().asks(nodes=2).decided()
+    known = resized.former_fails(1, code=137, reason="OOMKilled").decided().status.last_failure
+    assert known is not None
+    assert (known.cause, known.rank) == ("Application", 0)
+
+
+def test_each_incident_is_an_event_and_so_is_the_gang_that_runs_again() -> None:
+    scene = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2)])
+    told = [[(event.warning, event.reason) for event in moment.decision.events] for moment in _rounds(scene)]
+    assert told == [[(True, "Restarting")], [(True, "Restarting")], [(False, "Running")], []]
+
+
+def _rounds(scene: Scene) -> list[Scene]:
+    return [scene, scene.decided(), scene.decided(2), scene.decided(3)]
+
+
+def test_a_new_pod_is_told_which_attempt_it_joins_and_where_the_others_are() -> None:
+    env = _env(evicted.decided().gone())
+    assert (env["DDPJOB_ATTEMPT"], env["DDPJOB_INCARNATION"], env["NODE_RANK"]) == ("2", "2", "1")
+    first = gang.pods[0].name
+    assert env["DDPJOB_PEERS"] == f"{first}.digits.team.svc:29502,10.0.1.0:29502,10.0.1.2:29502"
+    assert env["MASTER_ADDR"] == f"{first}.digits.team.svc"
+
+
+def test_a_pod_that_comes_up_with_the_others_looks_for_rank_0_alone() -> None:
+    late = a_job(nodes=3).decided().runs(0).vanishes(2)
+    assert _env(late)["DDPJOB_PEERS"] == f"{gang.pods[0].name}.digits.team.svc:29502"
+
+
+@pytest.mark.parametrize("scene", [again, evicted], ids=["in place", "a new pod"])
+def test_a_gang_that_was_heard_once_is_remembered_to_have_supervisors(scene: Scene) -> None:
+    just_heard = scene._with_status(scene.status.model_copy(update={"supervised": False}))
+    assert just_heard.decided().status.supervised
+
+
+def test_a_new_rank_0_is_where_the_ones_that_come_after_it_look_for_it() -> None:
+    scene = gang.deleted_by_hand(0).decided().gone()
+    new = _made(scene)["metadata"]["name"]
+    later = scene.decided().runs(0).decided().hears(attempt=2).settled().vanishes(2).decided().after(3)
+    assert new != gang.pods[0].name
+    assert _env(later)["MASTER_ADDR"] == f"{new}.digits.team.svc"
+
+
+def test_a_gang_of_a_thousand_is_not_listed_in_each_new_pod() -> None:
+    large = a_job(nodes=40).running().hears().settled().vanishes(7).decided()
+    assert len(_env(large)["DDPJOB_PEERS"].split(",")) == 9
+
+
+def test_more_pods_than_the_status_can_name_are_replaced_with_all_others() -> None:
+    large = a_job(nodes=80).running().hears().settled().vanishes(*range(65))
+    assert large.decided().status.incarnations.default == 2
+
+
+def _made(scene: Scene) -> dict[str, Any]:
+    return next(action.manifest for action in scene.decision.actions if isinstance(action, CreatePod))
+
+
+def _env(scene: Scene) -> dict[str, str]:
+    trainer = _made(scene)["spec"]["containers"][0]
+    return {variable["name"]: variable["value"] for variable in trainer["env"]}
+
+
+RIGHTS: dict[str, tuple[Scene, str, str]] = {
+    "by default: what is configured wrong, and full disks": (a_job(), "5", "ConfigError,StorageFull"),
+    "no more restarts in place than restarts": (a_job(restart={"maxRestarts": 3}), "3", "ConfigError,StorageFull"),
+    "than are left": (
+        a_job(restart={"maxRestarts": 3}).running().fails(0).ready_again(),
+        "2",
+        "ConfigError,StorageFull",
+    ),
+    "than are allowed": (a_job(restart={"inPlaceRestarts": 2}), "2", "ConfigError,StorageFull"),
+    "than none in mode Recreate": (a_job(restart={"mode": "Recreate"}), "0", "ConfigError,StorageFull"),
+    "what rules call final: by its code, its signal, its cause": (
+        a_job(
+            restart={
+                "rules": [
+                    {"exitCodes": [3, "64-78"], "causes": ["Application"], "action": "Fail"},
+                    {"signals": ["SIGSEGV"], "action": "Fail"},
+                    {"causes": ["OutOfMemory", "Evicted", "StorageFull"], "action": "Fail"},
+                    {"exitCodes": [9], "action": "RestartFree"},
+                ]
+            }
+        ),
+        "5",
+        "ConfigError,StorageFull,3,64-78,139,OutOfMemory",
+    ),
+}
+
+
+@pytest.mark.parametrize(("scene", "in_place", "left"), RIGHTS.values(), ids=RIGHTS)
+def test_what_supervisors_may_decide_themselves(scene: Scene, in_place: str, left: str) -> None:
+    env = _env(scene)
+    assert (env["DDPJOB_IN_PLACE_RESTARTS"], env["DDPJOB_LEAVE_TO_OPERATOR"]) == (in_place, left)

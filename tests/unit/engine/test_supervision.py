@@ -1,0 +1,238 @@
+"""What supervisors report of a gang that runs: how far it has come, that it stands still, that nothing is heard."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import Condition, ConditionType
+from ddpjob_operator.engine import nodes_in_question, whom_to_ask
+
+from .builders import START, Scene, a_job
+from .tables import Table, rows, verdict
+
+two = a_job(nodes=2).running()
+gang = two.hears().settled()
+STALL = {"since": "2026-01-01T12:00:00.000Z", "rank": 1, "process": 1, "message": "rank 1 is stopped (state T)"}
+stands = gang.hears("Stalled", stall=STALL)
+answered = {"attempt": 1, "time": "2026-01-01T12:00:00Z", "rank": 1, "cause": "Stalled", "message": "no step for 5 s"}
+silent = gang.hears_nothing("10.0.1.0:29501 refuses connections")
+SOME = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.04, "etaSeconds": 3930, "loss": 0.31}
+trains = gang.hears(progress=SOME, checkpoint={"step": 100, "time": "2026-01-01T12:00:00Z"}, firstStepSeen=True)
+
+STANDS = "No step is finished any more: rank 1 is stopped (state T) (node node-1)"
+TABLE: Table = {
+    # stalled
+    "a gang that stands still is stalled, and its supervisors will see to it": (stands, "", "Stalled", STANDS),
+    "until it goes on": (stands.settled().hears(), "", "Running", "2 nodes running"),
+    "one whose supervisors blame nobody is stalled as well": (
+        gang.hears("Stalled", stall={"message": ""}),
+        "",
+        "Stalled",
+        "No step is finished any more: its supervisors look for the reason",
+    ),
+    "what they do about it is a restart like any other": (
+        stands.settled().hears("Gathering", attempt=2, incidents=[answered]),
+        "",
+        "Restarting",
+        "Rank 1 failed: Stalled: no step for 5 s; restart 1 of 6, in place",
+    ),
+    "or the end of all pods": (
+        stands.settled().reports(1, code=203, cause="Stalled", message="no step for 5 s").fails(0, code=204),
+        "-1.0/5",
+        "Restarting",
+        "Rank 1 failed: Stalled: no step for 5 s (1 more rank failed with it); restart 1 of 6 in 0.9 s",
+    ),
+    "a stall that was answered is none any more": (
+        stands.settled().fails(1).restarted().hears("Stalled", attempt=1, stall=STALL),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "a job that comes to its end is not stalled": (
+        stands.settled().asks(activeDeadlineSeconds=1).after(1).decided(),
+        "",
+        "Running",
+        "Stopping 2 pods: The job was active for 1 s (activeDeadlineSeconds)",
+    ),
+    "nor is one that is suspended": (
+        stands.settled().asks(suspend=True),
+        "-1.0/full -1.1/full",
+        "Suspending",
+        "2 pods to save and stop",
+    ),
+    # unheard
+    "a supervisor that does not answer breaks nothing": (silent.after(29), "", "Running", "2 nodes running"),
+    "however long": (silent.after(1e6), "", "Running", "2 nodes running"),
+    "and when it is heard again that is over": (
+        silent.after(30).settled().hears(),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "a program without supervisor is not asked for progress": (
+        two.hears_nothing("10.0.1.0:29501 refuses connections").after(1e6),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "a stall that was heard of long ago may be over": (
+        stands.settled().hears_nothing("refused").after(30),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    # progress
+    "progress is no news": (trains, "", "Running", "2 nodes running"),
+    "a gang that gathers says whom it waits for, and goes on being one that runs": (
+        gang.hears("Gathering", missing=[1]),
+        "",
+        "Running",
+        "Rank 0's supervisor waits for rank 1",
+    ),
+    "while a new job comes up its pods tell more than its supervisors": (
+        a_job(nodes=2).created().runs(0).hears("Gathering", missing=[1]),
+        "",
+        "Starting",
+        "1 of 2 pods running; rank 1: waiting for a node",
+    ),
+}
+
+
+@rows(TABLE)
+def test_what_supervisors_report(scene: Scene, expected: tuple[str, str, str]) -> None:
+    assert verdict(scene) == expected
+
+
+def said(scene: Scene, kind: ConditionType) -> tuple[str, str] | None:
+    condition: Condition | None = scene.settled().status.condition(kind)
+    return (condition.status, condition.reason) if condition else None
+
+
+UNKNOWN: dict[str, tuple[Scene, tuple[str, str] | None]] = {
+    "while it is heard": (gang, None),
+    "for half a minute of silence": (silent.after(29), None),
+    "then": (silent.after(30), ("True", "SupervisorSilent")),
+    "also to an operator that was started anew": (
+        Scene(replace(gang.snapshot, heard=None)).hears_nothing("refused").after(30),
+        ("True", "SupervisorSilent"),
+    ),
+    "not where there never was a supervisor": (two.hears_nothing("refused").after(1e6), None),
+    "not any more when it is heard": (silent.after(30).settled().hears(), ("False", "SupervisorHeard")),
+    "not once the job starts again": (silent.after(30).settled().fails(1), ("False", "SupervisorHeard")),
+    "not where rank 0 has finished": (silent.after(30).succeeds(0), None),
+    "not of a job that has finished": (silent.after(30).settled().succeeds(0, 1), ("False", "SupervisorHeard")),
+}
+
+
+@pytest.mark.parametrize(("scene", "expected"), UNKNOWN.values(), ids=UNKNOWN)
+def test_when_progress_is_unknown(scene: Scene, expected: tuple[str, str] | None) -> None:
+    assert said(scene, ConditionType.PROGRESS_UNKNOWN) == expected
+
+
+def test_a_stall_and_silence_are_warnings() -> None:
+    told = [
+        [(event.warning, event.reason) for event in scene.decision.events] for scene in (stands, silent.after(30))
+    ]
+    assert told == [[(True, "Stalled")], [(True, "ProgressUnknown")]]
+
+
+def test_the_silence_is_told_in_the_words_of_who_asked() -> None:
+    condition = silent.after(30).settled().condition(ConditionType.PROGRESS_UNKNOWN)
+    assert condition.message == "10.0.1.0:29501 refuses connections"
+
+
+def test_what_was_heard_is_in_the_status() -> None:
+    progress, seen = trains.decided().status.progress, trains.decided().status.checkpoint
+    assert progress is not None
+    assert seen is not None
+    assert (progress.epoch, progress.step, progress.total_steps, progress.loss) == (1, 120, 400, 0.31)
+    assert (progress.percent, progress.display) == (30.0, "30%")
+    assert (progress.eta_seconds, progress.eta) == (3930, "1h5m")
+    assert (seen.step, seen.time) == (100, START)
+
+
+def test_a_job_whose_length_nobody_knows_shows_its_step() -> None:
+    progress = gang.hears(progress={"step": 120}).decided().status.progress
+    assert progress is not None
+    assert (progress.display, progress.eta) == ("step 120", "")
+
+
+ENDS: dict[str, Scene] = {
+    "suspended": trains.settled().suspended(),
+    "restarted": trains.settled().fails(1).decided(),
+    "restarted in place": trains.settled().hears(attempt=2, incidents=[answered], progress=SOME).decided(),
+    "finished": trains.settled().succeeds(0, 1).settled(),
+}
+
+
+@pytest.mark.parametrize("scene", ENDS.values(), ids=ENDS)
+def test_a_gang_that_does_not_run_keeps_its_progress_and_has_no_end_in_sight(scene: Scene) -> None:
+    progress = scene.status.progress
+    assert progress is not None
+    assert (progress.step, progress.percent) == (120, 30.0)
+    assert (progress.eta_seconds, progress.eta) == (None, "")
+
+
+def test_what_is_not_reported_any_more_stays_as_it_was() -> None:
+    status = trains.settled().hears().settled().status
+    assert status.progress == trains.settled().status.progress
+    assert status.checkpoint == trains.settled().status.checkpoint
+
+
+def test_stragglers_are_named_with_their_nodes_as_long_as_the_gang_runs() -> None:
+    slow = gang.hears(stragglers=[{"rank": 1, "process": 1, "slowdown": 1.84}]).settled()
+    assert [(one.rank, one.node, one.slowdown) for one in slow.status.stragglers] == [(1, "node-1", 1.8)]
+    assert slow.hears().settled().status.stragglers == ()
+    assert slow.fails(0).settled().status.stragglers == ()
+    assert Scene(replace(slow.snapshot, heard=None)).settled().status.stragglers != ()
+
+
+WAITS: dict[str, tuple[Scene, bool]] = {
+    "progress can": (trains, True),
+    "stragglers can": (gang.hears(stragglers=[{"rank": 1, "slowdown": 2.0}]), True),
+    "that there is a supervisor can": (two.hears(), True),
+    "a stall cannot": (stands, False),
+    "nor its end": (stands.settled().hears(progress=SOME), False),
+    "an incident cannot": (gang.hears(attempt=2, incidents=[answered], progress=SOME), False),
+    "nor an attempt": (gang.hears(attempt=2, progress=SOME), False),
+    "nor that nothing is heard": (silent.after(30), False),
+}
+
+
+@pytest.mark.parametrize(("scene", "can_wait"), WAITS.values(), ids=WAITS)
+def test_what_can_wait_to_be_written(scene: Scene, can_wait: bool) -> None:  # noqa: FBT001  a table's column
+    assert scene.decision.status is not None
+    assert scene.decision.can_wait is can_wait
+
+
+ASKED: dict[str, tuple[Scene, frozenset[str]]] = {
+    "none as long as nobody is missed": (gang, frozenset()),
+    "none for a while": (gang.hears("Gathering", missing=[1]).after(59), frozenset()),
+    "then that of the rank that is": (gang.hears("Gathering", missing=[1]).after(60), frozenset({"node-1"})),
+}
+
+
+@pytest.mark.parametrize(("scene", "nodes"), ASKED.values(), ids=ASKED)
+def test_which_nodes_are_asked_about(scene: Scene, nodes: frozenset[str]) -> None:
+
+    assert nodes_in_question(scene.snapshot) == nodes
+
+
+def whom(scene: Scene) -> Any:
+
+    return whom_to_ask(scene.snapshot)
+
+
+def test_rank_0s_present_pod_is_asked_as_long_as_it_runs() -> None:
+    asked = whom(a_job(nodes=2, statusPort=12345).running())
+    assert (asked.pod, asked.address, asked.port) == (two.pods[0].name, "10.0.1.0", 12345)
+    assert whom(a_job(nodes=2).created()) is None
+    assert whom(two.succeeds(0)) is None
+    again = gang.deleted_by_hand(0).decided().gone().decided()
+    assert whom(again) is None
+    assert whom(again.runs(0)).address == "10.0.2.0"
+
+
+def test_the_next_look_is_when_a_silence_has_lasted() -> None:
+    assert silent.decision.wake_at == silent.snapshot.now + timedelta(seconds=30)

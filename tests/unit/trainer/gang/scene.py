@@ -1,0 +1,153 @@
+"""A gang whose leader is told what happens, one thing after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpjob_trainer.supervisor.gang.coordinator import Coordinator
+from ddpjob_trainer.supervisor.gang.judging import Limits
+from ddpjob_trainer.supervisor.gang.messages import (
+    Beats,
+    Done,
+    End,
+    Examine,
+    Failed,
+    Hello,
+    Idle,
+    Incident,
+    Leave,
+    Leaving,
+    Message,
+    Start,
+    Stop,
+)
+
+BEGIN = 1_700_000_000.0
+KILLED = End(1, 137, BEGIN, "Application", "killed by SIGKILL")
+LOST = End(0, 1, BEGIN, "PeerLost", "Connection closed by peer", "PeerLostError")
+CONFIG = End(1, 2, BEGIN, "ConfigError", "no such workload", "ConfigError")
+STOPPED = End(0, 137, BEGIN)
+"""Ended by its supervisor."""
+SAVED = End(0, 205, BEGIN)
+WELL = End(0, 0, BEGIN)
+
+
+def limits(
+    restarts: int = 5, window: float = 3600, causes: tuple[str, ...] = (), codes: tuple[int, ...] = ()
+) -> Limits:
+    return Limits(restarts, window, frozenset(codes), frozenset(causes))
+
+
+def hello(node: int, incarnation: int = 1, attempt: int = 1) -> Hello:
+    return Hello("uid", node, incarnation, attempt, 29502, "0.1.0")
+
+
+@dataclass
+class Scene:
+    """A leader, what it says, and the time."""
+
+    nodes: int = 2
+    limits: Limits = field(default_factory=limits)
+    check: bool = False
+    processes: int = 1
+    now: float = BEGIN
+    said: list[tuple[int, Message]] = field(default_factory=list)
+    """In answer to what happened last."""
+
+    def __post_init__(self) -> None:
+        self.leader = Coordinator(self.nodes, self.limits, self.now, processes=self.processes, check_first=self.check)
+
+    @property
+    def words(self) -> str:
+        """What it says, as `Stop(1) to 0 1`."""
+        heard: dict[str, list[str]] = {}
+        for node, message in self.said:
+            heard.setdefault(_words(message), []).append(str(node))
+        return "; ".join(f"{words} to {' '.join(nodes)}" for words, nodes in heard.items())
+
+    @property
+    def incidents(self) -> list[str]:
+        """As `1: rank 0 Application`."""
+        return [_named(incident) for incident in self.leader.incidents]
+
+    def _hear(self) -> Scene:
+        self.said = list(self.leader.drained())
+        return self
+
+    def joins(self, *nodes: int, incarnation: int = 1, attempt: int = 1) -> Scene:
+        for node in nodes:
+            self.leader.joined(node, hello(node, incarnation, attempt), f"10.0.0.{node}:29502", self.now)
+        return self._hear()
+
+    def starts(self) -> Scene:
+        """All are there."""
+        return self.joins(*range(self.nodes))
+
+    def says(self, node: int, message: Message) -> Scene:
+        self.leader.said(node, message, self.now)
+        return self._hear()
+
+    def steps(self, node: int = 0, step: int = 1) -> Scene:
+        return self.says(node, Beats(self.leader.attempt, ({"process": node, "step": step},)))
+
+    def fails(self, node: int) -> Scene:
+        return self.says(node, Failed(self.leader.attempt))
+
+    def idle(self, node: int, *ends: End) -> Scene:
+        return self.says(node, Idle(self.leader.attempt, ends or (STOPPED,)))
+
+    def done(self, node: int) -> Scene:
+        return self.says(node, Done(self.leader.attempt))
+
+    def leaving(self, node: int) -> Scene:
+        return self.says(node, Leaving())
+
+    def lost(self, node: int) -> Scene:
+        self.leader.left(node, self.now)
+        return self._hear()
+
+    def after(self, seconds: float) -> Scene:
+        self.now += seconds
+        self.leader.tick(self.now)
+        return self._hear()
+
+    def stalls(self) -> Scene:
+        self.leader.found_stalled(self.now - 30, self.now)
+        return self._hear()
+
+    def blames(self, process: int | None) -> Scene:
+        self.leader.blamed(process, "it is stopped", 7, self.now)
+        return self._hear()
+
+    def breaks(self, node: int, end: End = KILLED, other: End = STOPPED) -> Scene:
+        """A rank fails, and all are ended."""
+        self.fails(node).idle(node, end)
+        for one in [*self.leader.members]:
+            if one != node:
+                self.idle(one, other)
+        return self
+
+    def remembers(self, attempt: int, *incidents: Incident) -> Scene:
+        self.leader.remember(attempt, incidents)
+        return self._hear()
+
+
+def _words(message: Message) -> str:
+    match message:
+        case Start(attempt, check=check):
+            return f"{'Try' if check else 'Start'}({attempt})"
+        case Stop(attempt) | Examine(attempt):
+            return f"{type(message).__name__}({attempt})"
+        case Leave(incident):
+            return f"Leave({_named(incident)})"
+        case _:
+            return type(message).__name__
+
+
+def _named(incident: Incident) -> str:
+    return f"{incident.attempt}: rank {incident.rank} {incident.end.cause}"
+
+
+def beats(*steps: int | None) -> tuple[dict[str, Any], ...]:
+    return tuple({"process": process, "step": step} for process, step in enumerate(steps) if step is not None)

@@ -1,0 +1,508 @@
+"""What the leader makes of what happens: its phase, what it says to whom, and the incidents that it records."""
+
+from dataclasses import replace
+
+import pytest
+from ddpjob_trainer.supervisor.gang.coordinator import EXAMINING_SECONDS, INCIDENTS_KEPT, SETTLING_SECONDS, Phase
+from ddpjob_trainer.supervisor.gang.messages import (
+    Beats,
+    Done,
+    End,
+    Examined,
+    Failed,
+    Idle,
+    Incident,
+    Message,
+    Ping,
+    Start,
+)
+
+from .scene import BEGIN, CONFIG, KILLED, LOST, SAVED, WELL, Scene, hello, limits
+
+Row = tuple[Scene, Phase, str, list[str]]
+"""A scene; then the phase, what was said last, and the incidents."""
+
+
+def trains(nodes: int = 2, **settings: object) -> Scene:
+    return Scene(nodes, limits(**settings)).starts()  # type: ignore[arg-type]
+
+
+def tried(nodes: int = 2) -> Scene:
+    return Scene(nodes, limits(), check=True).starts()
+
+
+def unseen(scene: Scene) -> Scene:
+    """Ends an attempt of two nodes by the loss of a peer, with nobody to blame."""
+    return scene.fails(0).idle(0, LOST).idle(1, replace(LOST, process=1))
+
+
+G, R, P, S, X, D = (
+    Phase.GATHERING,
+    Phase.RUNNING,
+    Phase.PREFLIGHT,
+    Phase.STALLED,
+    Phase.STOPPING,
+    Phase.DONE,
+)
+KILL, PEER = "1: rank 1 Application", "1: rank 0 PeerLost"
+OUT = "1: rank 1 PeerLost"
+
+STARTING: dict[str, Row] = {
+    "nobody is there": (Scene(), G, "", []),
+    "not all are there": (Scene().joins(0), G, "", []),
+    "all are there": (Scene().joins(0, 1), R, "Start(1) to 0 1", []),
+    "a leader alone": (Scene(1).joins(0), R, "Start(1) to 0", []),
+    "the first attempt has the operator's number": (Scene().joins(0, 1, attempt=7), R, "Start(7) to 0 1", []),
+    "it may know none": (Scene(1).joins(0, attempt=0), R, "Start(1) to 0", []),
+    "one comes and goes before the start": (Scene().joins(1).lost(1).joins(1), G, "", []),
+    "nothing ran, so nothing was lost": (Scene().joins(1).lost(1).joins(0, 1), R, "Start(1) to 0 1", []),
+    "who is about to go is not started": (Scene(3).joins(0, 1).leaving(1).joins(2), G, "", []),
+    "its successor is": (
+        Scene(3).joins(0, 1).leaving(1).joins(2).lost(1).joins(1, incarnation=2),
+        *(R, "Start(1) to 0 1 2", []),
+    ),
+}
+
+RESTARTING: dict[str, Row] = {
+    "a rank fails": (trains().fails(1), X, "Stop(1) to 0 1", []),
+    "it fails again": (trains().fails(1).fails(1), X, "", []),
+    "another one fails too": (trains().fails(1).fails(0), X, "", []),
+    "some ranks still run": (trains().fails(1).idle(1, KILLED), X, "", []),
+    "all have ended": (trains().breaks(1), R, "Start(2) to 0 1", [KILL]),
+    "a node that could not start its ranks": (trains().idle(1, KILLED), X, "Stop(1) to 0", []),
+    "a leader alone": (trains(1).breaks(0), R, "Start(2) to 0", ["1: rank 0 Application"]),
+    "a failure of its own comes before its consequence": (
+        trains().fails(0).idle(0, LOST).idle(1, KILLED),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "its consequence alone waits for somebody to be missed": (unseen(trains()), X, "", []),
+    "and not for ever": (unseen(trains()).after(SETTLING_SECONDS), R, "Start(2) to 0 1", [PEER]),
+    "nor less": (unseen(trains()).after(SETTLING_SECONDS / 2), X, "", []),
+    "somebody is missed": (unseen(trains()).lost(1), G, "", []),
+    "his successor comes": (unseen(trains()).lost(1).joins(1, incarnation=2), R, "Start(2) to 0 1", []),
+    "the second time as the first": (
+        trains().steps().breaks(1).steps().breaks(0),
+        *(R, "Start(3) to 0 1", [KILL, "2: rank 0 Application"]),
+    ),
+    "a late failure of the former attempt": (trains().breaks(1).says(1, Failed(1)), R, "", [KILL]),
+    "a late end of the former attempt": (trains().breaks(1).says(1, Idle(1, (KILLED,))), R, "", [KILL]),
+    "a late success of the former attempt": (trains().breaks(1).says(0, Done(1)), R, "", [KILL]),
+}
+
+LOSING: dict[str, Row] = {
+    "a supervisor is lost": (trains(3).lost(1), X, "Stop(1) to 0 2", []),
+    "it is waited for": (trains().lost(1).idle(0, LOST), G, "", []),
+    "its pod is a new one, which the operator counts": (
+        trains().lost(1).idle(0, LOST).joins(1, incarnation=2),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "its pod is the same, which nobody else knows of": (
+        trains().lost(1).idle(0, LOST).joins(1),
+        *(R, "Start(2) to 0 1", [OUT]),
+    ),
+    "it is back before the others have ended": (trains().lost(1).joins(1), X, "", []),
+    "and then they have": (trains().lost(1).joins(1).idle(0, LOST), R, "Start(2) to 0 1", [OUT]),
+    "it is back and replaced after all": (
+        trains(3).lost(1).lost(2).idle(0).joins(1).lost(1).joins(1, 2, incarnation=2),
+        *(R, "Start(2) to 0 1 2", []),
+    ),
+    "it comes a second time, and its first connection is dead": (trains().joins(1), X, "Stop(1) to 0", []),
+    "so does the only one": (trains(1).joins(0), R, "Start(2) to 0", ["1: rank 0 PeerLost"]),
+    "all are lost": (trains().lost(0).lost(1), G, "", []),
+    "it has told how its rank had failed": (
+        trains().fails(1).idle(1, KILLED).lost(1).idle(0, LOST).joins(1),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "it has not": (trains().fails(1).lost(1).idle(0, LOST).joins(1), R, "Start(2) to 0 1", [OUT]),
+    "another rank failed by itself": (trains().lost(1).idle(0, KILLED), G, "", ["1: rank 0 Application"]),
+    "that is one incident": (
+        trains().lost(1).idle(0, KILLED).joins(1),
+        *(R, "Start(2) to 0 1", ["1: rank 0 Application"]),
+    ),
+    "it was lost between two attempts": (
+        trains(3).lost(1).idle(0).idle(2).lost(2).joins(1, 2, incarnation=2),
+        *(R, "Start(2) to 0 1 2", []),
+    ),
+}
+
+STOPPING_WELL: dict[str, Row] = {
+    "a node is asked to stop": (trains().leaving(1), R, "", []),
+    "all save, and one is ready first": (trains(3).leaving(1).idle(2, SAVED), R, "", []),
+    "it may go before the others have saved": (trains().leaving(1).idle(1, SAVED).lost(1), R, "", []),
+    "they have": (trains().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED), G, "", []),
+    "who has ended cannot be done besides": (
+        trains().idle(1, SAVED).done(1).idle(0, SAVED),
+        *(R, "Start(2) to 0 1", ["1: rank 0 Stopped"]),
+    ),
+    "it is replaced": (
+        trains().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=2),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "it is replaced soon": (
+        trains().leaving(1).idle(1, SAVED).lost(1).joins(1, incarnation=2).idle(0, SAVED),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "it goes without a word of what it saved": (trains().leaving(1).lost(1), X, "Stop(1) to 0", []),
+    "it did not save": (trains().leaving(1).idle(1, End(1, 143, BEGIN)), X, "Stop(1) to 0", []),
+    "then the others have only lost it": (
+        trains().leaving(1).idle(1, End(1, 143, BEGIN)).idle(0, LOST),
+        *(G, "", []),
+    ),
+    "a rank fails by itself while another node is to go": (
+        trains().leaving(1).fails(0).idle(0, replace(KILLED, process=0)).idle(1),
+        *(G, "", ["1: rank 0 Application"]),
+    ),
+    "all have stopped, and nobody was asked to": (
+        trains().idle(1, SAVED).idle(0, SAVED),
+        *(R, "Start(2) to 0 1", ["1: rank 0 Stopped"]),
+    ),
+    "it is asked when nothing of it runs": (trains(3).lost(1).idle(0).idle(2).leaving(2).joins(1), G, "", []),
+}
+
+ENDING: dict[str, Row] = {
+    "a node is done": (trains().done(1), R, "", []),
+    "it goes": (trains().done(1).lost(1), R, "", []),
+    "rank 0's node is done": (trains().done(0), D, "Farewell to 0 1", []),
+    "it is the last one": (trains().done(1).lost(1).done(0), D, "Farewell to 0", []),
+    "it is done while others wait to be looked at": (trains().stalls().done(0), D, "Farewell to 0 1", []),
+    "all is said then": (trains().done(0).lost(0).fails(1).idle(1, KILLED).lost(1), D, "", []),
+    "a rank fails after others are done": (
+        trains().done(1).lost(1).fails(0).idle(0, KILLED),
+        *(D, "Leave(1: rank 0 Application) to 0", []),
+    ),
+    "those that are done may still be there": (
+        trains().done(1).fails(0).idle(0, KILLED),
+        *(D, "Leave(1: rank 0 Application) to 0 1", []),
+    ),
+    "rank 0's node is done when a rank has failed": (trains().fails(1).done(0), X, "", []),
+    "what it was is told to those that are there": (
+        trains().fails(1).done(0).idle(1, KILLED),
+        *(D, f"Leave({KILL}) to 0 1", []),
+    ),
+    "or still there": (trains(3).fails(1).done(0).lost(0).idle(2).idle(1, KILLED), D, f"Leave({KILL}) to 1 2", []),
+    "a node is lost after others are done": (
+        trains(3).done(1).lost(1).lost(2).idle(0, LOST),
+        *(D, "Leave(1: rank 2 PeerLost) to 0", []),
+    ),
+    "a node is to go after others are done": (
+        trains(3).done(1).leaving(2).fails(0).idle(0, LOST).idle(2),
+        *(D, "Leave(1: rank 2 PeerLost) to 0 1 2", []),
+    ),
+    "one is done, the other has saved": (
+        trains().done(1).idle(0, SAVED),
+        *(D, "Leave(1: rank 0 Stopped) to 0 1", []),
+    ),
+}
+
+LEAVING_IT_TO_THE_OPERATOR: dict[str, Row] = {
+    "no restarts in place": (trains(restarts=0).breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "a cause that is the operator's": (
+        trains(causes=("ConfigError",)).breaks(1, CONFIG),
+        *(D, "Leave(1: rank 1 ConfigError) to 0 1", []),
+    ),
+    "an exit code that is": (trains(codes=(137,)).breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "only the first failure counts": (
+        trains(codes=(2,)).fails(1).idle(1, KILLED).after(0.1).fails(0).idle(0, CONFIG),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "one restart too many": (
+        trains(restarts=1).steps().breaks(1).steps().breaks(1),
+        *(D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
+    ),
+    "the window has passed": (
+        trains(restarts=1, window=100).steps().breaks(1).steps().after(100).breaks(1),
+        *(R, "Start(3) to 0 1", [KILL, "2: rank 1 Application"]),
+    ),
+    "it has not quite": (
+        trains(restarts=1, window=100).steps().breaks(1).steps().after(99).breaks(1),
+        *(D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
+    ),
+    "twice without a step": (trains().breaks(1).breaks(1), D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
+    "not in a row": (
+        trains().breaks(1).steps().breaks(1).breaks(1),
+        *(R, "Start(4) to 0 1", [KILL, "2: rank 1 Application", "3: rank 1 Application"]),
+    ),
+    "nor with an attempt between them that only a lost node ended": (
+        trains().breaks(1).steps().lost(1).idle(0).joins(1, incarnation=2).breaks(1),
+        *(R, "Start(4) to 0 1", [KILL, "3: rank 1 Application"]),
+    ),
+    "a step may be told of at the end": (
+        trains().breaks(1).says(1, Idle(2, (KILLED,), progressed=True)).idle(0),
+        *(R, "Start(3) to 0 1", [KILL, "2: rank 1 Application"]),
+    ),
+    "a program without steps that ran for long": (
+        trains().breaks(1).after(60).breaks(1),
+        *(R, "Start(3) to 0 1", [KILL, "2: rank 1 Application"]),
+    ),
+    "waiting for a node is not running for long": (
+        trains().breaks(1).lost(1).idle(0).after(60).joins(1),
+        *(D, "Leave(2: rank 1 PeerLost) to 0 1", [KILL]),
+    ),
+    "a supervisor out of reach counts": (
+        trains(restarts=0).lost(1).idle(0).joins(1),
+        *(D, f"Leave({OUT}) to 0 1", []),
+    ),
+}
+
+STALLING: dict[str, Row] = {
+    "no step": (trains().stalls(), S, "Examine(1) to 0 1", []),
+    "found twice": (trains().stalls().stalls(), S, "", []),
+    "not while ranks are being ended": (trains().fails(1).stalls(), X, "", []),
+    "it is known who": (trains().stalls().blames(1), X, "Stop(1) to 0 1", []),
+    "it is over": (trains().stalls().blames(1).idle(0).idle(1), R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    "nobody can tell who": (
+        trains().stalls().blames(None).idle(0).idle(1),
+        *(R, "Start(2) to 0 1", ["1: rank 0 Stalled"]),
+    ),
+    "a rank fails instead": (trains().stalls().breaks(1), R, "Start(2) to 0 1", [KILL]),
+    "and who is to blame comes too late": (trains().stalls().fails(1).blames(0), X, "", []),
+    "a supervisor is lost": (trains().stalls().lost(1), X, "Stop(1) to 0", []),
+    "then it is no stall": (
+        trains().stalls().lost(1).blames(0).idle(0).joins(1, incarnation=2),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "a supervisor is lost after that": (
+        trains().stalls().blames(1).lost(1).idle(0).joins(1),
+        *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    ),
+    "all have saved and stopped meanwhile": (
+        trains().stalls().leaving(1).idle(0, SAVED).idle(1, SAVED).lost(1),
+        *(G, "", []),
+    ),
+}
+
+TRYING_FIRST: dict[str, Row] = {
+    "the machines are tried": (Scene(check=True).starts(), P, "Try(1) to 0 1", []),
+    "some are well": (tried().idle(0, WELL), P, "", []),
+    "all are": (tried().idle(0, WELL).idle(1, WELL), R, "Start(1) to 0 1", []),
+    "they are tried once": (
+        tried().idle(0, WELL).idle(1, WELL).steps().breaks(1),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "one fails": (tried().fails(1), X, "Stop(1) to 0 1", []),
+    "that is the operator's": (tried().breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "one is lost": (tried().lost(1), X, "Stop(1) to 0", []),
+    "its successor is tried with the others": (
+        tried().lost(1).idle(0).joins(1, incarnation=2),
+        *(P, "Try(2) to 0 1", []),
+    ),
+    "then all are well": (
+        tried().lost(1).idle(0).joins(1, incarnation=2).idle(0, WELL).idle(1, WELL),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "one that is lost comes back": (tried().lost(1).idle(0).joins(1), D, f"Leave({OUT}) to 0 1", []),
+    "one is to go": (tried().leaving(1).idle(0, WELL).idle(1, WELL).lost(1), G, "", []),
+    "and another comes": (
+        tried().leaving(1).idle(0, WELL).idle(1, WELL).lost(1).joins(1, incarnation=2),
+        *(P, "Try(2) to 0 1", []),
+    ),
+    "a peer is lost and nobody is missed": (
+        unseen(tried()).after(SETTLING_SECONDS),
+        *(D, f"Leave({PEER}) to 0 1", []),
+    ),
+}
+
+INHERITING: dict[str, Row] = {
+    "the attempts go on": (Scene().remembers(4).joins(0, attempt=1).joins(1, attempt=4), R, "Start(5) to 0 1", []),
+    "with the number that the operator gives it": (
+        Scene().remembers(4).joins(0, attempt=5).joins(1, attempt=4),
+        *(R, "Start(5) to 0 1", []),
+    ),
+    "also if nobody was asked who knows the last": (
+        Scene(3).remembers(4).joins(0).joins(1, attempt=4).joins(2, attempt=5),
+        *(R, "Start(6) to 0 1 2", []),
+    ),
+    "also if the machines are tried first": (
+        Scene(check=True).remembers(4).joins(0, 1).idle(0, WELL).idle(1, WELL),
+        *(R, "Start(5) to 0 1", []),
+    ),
+    "who goes and comes back meanwhile has lost nothing": (
+        Scene().remembers(4).joins(1).lost(1).joins(0, 1),
+        *(R, "Start(5) to 0 1", []),
+    ),
+}
+
+TABLES = {
+    "starting": STARTING,
+    "restarting": RESTARTING,
+    "losing": LOSING,
+    "stopping well": STOPPING_WELL,
+    "ending": ENDING,
+    "leaving it to the operator": LEAVING_IT_TO_THE_OPERATOR,
+    "stalling": STALLING,
+    "trying first": TRYING_FIRST,
+    "inheriting": INHERITING,
+}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=f"{name}: {title}") for name, table in TABLES.items() for title, row in table.items()],
+)
+def test_the_leader_decides(row: Row) -> None:
+    scene, phase, words, incidents = row
+    assert (scene.leader.phase, scene.words, scene.incidents) == (phase, words, incidents)
+
+
+@pytest.mark.parametrize(
+    "message", [Failed(1), Idle(1, (KILLED,)), Done(1), Beats(1, ({"process": 1, "step": 5},)), Examined(1, ())]
+)
+@pytest.mark.parametrize("scene", ["running", "stalled", "stopping", "gathering"])
+def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Message, scene: str) -> None:
+    def made() -> Scene:
+        running = trains().steps().breaks(1)
+        changed = {
+            "running": lambda: running,
+            "stalled": running.stalls,
+            "stopping": lambda: running.fails(0),
+            "gathering": lambda: running.lost(0).idle(1),
+        }
+        return changed[scene]()
+
+    def state(scene: Scene) -> str:
+        leader = scene.leader
+        return repr((leader.phase, leader.attempt, leader.members, leader.incidents, leader.progressed, scene.said))
+
+    told = made()
+    told.said.clear()
+    before = state(told)
+    assert state(told.says(1, message)) == before
+
+
+def test_who_is_not_there_can_say_nothing() -> None:
+    scene = trains().lost(1)
+    assert scene.says(1, Failed(1)).said == []
+    assert scene.says(7, Ping()).said == []
+
+
+def test_the_first_failure_is_the_one_that_was_heard_of_first_whatever_the_clocks_of_the_nodes_say() -> None:
+    ahead, behind = replace(KILLED, process=0, time=BEGIN + 900), replace(KILLED, process=1, time=BEGIN - 900)
+    scene = trains().fails(0).after(0.1).fails(1).idle(1, behind).idle(0, ahead)
+    assert scene.incidents == ["1: rank 0 Application"]
+    incident = scene.leader.incidents[0]
+    assert (incident.end, incident.tied, incident.consequences) == (ahead, False, (1,))
+
+
+def test_a_leader_of_several_processes_names_the_first_one_of_a_node_that_was_out_of_reach() -> None:
+    scene = Scene(3, limits(), processes=4).starts().lost(2).idle(0).idle(1).joins(2)
+    assert [(incident.rank, incident.end.process) for incident in scene.leader.incidents] == [(2, 8)]
+
+
+def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
+    scene = Scene(3, limits(), processes=2).starts().stalls()
+    assert scene.leader.stall is not None
+    assert scene.leader.stall.since == BEGIN - 30
+    scene.blames(3).idle(0).idle(1).idle(2)
+    (incident,) = scene.leader.incidents
+    assert (incident.rank, incident.end.process, incident.end.exit_code, incident.end.step) == (1, 3, 203, 7)
+    assert incident.consequences == (0, 2)
+    assert scene.leader.stall is None, "the next attempt has not stalled"
+
+
+def test_nobody_is_a_consequence_of_itself() -> None:
+    scene = trains(3).stalls().blames(None).idle(0).idle(1).idle(2)
+    assert scene.leader.incidents[0].consequences == (1, 2)
+
+
+def test_all_have_been_examined_once_each_node_with_ranks_has_answered() -> None:
+    scene = trains(3).done(2).stalls()
+    assert scene.words == "Examine(1) to 0 1"
+    assert scene.leader.examined() is None
+    scene.says(0, Examined(1, ({"process": 0},)))
+    assert scene.leader.examined() is None
+    scene.says(1, Examined(1, ({"process": 1},)))
+    assert scene.leader.examined() == {0: {"process": 0}, 1: {"process": 1}}
+
+
+def test_findings_that_never_come_are_not_waited_for_beyond_a_moment() -> None:
+    scene = trains().stalls().says(0, Examined(1, ({"process": 0},)))
+    assert scene.leader.next_moment() == BEGIN + EXAMINING_SECONDS
+    assert scene.leader.findings() == {0: {"process": 0}}
+
+
+def test_it_wants_to_look_again_only_where_time_alone_changes_something() -> None:
+    scene = trains()
+    assert scene.leader.next_moment() is None
+    unseen(scene)
+    assert scene.leader.next_moment() == BEGIN + SETTLING_SECONDS
+    scene.lost(1)
+    assert scene.leader.next_moment() is None
+
+
+def test_each_phase_says_since_when() -> None:
+    scene = trains().after(5).fails(1).after(2)
+    assert scene.leader.since == BEGIN + 5
+    scene.idle(0).idle(1, CONFIG)
+    assert (scene.leader.phase, scene.leader.since) == (Phase.RUNNING, BEGIN + 7)
+    scene.breaks(1).after(1)
+    assert (scene.leader.phase, scene.leader.since) == (Phase.DONE, BEGIN + 7)
+
+
+def test_it_says_who_is_missing_and_not_who_is_done() -> None:
+    scene = Scene(4).joins(0, 2)
+    assert scene.leader.missing == (1, 3)
+    scene.joins(1, 3).done(3).lost(3)
+    assert scene.leader.missing == ()
+
+
+def test_a_start_says_who_is_there_and_what_was() -> None:
+    start = trains().steps().after(60).breaks(1).said[0][1]
+    assert isinstance(start, Start)
+    assert start.members == {"0": "10.0.0.0:29502", "1": "10.0.0.1:29502"}
+    assert [(incident.attempt, incident.end) for incident in start.incidents] == [(1, KILLED)]
+    assert start.mean_time_to_failure == 60
+
+
+def test_the_mean_time_to_failure_counts_lost_nodes_and_neither_waiting_nor_stops_on_request() -> None:
+    scene = trains().steps().after(100).breaks(1)
+    scene.steps().after(50).lost(1).idle(0).after(1000).joins(1, incarnation=2)
+    assert scene.leader.mean_time_to_failure == 75
+    scene.after(50).leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=3)
+    assert scene.leader.mean_time_to_failure == 100
+    scene.steps().lost(1).idle(0).joins(1, incarnation=3)
+    assert scene.leader.mean_time_to_failure == 200 / 3, "a supervisor that comes back is one failure, not two"
+
+
+def test_a_step_of_the_former_attempt_is_none_of_this_one() -> None:
+    scene = trains().steps()
+    assert scene.leader.progressed
+    assert not scene.breaks(1).leader.progressed
+    assert scene.leader.members[0].beats == ()
+
+
+def test_the_last_incidents_are_kept_and_all_restarts_counted() -> None:
+    scene = trains(restarts=100)
+    for _ in range(INCIDENTS_KEPT + 4):
+        scene.steps().breaks(1)
+    attempts = [incident.attempt for incident in scene.leader.incidents]
+    assert attempts == list(range(5, INCIDENTS_KEPT + 5))
+    assert scene.leader.restarts == INCIDENTS_KEPT + 4
+
+
+def incident(attempt: int, seconds_ago: float = 10) -> Incident:
+    return Incident(attempt, 1, replace(KILLED, time=BEGIN - seconds_ago))
+
+
+def test_restarts_under_the_former_leader_count() -> None:
+    scene = Scene(2, limits(restarts=2)).remembers(3, incident(1), incident(2)).starts().steps().breaks(1)
+    assert scene.words == "Leave(4: rank 1 Application) to 0 1"
+    old = Scene(2, limits(restarts=2, window=60)).remembers(3, incident(1, 70), incident(2, 61)).starts()
+    assert old.steps().breaks(1).words == "Start(5) to 0 1"
+    assert old.leader.restarts == 3
+
+
+def test_the_newest_of_what_the_living_know_is_remembered_whoever_answers_first() -> None:
+    older, newer = (incident(1), incident(2)), (incident(2), incident(3))
+    for first, second in [(older, newer), (newer, older)]:
+        scene = Scene().remembers(3, *first).remembers(4, *second)
+        assert scene.leader.incidents == newer
+        assert scene.starts().words == "Start(5) to 0 1"
+
+
+def test_a_pod_that_was_replaced_is_not_to_come_back() -> None:
+    scene = trains().lost(1).idle(0).joins(1, incarnation=3)
+    assert scene.leader.is_outdated(hello(1, incarnation=2))
+    assert not scene.leader.is_outdated(hello(1, incarnation=3))
+    assert not scene.leader.is_outdated(hello(0, incarnation=1))
+    scene.lost(1).idle(0)
+    assert scene.leader.is_outdated(hello(1, incarnation=2)), "nor while its successor is away"

@@ -1,0 +1,145 @@
+"""Which rank of an attempt failed first, and whether the supervisors may answer for it."""
+
+from dataclasses import replace
+
+import pytest
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.supervisor.gang.judging import (
+    FRUITLESS,
+    Ends,
+    Limits,
+    Record,
+    first_of,
+    is_consequence,
+    is_well,
+    left_to_operator,
+)
+from ddpjob_trainer.supervisor.gang.messages import End, Incident
+
+from .scene import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
+
+
+def at(end: End, seconds: float, process: int = 0) -> End:
+    return replace(end, time=BEGIN + seconds, process=process)
+
+
+# By node: how its ranks ended, and when its first failure was heard of. Then: node, process, tied, consequences.
+FIRST: dict[str, tuple[Ends, dict[int, float], tuple[int, int, bool, tuple[int, ...]]]] = {
+    "the only one": ({0: (STOPPED,), 1: (KILLED,)}, {0: 1, 1: 0}, (1, 1, False, ())),
+    "the earlier of a node": (
+        {0: (at(KILLED, 2, 0), at(CONFIG, 1, 1))},
+        {0: 0},
+        (0, 1, False, ()),
+    ),
+    "the node that was heard of first": ({0: (KILLED,), 1: (KILLED,)}, {0: 2, 1: 1}, (1, 1, False, (0,))),
+    "whatever its clock says": (
+        {0: (at(KILLED, -100, 0),), 1: (at(KILLED, 100, 1),)},
+        {0: 2, 1: 1},
+        (1, 1, False, (0,)),
+    ),
+    "a later rank of the node that was heard of first may be the second of all": (
+        {0: (at(LOST, 0, 0), at(KILLED, 5, 1)), 1: (at(KILLED, 100, 2),)},
+        {0: 1, 1: 3},
+        (1, 2, False, (0,)),
+    ),
+    "one of its own, although a lost peer was heard of before": (
+        {0: (LOST,), 1: (KILLED,), 2: (replace(LOST, process=2),)},
+        {0: 1, 1: 3, 2: 2},
+        (1, 1, False, (0, 2)),
+    ),
+    "lost peers only": ({0: (LOST,), 1: (replace(LOST, process=1),)}, {0: 2, 1: 1}, (1, 1, False, (0,))),
+    "a tie": ({1: (KILLED,), 0: (at(KILLED, 0, 0),)}, {0: 1, 1: 1}, (0, 0, True, (1,))),
+    "a tie within a node": ({0: (at(KILLED, 0, 0), at(KILLED, 0, 1))}, {0: 1}, (0, 0, True, ())),
+    "no tie with a consequence": ({0: (LOST,), 1: (KILLED,)}, {0: 1, 1: 1}, (1, 1, False, (0,))),
+}
+
+
+@pytest.mark.parametrize("title", FIRST)
+def test_the_first_failure_is_the_incident(title: str) -> None:
+    ends, heard, expected = FIRST[title]
+    incident = first_of(3, ends, heard)
+    assert incident is not None
+    assert (incident.rank, incident.end.process, incident.tied, incident.consequences) == expected
+    assert incident.attempt == 3
+
+
+@pytest.mark.parametrize("ends", [{}, {0: (), 1: ()}, {0: (STOPPED,), 1: (SAVED, WELL)}])
+def test_without_a_failure_there_is_no_incident(ends: Ends) -> None:
+    assert first_of(3, ends, dict.fromkeys(ends, 0.0)) is None
+
+
+def test_the_loss_of_a_peer_is_a_consequence() -> None:
+    assert is_consequence(Incident(1, 0, LOST))
+    assert not is_consequence(Incident(1, 0, KILLED))
+
+
+@pytest.mark.parametrize(
+    ("ends", "well"),
+    [
+        ((SAVED,), True),
+        ((SAVED, WELL), True),
+        ((), False),
+        ((SAVED, STOPPED), False),
+        ((SAVED, KILLED), False),
+        ((End(0, 143, BEGIN),), False),
+    ],
+)
+def test_ranks_have_ended_well_if_all_are_done_or_have_saved(ends: tuple[End, ...], *, well: bool) -> None:
+    assert is_well(ends) is well
+
+
+def answers(limits: Limits, *incidents: tuple[float, End, bool]) -> list[bool]:
+    """Whether each of several incidents (seconds, end, progressed) is answered in place."""
+    record = Record(limits)
+    return [record.takes(Incident(1, 1, end), BEGIN + time, progressed=far) for time, end, far in incidents]
+
+
+ANSWERS: dict[str, tuple[Limits, list[tuple[float, End, bool]], list[bool]]] = {
+    "none allowed": (Limits(), [(0, KILLED, True)], [False]),
+    "two allowed": (Limits(2), [(0, KILLED, True), (1, KILLED, True), (2, KILLED, True)], [True, True, False]),
+    "two in a window": (
+        Limits(2, 10),
+        [(0, KILLED, True), (5, KILLED, True), (9.9, KILLED, True), (10, KILLED, True), (14, KILLED, True)],
+        [True, True, False, True, False],
+    ),
+    "a cause of the operator's": (
+        Limits(5, 10, left_causes=frozenset({"ConfigError"})),
+        [(0, CONFIG, True)],
+        [False],
+    ),
+    "another cause": (Limits(5, 10, left_causes=frozenset({"StorageFull"})), [(0, CONFIG, True)], [True]),
+    "a code of the operator's": (Limits(5, 10, left_codes=frozenset({137})), [(0, KILLED, True)], [False]),
+    "it got nowhere": (Limits(5), [(0, KILLED, False)] * (FRUITLESS + 1), [True, False, False]),
+    "it got somewhere in between": (
+        Limits(5),
+        [(0, KILLED, False), (1, KILLED, True), (2, KILLED, False), (3, KILLED, False)],
+        [True, True, True, False],
+    ),
+}
+
+
+@pytest.mark.parametrize("title", ANSWERS)
+def test_an_incident_is_answered_in_place_within_limits(title: str) -> None:
+    limits, incidents, expected = ANSWERS[title]
+    assert answers(limits, *incidents) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "codes", "causes"),
+    [
+        ("", set(), set()),
+        (" , ", set(), set()),
+        ("2", {2}, set()),
+        ("2, 40-42,ConfigError ,StorageFull", {2, 40, 41, 42}, {"ConfigError", "StorageFull"}),
+        ("7-7", {7}, set()),
+        ("My-Cause", set(), {"My-Cause"}),
+    ],
+)
+def test_codes_ranges_and_causes_are_left_to_the_operator(text: str, codes: set[int], causes: set[str]) -> None:
+    assert left_to_operator(text) == (codes, causes)
+
+
+@pytest.mark.parametrize("text", ["-1", "4-", "4-x", "4-5-6", "9-7", "256", "1-4000000000", "%"])
+def test_what_is_neither_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"DDPJOB_LEAVE_TO_OPERATOR has '.*': it must be exit codes"):
+        left_to_operator(f"2,{text}")

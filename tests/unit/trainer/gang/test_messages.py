@@ -1,0 +1,133 @@
+"""What supervisors say to each other, as lines."""
+
+import json
+import typing
+from typing import Any
+
+import pytest
+from ddpjob_trainer.supervisor.gang.messages import (
+    Announce,
+    Beats,
+    Done,
+    Elsewhere,
+    End,
+    Examine,
+    Examined,
+    Failed,
+    Farewell,
+    Hello,
+    History,
+    Idle,
+    Incident,
+    Leave,
+    Leaving,
+    Message,
+    Ping,
+    Refused,
+    Start,
+    Stop,
+    UnreadableError,
+    Welcome,
+    from_line,
+    to_line,
+)
+
+END = End(3, 137, 1_700_000_000.5, "Application", 'killed by SIGKILL: "\u00fc"\n', "ValueError", 120)
+INCIDENT = Incident(2, 1, END, tied=True, consequences=(0, 2))
+BEAT: dict[str, Any] = {
+    "process": 1,
+    "step": 120,
+    "loss": 0.5,
+    "seconds": {"data": 0.25},
+    "checkpoint": {"step": 100},
+}
+
+MESSAGES: list[Message] = [
+    Hello("uid", 1, 2, 3, 29502, "0.1.0", sent=1_700_000_000.25),
+    Welcome("0.1.0", 1.5),
+    Refused("another job's", for_good=True),
+    Elsewhere("[fd00::1]:29502"),
+    Announce("uid", 3, ":29502"),
+    History(4, (INCIDENT, INCIDENT)),
+    History(0),
+    Start(4, 29500, {"0": "10.0.0.1:29502"}, (INCIDENT,), check=True, mean_time_to_failure=60.0),
+    Start(1, 29500, {}),
+    Stop(4),
+    Examine(4),
+    Leave(INCIDENT),
+    Farewell(),
+    Failed(4),
+    Idle(4, (END, End(0, 0, 1.0)), progressed=True),
+    Idle(4),
+    Done(4),
+    Leaving(),
+    Beats(4, (BEAT, {})),
+    Examined(4, (BEAT,)),
+    Ping(),
+]
+
+
+def test_every_kind_is_tried() -> None:
+    assert {type(message) for message in MESSAGES} == set(typing.get_args(Message))
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_comes_as_it_was_sent_in_one_line(message: Message) -> None:
+    line = to_line(message)
+    assert from_line(line) == message
+    assert line.index(b"\n") == len(line) - 1
+
+
+def hello(**changes: Any) -> bytes:
+    said = json.loads(to_line(MESSAGES[0])) | changes
+    return json.dumps({name: value for name, value in said.items() if value is not ...}).encode() + b"\n"
+
+
+def test_a_time_may_be_a_whole_number() -> None:
+    message = from_line(hello(sent=3))
+    assert isinstance(message, Hello)
+    assert (message.sent, type(message.sent)) == (3.0, float)
+
+
+def test_fields_with_a_default_may_be_left_out() -> None:
+    message = from_line(hello(sent=...))
+    assert isinstance(message, Hello)
+    assert message.sent == 0.0
+
+
+REFUSED: dict[str, bytes] = {
+    "nothing": b"\n",
+    "no JSON": b"GET / HTTP/1.1\r\n",
+    "no text": b"\xff\xfe\x00\n",
+    "no object": b"[1]\n",
+    "a number": b"1\n",
+    "no kind": b"{}\n",
+    "an unknown kind": b'{"kind": "Dance"}\n',
+    "a kind that is none of the messages": b'{"kind": "End", "process": 1, "exit_code": 1, "time": 0}\n',
+    "a kind that cannot be one": b'{"kind": ["Stop"], "attempt": 1}\n',
+    "a field that is missing": hello(node=...),
+    "a field too many": hello(colour="red"),
+    "text for a number": hello(node="0"),
+    "a fraction for a number": hello(node=0.5),
+    "true for a number": hello(node=True),
+    "a number for text": hello(uid=1),
+    "nothing for text": hello(uid=None),
+    "an object for a list": b'{"kind": "Beats", "attempt": 1, "beats": {}}\n',
+    "a list of other things": b'{"kind": "Beats", "attempt": 1, "beats": [1]}\n',
+    "a number for a name": b'{"kind": "Start", "attempt": 1, "port": 1, "members": {"0": 1}}\n',
+    "a wrong thing inside": b'{"kind": "Leave", "incident": {"attempt": 1, "rank": 0, "end": {"process": 0}}}\n',
+    "no thing inside": b'{"kind": "Leave", "incident": null}\n',
+    "depths without end": b"[" * 200_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("title", REFUSED)
+def test_what_is_no_message_is_unreadable(title: str) -> None:
+    with pytest.raises(UnreadableError, match="is no message between supervisors of this version"):
+        from_line(REFUSED[title])
+
+
+def test_only_the_beginning_of_what_is_unreadable_is_quoted() -> None:
+    with pytest.raises(UnreadableError) as caught:
+        from_line(b"x" * 100_000)
+    assert len(str(caught.value)) < 200

@@ -1,0 +1,245 @@
+"""How a supervisor finds rank 0's, over real connections to others that are made up."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+from ddpjob_trainer.supervisor.gang.link import LinkLostError, TcpLink, address_of, connect
+from ddpjob_trainer.supervisor.gang.messages import (
+    Announce,
+    Elsewhere,
+    Hello,
+    History,
+    Message,
+    OtherVersionError,
+    Ping,
+    Refused,
+    UnreadableError,
+    Welcome,
+)
+from ddpjob_trainer.supervisor.gang.rendezvous import Rendezvous
+from ddpjob_trainer.supervisor.gang.settings import Settings
+
+HELLO = Hello("uid", 1, 1, 1, 29502, "0.1.0")
+GENEROUS_SECONDS = 20
+
+
+@dataclass
+class Other:
+    """Another supervisor: what it has heard, and what it answers to first words."""
+
+    answers: Callable[[Message], Message | None]
+    heard: list[Message] = field(default_factory=list)
+    address: str = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = TcpLink(reader, writer)
+        with suppress(LinkLostError, UnreadableError):
+            self.heard.append(await link.receive())
+            answer = self.answers(self.heard[-1])
+            if answer is not None:
+                link.send(answer)
+                await link.receive()
+        await link.close()
+
+
+@asynccontextmanager
+async def listening(answer: Message | None, host: str = "127.0.0.1") -> AsyncIterator[Other]:
+    other = Other(lambda _: answer)
+    server = await asyncio.start_server(other.serve, host, 0)
+    other.address = address_of(host, server.sockets[0].getsockname()[1])
+    try:
+        yield other
+    finally:
+        server.close()
+
+
+def rendezvous(*peers: str, node: int = 1) -> Rendezvous:
+    return Rendezvous(Settings(uid="uid", node=node, nodes=4, master_addr="127.0.0.1", peers=peers))
+
+
+def nobody() -> str:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return address_of("127.0.0.1", server.getsockname()[1])
+
+
+def run(test: Coroutine[object, object, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, GENEROUS_SECONDS))
+
+
+def test_who_says_welcome_is_followed() -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0")) as leader:
+            link = await rendezvous(leader.address).reach(HELLO)
+            (hello,) = leader.heard
+            assert isinstance(hello, Hello)
+            assert (hello.uid, hello.node, hello.incarnation) == ("uid", 1, 1)
+            await link.close()
+
+    run(test())
+
+
+def test_it_is_tried_again_until_somebody_answers() -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0")) as leader:
+            link = await rendezvous(nobody(), leader.address).reach(HELLO)
+            assert len(leader.heard) == 1
+            await link.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("answer", [None, Ping(), Refused("this is another job's", for_good=False)])
+def test_who_says_anything_else_is_not_followed_and_the_next_is_tried(
+    answer: Message | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def test() -> None:
+        async with listening(answer) as stranger, listening(Welcome("0.1.0")) as leader:
+            link = await rendezvous(stranger.address, leader.address).reach(HELLO)
+            assert len(leader.heard) == 1
+            await link.close()
+            if isinstance(answer, Refused):
+                refusal = f"warning: {stranger.address} refuses this supervisor: this is another job's\n"
+                assert refusal in capsys.readouterr().err
+
+    run(test())
+
+
+def test_another_version_is_a_clear_error_and_not_tried_again() -> None:
+    async def test() -> None:
+        why = "its version 0.1 cannot work with rank 0's 0.2: all nodes must run the same image"
+        async with listening(Refused(why, for_good=True)) as leader:
+            with pytest.raises(
+                OtherVersionError, match=r"^rank 0's supervisor at 127\.0\.0\.1:\d+ refuses this one: its"
+            ):
+                await rendezvous(leader.address).reach(HELLO)
+            assert len(leader.heard) == 1
+
+    run(test())
+
+
+def test_who_knows_the_leader_sends_there() -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0")) as leader, listening(Elsewhere(leader.address)) as peer:
+            link = await rendezvous(peer.address).reach(HELLO)
+            assert (len(peer.heard), len(leader.heard)) == (1, 1)
+            await link.close()
+
+    run(test())
+
+
+def test_it_sends_others_where_it_went_itself() -> None:
+    assert rendezvous("job-0:29502").where() == Elsewhere("job-0:29502")
+    assert rendezvous().where() is None
+
+
+def test_a_new_rank_0_is_followed_and_the_others_are_told() -> None:
+    async def test() -> None:
+        async with listening(History(3)) as second, listening(History(3)) as third:
+            known = rendezvous("127.0.0.1:1")
+            known.members = {"0": nobody(), "1": nobody(), "2": second.address, "3": third.address}
+            await known.announced(Announce("uid", 2, ":29502"), "10.0.0.7")
+            assert known.where() == Elsewhere("10.0.0.7:29502")
+            assert known.master_addr == "10.0.0.7"
+            assert second.heard == third.heard == [Announce("uid", 2, "10.0.0.7:29502")]
+
+    run(test())
+
+
+def test_who_is_told_by_another_passes_it_on_to_nobody() -> None:
+    async def test() -> None:
+        async with listening(History(3)) as third:
+            known = rendezvous("127.0.0.1:1")
+            known.members = {"3": third.address}
+            await known.announced(Announce("uid", 2, "10.0.0.7:29502"), "10.0.0.3")
+            assert known.where() == Elsewhere("10.0.0.7:29502")
+            assert third.heard == []
+
+    run(test())
+
+
+def test_a_member_that_is_gone_keeps_nobody_from_being_told() -> None:
+    async def test() -> None:
+        async with listening(History(3)) as third:
+            known = rendezvous("127.0.0.1:1")
+            known.members = {"2": nobody(), "3": third.address}
+            await known.announced(Announce("uid", 2, ":29502"), "10.0.0.7")
+            assert third.heard == [Announce("uid", 2, "10.0.0.7:29502")]
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "announce", [Announce("another", 9, ":29502"), Announce("uid", 2, ":29503"), Announce("uid", 1, ":29503")]
+)
+def test_another_job_and_an_older_rank_0_change_nothing(announce: Announce) -> None:
+    async def test() -> None:
+        known = rendezvous("127.0.0.1:1")
+        await known.announced(Announce("uid", 2, ":29502"), "10.0.0.7")
+        await known.announced(announce, "10.0.0.9")
+        assert known.where() == Elsewhere("10.0.0.7:29502")
+
+    run(test())
+
+
+def test_the_connection_to_the_former_leader_ends() -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0")) as former, listening(Welcome("0.1.0")) as leader:
+            known = rendezvous(former.address)
+            link = await known.reach(HELLO)
+            await known.announced(Announce("uid", 2, leader.address), "127.0.0.1")
+            with pytest.raises(LinkLostError):
+                await link.receive()
+            again = await known.reach(HELLO)
+            assert len(leader.heard) == 1
+            await again.close()
+
+    run(test())
+
+
+def test_a_search_that_goes_on_finds_a_new_rank_0() -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0")) as leader:
+            known = rendezvous(nobody())
+            search = asyncio.create_task(known.reach(HELLO))
+            await known.announced(Announce("uid", 2, leader.address), "127.0.0.1")
+            await (await search).close()
+            assert len(leader.heard) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("10.0.0.7", "10.0.0.7:29502"), ("job-0.job", "job-0.job:29502"), ("fd00::1", "[fd00::1]:29502")],
+)
+def test_an_address_has_brackets_where_its_host_has_colons(host: str, address: str) -> None:
+    assert address_of(host, 29502) == address
+
+    async def test() -> None:
+        known = rendezvous("127.0.0.1:1")
+        await known.announced(Announce("uid", 2, address), "10.0.0.3")
+        assert known.where() == Elsewhere(address)
+        assert known.master_addr == host, "for the ranks, which want no brackets"
+
+    run(test())
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_an_address_of_version_6_is_reached_and_told_as_it_is() -> None:
+    async def test() -> None:
+        try:
+            async with listening(Welcome("0.1.0"), "::1") as leader:
+                link = await connect(leader.address)
+                assert link.peer_host == "::1"
+                link.send(HELLO)
+                assert await link.receive() == Welcome("0.1.0")
+                await link.close()
+        except OSError:
+            pytest.skip("no IPv6 here")
+
+    run(test())

@@ -1,0 +1,116 @@
+"""Who is named for a stall, by a table of what the processes were found doing."""
+
+from typing import Any
+
+import pytest
+from ddpjob_trainer.supervisor.watching.blame import blame
+
+WAITS = {
+    "state": "S",
+    "where": "train (train.py:9), in all_reduce (distributed_c10d.py:3300)",
+    "communicates": True,
+    "collective": "gloo:all_reduce",
+    "sequences": {"0 gloo": 17},
+    "step": 5,
+    "activity": "training",
+}
+LOADS = {**WAITS, "where": "load_batch (train.py:42)", "communicates": False, "collective": None}
+OTHERWISE = "rank 1 did not enter the collective: "
+
+
+@pytest.mark.parametrize(
+    ("gang", "rank", "sentence"),
+    [
+        ([WAITS, {**WAITS, "state": "T"}], 1, f"{OTHERWISE}it is stopped (state T)"),
+        ([WAITS, {**WAITS, "state": "Z"}], 1, f"{OTHERWISE}it has ended"),
+        ([WAITS, None], 1, f"{OTHERWISE}its supervisor does not answer"),
+        ([{**WAITS, "step": 4}, {**WAITS, "state": "T"}], 1, f"{OTHERWISE}it is stopped (state T)"),
+        (
+            [WAITS, {"state": "D", "silent": True}],
+            1,
+            f"{OTHERWISE}it does not answer (state D: waits for a disk or a device)",
+        ),
+        ([WAITS, LOADS], 1, f"{OTHERWISE}it is in load_batch (train.py:42)"),
+        ([WAITS, {**LOADS, "activity": "saving"}], 1, f"{OTHERWISE}it is in load_batch (train.py:42), saving"),
+        (
+            [WAITS, {**LOADS, "state": "D"}],
+            1,
+            f"{OTHERWISE}it is in load_batch (train.py:42) (state D: waits for a disk or a device)",
+        ),
+        (
+            [WAITS, {**LOADS, "step": 4}],
+            1,
+            f"{OTHERWISE}it has finished step 4, others step 5, and is in load_batch (train.py:42)",
+        ),
+        (
+            [{**WAITS, "step": 5000}, {**WAITS, "step": 20, "counted": True}],
+            None,
+            "all ranks wait in the same collective (gloo:all_reduce): look at the network",
+        ),
+        (
+            [{**WAITS, "counted": True}, {**LOADS, "step": 4, "counted": True}],
+            1,
+            f"{OTHERWISE}it has finished step 4, others step 5, and is in load_batch (train.py:42)",
+        ),
+        ([WAITS, {**LOADS, "step": None}], 1, f"{OTHERWISE}it is in load_batch (train.py:42)"),
+        (
+            [WAITS, {**WAITS, "sequences": {"0 gloo": 16}, "collective": None}],
+            1,
+            f"{OTHERWISE}it is in train (train.py:9), in all_reduce (distributed_c10d.py:3300)",
+        ),
+        ([WAITS, {"state": "R"}], 1, f"{OTHERWISE}nothing shows what it does (state R: runs)"),
+        (
+            [WAITS, LOADS, WAITS, LOADS],
+            1,
+            "2 ranks did not enter the collective; rank 1: it is in load_batch (train.py:42)",
+        ),
+        (
+            [WAITS, {**WAITS, "collective": "gloo:broadcast"}, WAITS],
+            1,
+            f"{OTHERWISE}it waits in gloo:broadcast, others in gloo:all_reduce",
+        ),
+        (
+            [WAITS, {**WAITS, "collective": "gloo:broadcast"}],
+            None,
+            "no rank goes on; rank 0: it waits in gloo:all_reduce; rank 1: it waits in gloo:broadcast",
+        ),
+        ([WAITS, WAITS], None, "all ranks wait in the same collective (gloo:all_reduce): look at the network"),
+        (
+            [{**WAITS, "collective": None}] * 2,
+            None,
+            "all ranks wait in the same collective: look at the network",
+        ),
+        ([LOADS, LOADS], None, "no rank goes on; of each: it is in load_batch (train.py:42)"),
+        ([{**WAITS, "state": "T"}] * 2, None, "no rank goes on; of each: it is stopped (state T)"),
+        ([LOADS], 0, "rank 0 does not go on: it is in load_batch (train.py:42)"),
+    ],
+    ids=[
+        "stopped",
+        "ended",
+        "its supervisor is silent",
+        "stopped counts more than behind",
+        "does not answer",
+        "elsewhere",
+        "elsewhere, saving",
+        "stuck in the kernel",
+        "a step behind",
+        "its steps are counted for it",
+        "a counted step behind",
+        "does not report steps",
+        "a collective behind",
+        "nothing is known of it",
+        "two of four",
+        "in another collective",
+        "in different collectives",
+        "all in one",
+        "all in one whose name is not known",
+        "all elsewhere",
+        "all stopped",
+        "alone",
+    ],
+)
+def test_the_strongest_evidence_that_tells_ranks_apart_names_one(
+    gang: list[dict[str, Any] | None], rank: int | None, sentence: str
+) -> None:
+    findings = {process: {"process": process, **found} for process, found in enumerate(gang) if found is not None}
+    assert blame(findings, len(gang)) == (rank, sentence)

@@ -1,0 +1,525 @@
+"""What a rank tells: as it is written, as it is read, and what becomes of it where somebody dies."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ddpjob_trainer
+import pytest
+from ddpjob_trainer import heartbeat, reporting, teller
+from ddpjob_trainer.heartbeat import EMPTY, SLOTS, Record, decode, encode
+from ddpjob_trainer.pace import Pace
+from ddpjob_trainer.supervisor.watching import heartbeats as module
+from ddpjob_trainer.supervisor.watching.beat import Beat, Checkpoint
+from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
+
+DEADLINE_SECONDS = 30
+CALL_BOUND = 50e-6
+
+
+# The file.
+
+
+def written(file: bytes, number: int, record: Record) -> bytes:
+    slot, content = SLOTS[number % 2], encode(number, record, b"")
+    return file[:slot] + content + file[slot + len(content) :]
+
+
+def test_a_new_file_tells_nothing_nor_does_a_short_one() -> None:
+    assert decode(EMPTY) is None
+    assert decode(b"") is None
+    assert decode(written(EMPTY, 1, Record())[:100]) is None
+
+
+def test_the_newest_record_counts() -> None:
+    file = EMPTY
+    for number in range(1, 6):
+        file = written(file, number, Record(step=number))
+        found = decode(file)
+        assert found
+        assert (found.step, heartbeat.newest_number(file)) == (number, number)
+
+
+def test_a_writer_that_is_killed_anywhere_in_a_write_leaves_the_record_before() -> None:
+    before = written(written(EMPTY, 6, Record(step=6)), 7, Record(step=7, activity="saving"))
+    slot, content = SLOTS[0], encode(8, Record(step=8, loss=0.25, activity="training"), b'{"accuracy":0.5}')
+    for cut in range(len(content)):
+        torn = before[:slot] + content[:cut] + before[slot + cut :]
+        found = decode(torn)
+        assert found, cut
+        assert (found.step, found.activity) == (7, "saving"), cut
+
+
+def test_numbers_that_are_not_known_stay_so() -> None:
+    found = decode(written(EMPTY, 1, Record()))
+    assert found
+    assert math.isnan(found.step)
+    assert math.isnan(found.loss)
+
+
+# The pace.
+
+
+@pytest.mark.parametrize(
+    ("moments", "mean"),
+    [
+        ([(1, 10.0)], None),
+        ([(1, 10.0), (1, 10.2)], 0.2),
+        ([(1, 10.0), (1, 10.2), (1, 10.6)], 0.3),
+        ([(1, 10.0), (10, 11.0)], 0.1),
+        ([(1, 10.0), (1, 11.0), (1, 14.0)], 3.0),
+        ([(1, 10.0), (1, 11.0), (1, 11.2)], 1.0),
+        ([(1, 10.0), ("pause", 10.1), ("resume", 60.1), (1, 60.3)], 0.3),
+        ([(1, 10.0), (1, 10.2), (-5, 11.0), (1, 11.2)], 0.2),
+        ([(1, 10.0), (math.nan, 20.0), (1, 20.2)], 0.2),
+    ],
+    ids=[
+        "a first step has no time of its own",
+        "a step",
+        "two steps",
+        "not every step is reported",
+        "only the last window counts",
+        "until the next window is full the last one counts",
+        "what is no training is not in it",
+        "a count that began anew",
+        "a count that was not known",
+    ],
+)
+def test_the_recent_mean_of_a_step(moments: list[tuple[Any, float]], mean: float | None) -> None:
+    pace = Pace()
+    for what, now in moments:
+        getattr(pace, what)(now) if isinstance(what, str) else pace.step(what, now)
+    assert pace.mean == pytest.approx(mean) if mean else math.isnan(pace.mean)
+
+
+# Within one process.
+
+
+@dataclass
+class Here:
+    """This process as a rank, with its supervisor beside it."""
+
+    heartbeats: Heartbeats
+
+    @property
+    def beat(self) -> Beat:
+        beat = self.heartbeats.read()[0]
+        assert beat, "nothing was told"
+        return beat
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
+    monkeypatch.setattr(module, "PARENTS", (tmp_path,))
+    monkeypatch.setattr(teller, "_warned", set())
+    heartbeats = Heartbeats(1)
+    monkeypatch.setenv("DDPJOB_HEARTBEAT", str(heartbeats.path(0)))
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("DDPJOB_ATTEMPT", "2")
+    reporting._forget()
+    yield Here(heartbeats)
+    reporting._forget()
+    heartbeats.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_supervisor_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DDPJOB_HEARTBEAT", raising=False)
+    reporting._forget()
+    ddpjob_trainer.report(step=1, loss="no number")  # type: ignore[arg-type]
+    with ddpjob_trainer.activity("saving"):
+        pass
+
+
+def test_before_anything_is_told_there_is_no_beat(here: Here) -> None:
+    assert here.heartbeats.read() == [None]
+
+
+def test_what_is_told_is_read(here: Here) -> None:
+    ddpjob_trainer.report(total_steps=400, samples=64, epoch=2)
+    assert (here.beat.activity, here.beat.step, here.beat.step_age) == ("starting", None, None)
+    ddpjob_trainer.report(step=119)
+    ddpjob_trainer.report(step=120, loss=0.25, accuracy=0.5, checkpoint=100)
+    reporting.report_parts({"data": 0.125, "backward": 0.25})
+    beat = here.beat
+    assert (beat.process, beat.attempt, beat.activity, beat.step, beat.epoch) == (3, 2, "training", 120, 2)
+    assert (beat.total_steps, beat.loss, beat.samples, beat.metrics) == (400, 0.25, 64, {"accuracy": 0.5})
+    assert beat.seconds == {"data": 0.125, "backward": 0.25}
+    assert beat.step_age is not None
+    assert beat.step_seconds is not None
+    assert 0 <= beat.step_age < DEADLINE_SECONDS
+    assert beat.memory_bytes
+    assert beat.checkpoint
+    assert beat.checkpoint.step == 100
+
+
+def test_the_age_of_a_step_grows_while_no_other_is_finished(here: Here) -> None:
+    ddpjob_trainer.report(step=1)
+    first = here.beat.step_age
+    ddpjob_trainer.report(loss=0.5)
+    second = here.beat.step_age
+    assert first is not None
+    assert second is not None
+    assert first < second
+
+
+@pytest.mark.parametrize(
+    ("told", "activities"),
+    [
+        ([{}], ["starting"]),
+        ([{"activity": "training"}], ["starting"]),
+        ([{"activity": "evaluation"}, {"activity": "training"}], ["evaluation", "starting"]),
+        ([{"step": 1}, {"activity": "saving"}, {"step": 2}], ["training", "saving", "training"]),
+        ([{"step": 1}, {"activity": "saving"}, {"loss": 0.5}], ["training", "saving", "saving"]),
+        ([{"activity": "training", "step": 1}], ["training"]),
+        ([{"activity": "packing " * 9}], ["packing packing packing packing "]),
+        ([{"activity": "é" * 20}], ["é" * 16]),
+    ],
+    ids=[
+        "a start",
+        "training before the first step is a start",
+        "something else before the first step",
+        "a finished step is training",
+        "anything else leaves it",
+        "both at once",
+        "a long name is cut",
+        "between two characters",
+    ],
+)
+def test_the_activity(here: Here, told: list[dict[str, Any]], activities: list[str]) -> None:
+    seen = []
+    for arguments in told:
+        ddpjob_trainer.report(**arguments)
+        seen.append(here.beat.activity)
+    assert seen == activities
+
+
+def test_after_an_activity_comes_the_one_before_even_if_it_failed(here: Here) -> None:
+    def evaluate() -> None:
+        with ddpjob_trainer.activity("evaluation"):
+            with ddpjob_trainer.activity("saving"):
+                assert here.beat.activity == "saving"
+            assert here.beat.activity == "evaluation"
+            raise ZeroDivisionError
+
+    ddpjob_trainer.report(step=1)
+    with pytest.raises(ZeroDivisionError):
+        evaluate()
+    assert here.beat.activity == "training"
+
+
+class OnGpu:
+    """A tensor there, as far as anybody looks who does not wait for it."""
+
+    is_cpu = False
+
+    def item(self) -> float:
+        raise AssertionError("it was read")
+
+    __float__ = __int__ = item
+
+
+class Tensor:
+    """One that has a graph, which a float must not have."""
+
+    is_cpu = True
+
+    def item(self) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    ("told", "seen", "warning"),
+    [
+        ({"loss": Tensor()}, ("loss", 0.5), ""),
+        ({"loss": 3}, ("loss", 3.0), ""),
+        ({"loss": math.nan}, ("loss", None), ""),
+        ({"loss": math.inf}, ("loss", None), ""),
+        ({"loss": OnGpu()}, ("loss", None), "it is on a GPU: give loss.item() where it is read anyway"),
+        ({"loss": "low"}, ("loss", None), "report(loss=…): left out, since it is no number"),
+        ({"loss": 10**400}, ("loss", None), "report(loss=…): left out, since it is no number"),
+        ({"step": "x"}, ("step", None), "report(step=…): left out, since it is no whole number"),
+        ({"step": OnGpu()}, ("step", None), "report(step=…): left out"),
+        ({"step": -1}, ("step", None), "report(step=…): left out"),
+        ({"step": 2**60}, ("step", None), "report(step=…): left out"),
+        ({"step": math.nan}, ("step", None), "report(step=…): left out"),
+        ({"epoch": 2.0}, ("epoch", 2), ""),
+        ({"grades": [1, 2]}, ("metrics", {}), "report(grades=…): left out, since it is no number"),
+        ({"x" * 3000: 1.0}, ("metrics", {}), "left out, since all metrics must fit into"),
+        ({"accuracy": math.nan}, ("metrics", {}), ""),
+    ],
+)
+def test_what_cannot_be_told_is_left_out_and_that_is_said_once(
+    here: Here, capsys: pytest.CaptureFixture[str], told: dict[str, Any], seen: tuple[str, object], warning: str
+) -> None:
+    field, value = seen
+    for _ in range(3):
+        ddpjob_trainer.report(**told)
+    assert getattr(here.beat, field) == value
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == bool(warning), said
+    assert warning in "".join(said)
+
+
+def test_metrics_that_fit_stay_when_one_more_does_not(here: Here) -> None:
+    for number in range(500):
+        ddpjob_trainer.report(**{f"metric_{number}": number / 3})
+    kept = here.beat.metrics
+    assert 20 < len(kept) < 500
+    assert kept["metric_7"] == 7 / 3
+
+
+def test_steps_are_counted_only_until_they_are_reported(here: Here) -> None:
+    reporting.count_step()
+    reporting.count_step()
+    assert (here.beat.step, here.beat.activity) == (2, "training")
+    ddpjob_trainer.report(step=100)
+    reporting.count_step()
+    assert here.beat.step == 100
+
+
+def test_a_program_that_is_going_to_report_its_steps_is_not_counted(here: Here) -> None:
+    reporting.tell_steps()
+    reporting.count_step()
+    ddpjob_trainer.report(epoch=1)
+    assert here.beat.step is None
+
+
+def test_a_late_writer_of_an_earlier_attempt_is_not_heard(here: Here) -> None:
+    ddpjob_trainer.report(step=7)
+    here.heartbeats.reset(0)
+    ddpjob_trainer.report(step=8)
+    assert here.heartbeats.read() == [None]
+
+
+def test_a_file_that_cannot_be_written_is_said_once(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"\1" * len(EMPTY))
+    for path in (tmp_path / "none", other):
+        monkeypatch.setenv("DDPJOB_HEARTBEAT", str(path))
+        monkeypatch.setattr(teller, "_warned", set())
+        reporting._forget()
+        for step in range(3):
+            ddpjob_trainer.report(step=step)
+        assert str(path) in capsys.readouterr().err
+    other.unlink()
+    assert here.heartbeats.read() == [None]
+
+
+def test_the_call_is_cheap(here: Here) -> None:
+    calls, rounds = 2000, []
+    for _ in range(5):
+        began = time.process_time()
+        for step in range(calls):
+            ddpjob_trainer.report(step=step, loss=0.5, epoch=1)
+        rounds.append((time.process_time() - began) / calls)
+    print(f"CPU time of a report(): {min(rounds) * 1e6:.1f} us (bound {CALL_BOUND * 1e6:.0f})")
+    assert min(rounds) <= CALL_BOUND
+    assert here.beat.step == calls - 1
+
+
+# As it is passed on.
+
+
+def test_a_beat_arrives_as_it_was_sent() -> None:
+    full = Beat(
+        process=1,
+        attempt=3,
+        activity="training",
+        step=120,
+        step_age=0.02,
+        counted=True,
+        epoch=1,
+        total_steps=400,
+        loss=0.31,
+        samples=64,
+        step_seconds=0.02,
+        seconds={"data": 0.001, "communication": 0.004},
+        memory_bytes=1 << 30,
+        checkpoint=Checkpoint(100, "2026-11-21T12:00:00.000Z"),
+        metrics={"accuracy": 0.5},
+    )
+    for beat in (full, Beat(process=0, attempt=1, activity="starting")):
+        assert Beat.from_dict(json.loads(json.dumps(beat.to_dict()))) == beat
+
+
+def test_a_beat_is_sent_by_these_names() -> None:
+    told = Beat(
+        1, 3, "training", 9, 0.5, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5, Checkpoint(8, "t"), {"a": 1.0}
+    )
+    assert set(told.to_dict()) == {
+        "process", "attempt", "activity", "step", "stepAge", "counted", "epoch", "totalSteps", "loss", "samples",
+        "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
+    }  # fmt: skip
+    assert set(Beat(1, 3, "starting").to_dict()) == {"process", "attempt", "activity"}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"process": "x", "attempt": 1, "activity": "training"},
+        {"process": 1, "attempt": 1, "activity": "training", "checkpoint": {"step": 1}},
+        {"process": 1, "attempt": 1, "activity": "training", "seconds": 3},
+        ["process"],
+    ],
+)
+def test_what_is_no_beat_is_said_to_be_none(told: Any) -> None:
+    with pytest.raises(ValueError, match="no beat of a rank"):
+        Beat.from_dict(told)
+
+
+# Processes that come and go.
+
+
+def start(code: str, path: Path, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from ddpjob_trainer import report\n{code}"],
+        env={**os.environ, "DDPJOB_HEARTBEAT": str(path), "RANK": "0", **env},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(code: str, path: Path, **env: str) -> str:
+    process = start(code, path, **env)
+    output, _ = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 0
+    return output
+
+
+@pytest.fixture
+def heartbeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heartbeats]:
+    monkeypatch.setattr(module, "PARENTS", (tmp_path,))
+    made = Heartbeats(2)
+    yield made
+    made.close()
+
+
+FAST = """
+step = 0
+print("writes", flush=True)
+while True:
+    step += 1
+    report(step=step, epoch=step, loss=step, total_steps=step, x=step)
+"""
+
+
+def test_whatever_is_read_was_told_at_one_time_also_of_a_writer_that_is_killed(heartbeats: Heartbeats) -> None:
+    for _ in range(5):
+        heartbeats.reset(0)
+        writer = start(FAST, heartbeats.path(0))
+        assert writer.stdout
+        assert writer.stdout.readline() == "writes\n"
+        seen = set()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(seen) < 100:
+            assert time.monotonic() < deadline, f"only {len(seen)} steps were seen"
+            if beat := heartbeats.read()[0]:
+                assert beat.step == beat.epoch == beat.loss == beat.total_steps == beat.metrics["x"]
+                seen.add(beat.step)
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+        last = heartbeats.read()[0]
+        assert last
+        assert last.step == last.epoch == last.loss == last.total_steps == last.metrics["x"] >= max(seen)
+
+
+FORKS = """
+import os
+if WHO_TELLS_FIRST == "parent": report(step=1, epoch=1)
+child = os.fork()
+if not child:
+    report(step=2, epoch=2)
+    os._exit(0)
+os.waitpid(child, 0)
+if WHO_TELLS_FIRST == "child": report(step=3, epoch=3)
+"""
+
+
+@pytest.mark.parametrize(("who", "epoch"), [("parent", 1), ("child", 3), ("only the child", 2)])
+def test_of_several_processes_the_first_one_tells_while_it_lives(
+    heartbeats: Heartbeats, who: str, epoch: int
+) -> None:
+    run(f"WHO_TELLS_FIRST = {who!r}{FORKS}", heartbeats.path(0))
+    beat = heartbeats.read()[0]
+    assert beat
+    assert beat.epoch == epoch
+
+
+HOLDS = "report(step=1); print('tells', flush=True); input()"
+TAKES_OVER = """
+import os, time
+from ddpjob_trainer import reporting
+reporting.TAKE_OVER_SECONDS = 0.01
+report(step=50)
+opened = os.listdir("/proc/self/fd")
+for _ in range(5):
+    time.sleep(0.02)
+    report(step=50)
+print(reporting._current, os.listdir("/proc/self/fd") == opened, flush=True)
+input()
+time.sleep(0.02)
+report(step=51)
+print(bool(reporting._current))
+"""
+
+
+def test_who_tells_may_be_followed_by_another_process(heartbeats: Heartbeats) -> None:
+    first, second = start(HOLDS, heartbeats.path(1)), None
+    try:
+        assert first.stdout
+        assert first.stdout.readline() == "tells\n"
+        second = start(TAKES_OVER, heartbeats.path(1))
+        assert second.stdout
+        assert second.stdout.readline() == "None True\n"
+        first.kill()
+        first.communicate()
+        output, _ = second.communicate("\n", timeout=DEADLINE_SECONDS)
+        assert output == "True\n"
+    finally:
+        for process in filter(None, (first, second)):
+            process.kill()
+            process.communicate()
+    beat = heartbeats.read()[1]
+    assert beat
+    assert beat.step == 51
+
+
+def test_what_a_killed_supervisor_left_is_removed_by_the_next_and_a_living_ones_stays(
+    heartbeats: Heartbeats, tmp_path: Path
+) -> None:
+    left = tmp_path / f"{module.PREFIX}left"
+    left.mkdir()
+    (left / "0").write_bytes(EMPTY)
+    other = Heartbeats(1)
+    assert not left.exists()
+    assert heartbeats.path(0).exists()
+    other.close()
+    assert sorted(tmp_path.iterdir()) == [heartbeats.path(0).parent]
+
+
+def test_where_memory_takes_no_files_they_are_made_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PARENTS", (tmp_path / "none", tmp_path))
+    made = Heartbeats(1)
+    assert made.path(0).parent.parent == tmp_path
+    made.close()
+    monkeypatch.setattr(module, "PARENTS", (tmp_path / "none", tmp_path / "neither"))
+    with pytest.raises(OSError, match=r"none|neither"):
+        Heartbeats(1)
+
+
+def test_to_import_it_takes_no_pytorch() -> None:
+    code = "import sys, ddpjob_trainer; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=DEADLINE_SECONDS, check=False).returncode == 0

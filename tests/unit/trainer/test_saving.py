@@ -1,0 +1,134 @@
+"""When a checkpoint is due, and what is waited for."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_trainer.config import CheckpointConfig, TrainConfig
+from ddpjob_trainer.position import Position
+from ddpjob_trainer.training import saving, writer
+from ddpjob_trainer.training.agreement import Wish
+from ddpjob_trainer.training.checkpoint import Checkpoints
+from ddpjob_trainer.training.order import Order
+from ddpjob_trainer.training.saving import Saver
+from ddpjob_trainer.training.snapshot import Snapshots
+from ddpjob_trainer.training.state import Learner, State
+from ddpjob_trainer.world import World
+from torch import nn
+from torch.optim import SGD
+
+
+@dataclass
+class Clock:
+    """Time stands still unless it is told to pass."""
+
+    now: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (saving, writer):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def saver(tmp_path: Path) -> Saver:
+    return a_saver(CheckpointConfig(directory=tmp_path))
+
+
+def a_saver(settings: CheckpointConfig) -> Saver:
+    saver = Saver(TrainConfig(), settings, World(), Order(64, 8, 0, 1, 0))
+    saver.resume(Position())
+    return saver
+
+
+def a_learner() -> Learner:
+    model = nn.Linear(1, 1)
+    return Learner(model, SGD(model.parameters()), None)
+
+
+@pytest.fixture
+def may_write(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until it is set, the disk keeps everybody waiting."""
+    event, write = threading.Event(), Checkpoints.write
+
+    def wait_and_write(*arguments: Any) -> Path:
+        event.wait()
+        return write(*arguments)
+
+    monkeypatch.setattr(Checkpoints, "write", wait_and_write)
+    yield event
+    event.set()
+
+
+def test_training_goes_on_while_a_save_is_written_and_it_is_told_when_it_is_durable(
+    saver: Saver, may_write: threading.Event, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    saver.save(a_learner(), Position(step=7))
+    saver.settle()
+    assert capsys.readouterr().out == ""
+    may_write.set()
+    saver.finish()
+    assert capsys.readouterr().out == f"saved step=7 epoch=1 checkpoint={tmp_path}/step-00000007\n"
+    assert (tmp_path / "step-00000007" / "manifest.json").exists()
+    saver.settle()
+    saver.finish()
+    assert capsys.readouterr().out == "", "it is told once"
+
+
+def test_the_next_save_waits_for_the_one_before(
+    saver: Saver, may_write: threading.Event, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saver.save(a_learner(), Position(step=7))
+    second = threading.Thread(target=saver.save, args=(a_learner(), Position(step=8)))
+    second.start()
+    assert capsys.readouterr().out == ""
+    may_write.set()
+    second.join()
+    assert "saved step=7 " in capsys.readouterr().out
+    saver.finish()
+    assert "saved step=8 " in capsys.readouterr().out
+
+
+def test_a_copys_memory_is_used_again(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[State] = []
+    take = Snapshots.take
+
+    def take_and_keep(snapshots: Snapshots, state: State) -> State:
+        copies.append(take(snapshots, state))
+        return copies[-1]
+
+    monkeypatch.setattr(Snapshots, "take", take_and_keep)
+    learner = a_learner()
+    for step in (1, 2):
+        saver.save(learner, Position(step=step))
+        saver.finish()
+    first, second = (copy["model"]["weight"].data_ptr() for copy in copies)
+    assert first == second != learner.model.get_parameter("weight").data_ptr()
+
+
+def test_left_to_itself_a_run_saves_soon_and_then_as_often_as_its_saves_and_failures_cost(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take(_: Snapshots, state: State) -> State:
+        clock.now += 2
+        return state
+
+    monkeypatch.setattr(Snapshots, "take", take)
+    settings = CheckpointConfig(directory=tmp_path, every_seconds="auto", mean_time_to_failure=3600)
+    saver, learner = a_saver(settings), a_learner()
+    for interval in (10, 120, 120):  # 120 is the root of 2 * 3600 s * 2 s.
+        clock.now += interval - 0.1
+        assert saver.wish() is Wish.NOTHING
+        clock.now += 0.2
+        assert saver.wish() is Wish.SAVE
+        saver.save(learner, Position(step=int(clock.now)))
+        saver.finish()

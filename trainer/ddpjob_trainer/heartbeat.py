@@ -1,0 +1,115 @@
+"""What a rank tells its supervisor, as bytes in a file of one page: written by one process, read by another, no lock.
+
+The file has two slots, which are written in turn, each with a number and a checksum. The newest slot that is whole is
+what counts: a writer that is killed while it writes leaves the other one, and a reader that comes in between sees
+that what it got is not whole, on whatever processor.
+"""
+
+import json
+import math
+import struct
+import zlib
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+SIGNATURE = b"DDPJHB\0\x01"
+"""What each file begins with; the last byte is the version."""
+
+FILE_BYTES = 4096
+EMPTY = SIGNATURE.ljust(FILE_BYTES, b"\0")
+"""A file into which nothing has been written. Its page exists, so that writing cannot fail for want of memory."""
+
+SLOTS = (64, 2080)
+"""Where the two begin."""
+
+PARTS = ("data", "forward", "backward", "communication", "optimizer")
+"""What a step's seconds consist of. Communication is the part of backward in which it waits for other processes."""
+
+
+@dataclass(slots=True)
+class Record:
+    """All that is told. A number that is not known is NaN."""
+
+    activity: str = "starting"
+    metrics: dict[str, float] = field(default_factory=dict)
+    process: float = math.nan
+    """The global rank."""
+    attempt: float = math.nan
+    step: float = math.nan
+    """The last finished one."""
+    step_at: float = math.nan
+    """When it was finished, by the monotonic clock, which all processes of a machine share."""
+    counted: float = math.nan
+    """1 where steps are counted for a program that does not tell them: from 1 in each attempt."""
+    epoch: float = math.nan
+    total_steps: float = math.nan
+    loss: float = math.nan
+    samples: float = math.nan
+    """Of a step, of all processes together."""
+    step_seconds: float = math.nan
+    """The recent mean, as are the next ones, which it consists of so far as they are known."""
+    data: float = math.nan
+    forward: float = math.nan
+    backward: float = math.nan
+    communication: float = math.nan
+    optimizer: float = math.nan
+    memory_bytes: float = math.nan
+    checkpoint_step: float = math.nan
+    checkpoint_at: float = math.nan
+    """Seconds since 1970."""
+
+
+_NUMBERS = Record.__slots__[2:]
+_numbers = attrgetter(*_NUMBERS)
+_CHECKSUM = struct.Struct("<I")
+_CONTENT = struct.Struct(f"<QHH{len(_NUMBERS)}d")
+"""The slot's number, the bytes of activity and metrics, which follow, and the numbers: one kind for all of them,
+which holds whole numbers up to 2**53."""
+
+TEXT_BYTES = SLOTS[1] - SLOTS[0] - _CHECKSUM.size - _CONTENT.size
+"""Room for activity and metrics together."""
+
+
+def encode(number: int, record: Record, metrics: bytes) -> bytes:
+    """A slot that says what a record says; the metrics come encoded, since they change less often than the rest."""
+    activity = record.activity.encode(errors="replace")
+    content = _CONTENT.pack(number, len(activity), len(metrics), *_numbers(record)) + activity + metrics
+    return _CHECKSUM.pack(zlib.crc32(content)) + content
+
+
+def encode_metrics(metrics: dict[str, float]) -> bytes:
+    """Metrics as they stand in a slot."""
+    return json.dumps(metrics, separators=(",", ":")).encode()
+
+
+def decode(file: bytes) -> Record | None:
+    """The newest record of a file; None if neither slot is whole."""
+    if len(file) < FILE_BYTES:
+        return None
+    contents = (_content(file, slot) for slot in SLOTS)
+    newest = max((content for content in contents if content), default=None, key=_number)
+    if newest is None:
+        return None
+    _, activity, metrics, *numbers = _CONTENT.unpack_from(newest)
+    text = newest[_CONTENT.size :]
+    return Record(
+        text[:activity].decode(errors="replace"), json.loads(text[activity : activity + metrics] or b"{}"), *numbers
+    )
+
+
+def newest_number(file: bytes) -> int:
+    """The number of the newest whole slot; 0 if neither is."""
+    return max((_number(content) for content in (_content(file, slot) for slot in SLOTS) if content), default=0)
+
+
+def _content(file: bytes, slot: int) -> bytes | None:
+    """What stands in a slot, if it is whole."""
+    begin = slot + _CHECKSUM.size
+    _, activity, metrics, *_ = _CONTENT.unpack_from(file, begin)
+    content = file[begin : begin + _CONTENT.size + activity + metrics]
+    (checksum,) = _CHECKSUM.unpack_from(file, slot)
+    return content if checksum == zlib.crc32(content) else None
+
+
+def _number(content: bytes) -> int:
+    return int.from_bytes(content[:8], "little")

@@ -1,0 +1,180 @@
+"""How training code tells where it is: `report` and `activity`, for any program that a supervisor runs.
+
+What is told goes into the rank's heartbeat file, from which the supervisor reads it when it likes: nobody waits for
+anybody. Without a supervisor all of this does nothing. It never stops a program: what cannot be told is left out, and
+that is said once on stderr. It never waits for a GPU: it takes no loss that has not been read already.
+"""
+
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import SupportsFloat
+
+from .environment import Env
+from .teller import ENDING, Teller, warn_once
+
+TAKE_OVER_SECONDS = 5.0
+"""How often a process looks whether the one that has written so far is gone."""
+
+LARGEST = 2**53
+"""Up to here each whole number fits into a heartbeat."""
+
+
+def report(
+    *,
+    step: int | None = None,
+    epoch: int | None = None,
+    total_steps: int | None = None,
+    loss: SupportsFloat | None = None,
+    samples: int | None = None,
+    activity: str | None = None,
+    checkpoint: int | None = None,
+    **metrics: SupportsFloat,
+) -> None:
+    """Tells where training is. What is not given stays as it was. A call takes some microseconds.
+
+    Args:
+        step: The number of the step that is finished now. Counts from 1, and on after a restart.
+        epoch: The present epoch; counts from 1.
+        total_steps: The number of the last step.
+        loss: A number, or a tensor with one number on the CPU. One on a GPU is left out, since to read it the program
+            would have to wait for it: give `loss.item()` where the program reads the loss anyway.
+        samples: How many samples a step takes, of all processes together.
+        activity: What begins now: `training`, `saving`, `evaluation`, or another word. A finished step means
+            `training`; before the first one, all training is `starting`.
+        checkpoint: The number of the step whose checkpoint is complete now.
+        metrics: Other numbers, by name.
+    """
+    teller = _current or _look()
+    if teller is None:
+        return
+    record, now = teller.record, time.monotonic()
+    if step is not None and (number := _whole("step", step)) is not None:
+        record.counted = 0
+        teller.finish(number, now)
+    if activity is not None:
+        teller.begin(str(activity), now)
+    if epoch is not None and (number := _whole("epoch", epoch)) is not None:
+        record.epoch = number
+    if total_steps is not None and (number := _whole("total_steps", total_steps)) is not None:
+        record.total_steps = number
+    if samples is not None and (number := _whole("samples", samples)) is not None:
+        record.samples = number
+    if checkpoint is not None and (number := _whole("checkpoint", checkpoint)) is not None:
+        record.checkpoint_step, record.checkpoint_at = number, time.time()
+    if loss is not None:
+        record.loss = _number("loss", loss)
+    for name, value in metrics.items():
+        teller.measure(name, _number(name, value))
+    teller.write(now)
+
+
+@contextmanager
+def activity(name: str) -> Iterator[None]:
+    """What happens inside is this activity: `saving`, `evaluation`, or another word. It is no step's time."""
+    teller = _current or _look()
+    before = teller.record.activity if teller else None
+    report(activity=name)
+    try:
+        yield
+    finally:
+        report(activity=before)
+
+
+def report_parts(parts: Mapping[str, float]) -> None:
+    """Tells what recent steps consist of: mean seconds, by names from heartbeat.PARTS."""
+    if teller := _current or _look():
+        for part, seconds in parts.items():
+            setattr(teller.record, part, seconds)
+        teller.write(time.monotonic())
+
+
+def tell_steps() -> None:
+    """This program is going to report its steps, so they need not be counted for it."""
+    if teller := _current or _look():
+        teller.record.counted = 0
+
+
+def count_step() -> None:
+    """One more step is finished, of a program that does not report steps by itself."""
+    teller = _current or _look()
+    if teller and teller.record.counted != 0:
+        now, before = time.monotonic(), teller.record.step
+        teller.record.counted = 1
+        teller.finish(1 if math.isnan(before) else before + 1, now)
+        teller.write(now)
+
+
+def tell_end() -> None:
+    """The program has ended, and finishes no more steps; the end of its process may take seconds yet."""
+    if _current:
+        now = time.monotonic()
+        _current.begin(ENDING, now)
+        _current.write(now)
+
+
+_current: Teller | None = None
+_look_at = 0.0
+"""When to look for the file, by the monotonic clock; infinity: never again."""
+
+
+def _look() -> Teller | None:
+    """Opens the file that the environment names, unless there is none or another process writes into it."""
+    global _current, _look_at  # noqa: PLW0603  (there is one heartbeat in a process)
+    if _look_at == math.inf or time.monotonic() < _look_at:
+        return None
+    _look_at = math.inf
+    if path := os.environ.get(Env.HEARTBEAT):
+        try:
+            _current = Teller(path)
+        except BlockingIOError:
+            _look_at = time.monotonic() + TAKE_OVER_SECONDS
+        except (OSError, ValueError) as error:
+            warn_once("file", f"cannot tell the supervisor where training is: {path}: {error}")
+    return _current
+
+
+def _forget() -> None:
+    """A forked process is another one than it was."""
+    global _current, _look_at
+    _current, _look_at = None, 0.0
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _whole(name: str, value: int) -> int | None:
+    """A count as a plain number; None if it is none."""
+    if type(value) is int and 0 <= value <= LARGEST:
+        return value
+    try:
+        number = int(value) if _is_at_hand(value) else -1
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        number = -1
+    if 0 <= number <= LARGEST:
+        return number
+    warn_once(name, f"report({name}=…): left out, since it is no whole number from 0 to 2**53")
+    return None
+
+
+def _is_at_hand(value: object) -> bool:
+    """Whether a value, which may be a tensor, can be read without waiting for a GPU."""
+    return bool(getattr(value, "is_cpu", True))
+
+
+def _number(name: str, value: SupportsFloat) -> float:
+    """A number as a plain one; NaN where it has none that can be told."""
+    if not _is_at_hand(value):
+        warn_once(
+            name, f"report({name}=…): left out, since it is on a GPU: give {name}.item() where it is read anyway"
+        )
+        return math.nan
+    try:
+        # A tensor that is part of a graph does not like to become a float.
+        number = float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        warn_once(name, f"report({name}=…): left out, since it is no number: {error}")
+        return math.nan
+    return number if math.isfinite(number) else math.nan

@@ -1,0 +1,74 @@
+"""Counts the steps of a program that does not report them: by the first of its optimizers that makes one.
+
+The supervisor's ranks have this installed before their program runs. PyTorch may be there by then, or it comes with
+the program's own imports; a program that does without must not wait for it.
+"""
+
+import os
+import sys
+import weakref
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+from .environment import Env
+from .reporting import count_step
+
+OPTIMIZERS = "torch.optim.optimizer"
+
+
+def install() -> None:
+    """Counts from now on, if this process has a supervisor that wants to know."""
+    if Env.HEARTBEAT not in os.environ:
+        return
+    if OPTIMIZERS in sys.modules:
+        _register(sys.modules[OPTIMIZERS])
+    else:
+        sys.meta_path.insert(0, _OnceImported())
+
+
+class _OnceImported(MetaPathFinder):
+    """Sees a module being imported, and leaves the rest to Python."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != OPTIMIZERS:
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec and spec.loader:
+            _register_after(spec.loader)
+        return spec
+
+
+def _register_after(loader: Any) -> None:
+    """Has a loader register the counter in the module that it loads. It stays what it is: others ask it."""
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        _register(module)
+
+    loader.exec_module = exec_module
+
+
+def _register(optimizers: ModuleType) -> None:
+    optimizers.register_optimizer_step_post_hook(_Counter())
+
+
+class _Counter:
+    """Of several optimizers, only one counts: a step may need them all."""
+
+    def __init__(self) -> None:
+        self._first: weakref.ref[object] | None = None
+
+    def __call__(self, optimizer: object, _args: object, _kwargs: object) -> None:
+        first = self._first() if self._first else None
+        if first is None:
+            self._first = weakref.ref(optimizer)
+        elif first is not optimizer:
+            return
+        count_step()

@@ -1,0 +1,1 @@
+"""All supervisors of a job as one gang: attempts, what ends them, and the next one."""

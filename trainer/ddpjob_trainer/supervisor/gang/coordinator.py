@@ -1,0 +1,422 @@
+"""The leader's decisions: who is there, which attempt runs, what ended it, and what comes next.
+
+Pure: it is told what happens and when, and leaves what is to be said in its outbox. An attempt goes through these
+phases, and each is left by one method:
+
+    GATHERING --all there, nothing runs--> RUNNING --a rank failed, a member went--> STOPPING --all idle--> GATHERING
+        |                                   ^ |                                       ^  ^          |
+        +--to be tried first--> PREFLIGHT --+ +--no step for too long--> STALLED -----+  |          +--> DONE
+                                    +----------------------------------------------------+
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any
+
+from ddpjob_trainer.errors import PeerLostError
+from ddpjob_trainer.exit_codes import ExitCode
+
+from .judging import LONG_SECONDS, Limits, Record, first_of, is_consequence, is_well
+from .messages import (
+    Beats,
+    Done,
+    End,
+    Examine,
+    Examined,
+    Failed,
+    Farewell,
+    Hello,
+    Idle,
+    Incident,
+    Leave,
+    Leaving,
+    Message,
+    Start,
+    Stop,
+)
+
+SETTLING_SECONDS = 1.0
+"""A rank notices the loss of a peer at once; that a whole node went may be heard a moment later."""
+
+EXAMINING_SECONDS = 2.0
+"""For each rank of a stalled gang to be looked at."""
+
+INCIDENTS_KEPT = 16
+
+
+class Phase(StrEnum):
+    """What the gang is doing."""
+
+    GATHERING = "Gathering"
+    """Some supervisors are not there yet, or still clear up."""
+    PREFLIGHT = "Preflight"
+    """The machines are being tried."""
+    RUNNING = "Running"
+    """The ranks of an attempt run."""
+    STALLED = "Stalled"
+    """They do not go on, and it is being found out why."""
+    STOPPING = "Stopping"
+    """They are being ended."""
+    DONE = "Done"
+    """Rank 0's ranks are done, or the incident was left to the operator."""
+
+
+WITH_RANKS = frozenset({Phase.PREFLIGHT, Phase.RUNNING, Phase.STALLED})
+
+
+class _Doing(Enum):
+    IDLE = "idle"
+    BUSY = "busy"
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class Member:
+    """A supervisor that is connected."""
+
+    incarnation: int
+    address: str
+    attempt: int
+    doing: _Doing = _Doing.IDLE
+    leaving: bool = False
+    beats: tuple[dict[str, Any], ...] = ()
+    findings: tuple[dict[str, Any], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """No rank has finished a step for too long."""
+
+    since: float
+    rank: int | None = None
+    """The node's, once somebody is to blame."""
+    process: int | None = None
+    message: str = ""
+
+
+@dataclass(slots=True)
+class _Course:
+    """How an attempt went, from its start to the next one's."""
+
+    began: float
+    lasted: float = 0.0
+    """Seconds until it was stopped."""
+    ends: dict[int, tuple[End, ...]] = field(default_factory=dict)
+    """By node, also of those that are gone by now."""
+    heard: dict[int, float] = field(default_factory=dict)
+    """When a node first told of a failure, or of its end."""
+    absent: dict[int, int | None] = field(default_factory=dict)
+    """By node, who went: its incarnation, or None if it had said that it would go."""
+    verdict: Incident | None = None
+    """What ended it, where the ends do not tell."""
+    idle_since: float | None = None
+    answered: bool = False
+    """Whether its incident is recorded."""
+
+
+class Coordinator:
+    """The gang as its leader sees it.
+
+    Times are seconds of the epoch, by a clock that never goes back nor leaps.
+    """
+
+    def __init__(
+        self, nodes: int, limits: Limits, now: float, *, processes: int = 1, check_first: bool = False
+    ) -> None:
+        self.nodes = nodes
+        self.members: dict[int, Member] = {}
+        self.attempt = 0
+        self.phase = Phase.GATHERING
+        self.since = now
+        self.incidents: tuple[Incident, ...] = ()
+        self.stall: Stall | None = None
+        self.outbox: list[tuple[int, Message]] = []
+        self.progressed = False
+        """Whether a step was finished in this attempt."""
+        self.restarts = 0
+        """Restarts in place in the life of this gang."""
+        self._processes = processes
+        self._record = Record(limits)
+        self._course = _Course(now)
+        self._check_first = check_first
+        self._begun = False
+        """Whether the attempt's number is used up."""
+        self._inherited = False
+        """Whether there was a leader before, and this one has started nothing yet."""
+        self._newest: dict[int, int] = {}
+        """The highest incarnation of each node that was here."""
+        self._done: set[int] = set()
+        self._ran, self._failures = 0.0, 0
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Nodes whose supervisors are not there."""
+        return tuple(node for node in range(self.nodes) if node not in self.members and node not in self._done)
+
+    @property
+    def ended(self) -> bool:
+        """Whether there will be no other attempt."""
+        return self.phase is Phase.DONE
+
+    @property
+    def mean_time_to_failure(self) -> float | None:
+        """Seconds of running for each failure, a lost node's too; None before the first."""
+        return self._ran / self._failures if self._failures else None
+
+    def next_moment(self) -> float | None:
+        """When `tick` has something to do although nothing happens."""
+        if self.phase is Phase.STALLED:
+            return self.since + EXAMINING_SECONDS
+        if self.phase is Phase.STOPPING and self._course.idle_since is not None:
+            return self._course.idle_since + SETTLING_SECONDS
+        return None
+
+    def remember(self, attempt: int, incidents: Sequence[Incident]) -> None:
+        """What one of the living knows of the time before this leader."""
+        self.attempt, self._inherited = max(self.attempt, attempt), True
+        if incidents and (not self.incidents or incidents[-1].attempt > self.incidents[-1].attempt):
+            self.incidents, self.restarts = tuple(incidents), len(incidents)
+            self._record.times = [incident.end.time for incident in incidents]
+
+    def is_outdated(self, hello: Hello) -> bool:
+        """Whether a newer pod of the same node has been here: this one is not to come back."""
+        return hello.incarnation < self._newest.get(hello.node, 0)
+
+    def joined(self, node: int, hello: Hello, address: str, now: float) -> None:
+        """A supervisor is there, with nothing running."""
+        if node in self.members:  # Its former connection is dead, and nobody has noticed.
+            self.left(node, now)
+        self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
+        self.members[node] = Member(hello.incarnation, address, hello.attempt)
+        self._go_on(now)
+
+    def left(self, node: int, now: float) -> None:
+        """A supervisor's connection is lost."""
+        member = self.members.pop(node, None)
+        if member is None or self.ended:
+            return
+        if member.doing is _Doing.DONE:
+            self._done.add(node)
+        elif self.phase is not Phase.GATHERING:  # Otherwise nothing of it ran.
+            self._course.absent[node] = None if member.leaving else member.incarnation
+            if member.doing is _Doing.BUSY:
+                self._stop(now)
+        self._go_on(now)
+
+    def said(self, node: int, message: Message, now: float) -> None:
+        """A member has said something; what belongs to an attempt that is over changes nothing."""
+        member = self.members.get(node)
+        if member is None:
+            return
+        match message:
+            case Leaving():
+                member.leaving = True
+            case Beats(attempt, beats) if attempt == self.attempt:
+                member.beats = beats
+                self.progressed |= any(beat.get("step") is not None for beat in beats)
+            case Examined(attempt, findings) if attempt == self.attempt:
+                member.findings = findings
+            case Failed(attempt) | Idle(attempt) | Done(attempt) if (
+                attempt == self.attempt and member.doing is _Doing.BUSY
+            ):
+                self._ended_some(node, member, message, now)
+            case _:
+                return
+        self._go_on(now)
+
+    def _ended_some(self, node: int, member: Member, message: Failed | Idle | Done, now: float) -> None:
+        """Ranks of a node have ended."""
+        self._course.heard.setdefault(node, now)
+        match message:
+            case Failed():
+                self._stop(now)
+            case Idle(_, ends, progressed):
+                member.doing, self._course.ends[node] = _Doing.IDLE, ends
+                self.progressed |= progressed
+                if not is_well(ends):  # If they have saved and stopped, the others still save.
+                    self._stop(now)
+            case Done():
+                member.doing = _Doing.DONE
+                if node == 0 and self.phase is not Phase.STOPPING:
+                    # There are no attempts without its supervisor, and need be none if all goes well.
+                    self._enter(Phase.DONE, now)
+                    self._tell_all(Farewell())
+
+    def found_stalled(self, since: float, now: float) -> None:
+        """No rank goes on: each is to be looked at, and then ended."""
+        if self.phase is not Phase.RUNNING:
+            return
+        self.stall = Stall(since)
+        self._enter(Phase.STALLED, now)
+        for member in self.members.values():
+            member.findings = None
+        self._tell_busy(Examine(self.attempt))
+
+    def examined(self) -> dict[int, dict[str, Any]] | None:
+        """What each rank was found doing, by process, once all members have looked."""
+        if self.phase is not Phase.STALLED or any(member.findings is None for _, member in self._busy()):
+            return None
+        return self.findings()
+
+    def findings(self) -> dict[int, dict[str, Any]]:
+        """What is known so far of what each rank is doing, by process."""
+        found = (finding for member in self.members.values() for finding in member.findings or ())
+        return {finding["process"]: finding for finding in found}
+
+    def blamed(self, process: int | None, message: str, step: int | None, now: float) -> None:
+        """It is known who keeps a stalled gang, or that nobody can tell."""
+        if self.phase is not Phase.STALLED or self.stall is None:
+            return
+        rank = None if process is None else process // self._processes
+        self.stall = Stall(self.stall.since, rank, process, message)
+        end = End(process or 0, ExitCode.STALLED, now, "Stalled", message, None, step)
+        others = tuple(node for node in sorted(self.members) if node != (rank or 0))
+        self._course.verdict = Incident(self.attempt, rank or 0, end, consequences=others)
+        self._stop(now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        self._go_on(now)
+
+    def _go_on(self, now: float) -> None:
+        """Leaves a phase that is over, and the next one if that is too."""
+        if self.phase in WITH_RANKS and not self._busy():
+            self._stop(now)
+        if self.phase is Phase.STOPPING and not self._busy():
+            self._judge(now)
+        if self.phase is Phase.GATHERING:
+            self._start(now)
+
+    def _start(self, now: float) -> None:
+        """The next attempt begins once everybody is there."""
+        if len(self.members) < self.nodes or any(member.leaving for member in self.members.values()):
+            return
+        absent = self._course.absent.items()
+        back = [node for node, incarnation in absent if self.members[node].incarnation == incarnation]
+        if back and not self._course.answered:  # The pod is the same, so nobody else knows of this.
+            self._answer(self._lost(back[0], "its supervisor was out of reach", now), now)
+            if self.ended:
+                return
+        self.attempt, self._inherited, self._begun = self._next_attempt(), False, True
+        self._course = _Course(now)
+        self.progressed, self.stall = False, None
+        for member in self.members.values():
+            member.doing, member.beats = _Doing.BUSY, ()
+        self._enter(Phase.PREFLIGHT if self._check_first else Phase.RUNNING, now)
+        members = {str(node): member.address for node, member in self.members.items()}
+        self._tell_all(
+            Start(
+                self.attempt,
+                port=0,
+                members=members,
+                incidents=self.incidents,
+                check=self._check_first,
+                mean_time_to_failure=self.mean_time_to_failure,
+            )
+        )
+
+    def _next_attempt(self) -> int:
+        """A number that no attempt has had, and no lower than the operator's."""
+        if self._inherited:  # One of the living may have begun what those that were asked have not heard of.
+            begun = (member.attempt for node, member in self.members.items() if node)
+            return max(self.members[0].attempt, max((self.attempt, *begun)) + 1)
+        known = max(member.attempt for member in self.members.values())
+        return max(self.attempt + self._begun, known, 1)
+
+    def _stop(self, now: float) -> None:
+        """The attempt is over: its ranks have nothing to save."""
+        if self.phase not in WITH_RANKS:
+            return
+        self._course.lasted = now - self._course.began
+        self._enter(Phase.STOPPING, now)
+        self._tell_busy(Stop(self.attempt))
+
+    def _judge(self, now: float) -> None:
+        """All ranks have ended: what was it, and who answers it?"""
+        course, gone = self._course, self._gone()
+        incident = course.verdict or first_of(self.attempt, course.ends, course.heard)
+        if incident is not None and is_consequence(incident):
+            if not gone and not self._has_settled(now):
+                return
+            incident = None if gone else incident
+        self._enter(Phase.GATHERING, now)
+        if not self._check_first:
+            self._ran += course.lasted
+            self._failures += incident is not None or any(one is not None for one in course.absent.values())
+        if incident is not None:
+            self._answer(incident, now)
+        elif gone:
+            self._excuse(gone[0], now)
+        elif self._check_first and all(map(is_well, course.ends.values())):
+            self._check_first = self._begun = False
+        else:
+            self._answer(self._stopped(now), now)
+
+    def _gone(self) -> list[int]:
+        """Nodes that left in this attempt, or are about to."""
+        leaving = (node for node, member in self.members.items() if member.leaving)
+        return [*self._course.absent, *leaving]
+
+    def _has_settled(self, now: float) -> bool:
+        if self._course.idle_since is None:
+            self._course.idle_since = now
+        return now >= self._course.idle_since + SETTLING_SECONDS
+
+    def _excuse(self, node: int, now: float) -> None:
+        """No rank failed by itself: somebody went."""
+        if self._someone_is_done:
+            self._give_up(self._lost(node, "it went away after others were done", now), now)
+        elif self._got_somewhere:
+            self._record.fruitless = 0
+
+    def _lost(self, node: int, message: str, now: float) -> Incident:
+        end = End(node * self._processes, ExitCode.PEER_LOST, now, PeerLostError.cause, message)
+        return Incident(self.attempt, node, end)
+
+    def _stopped(self, now: float) -> Incident:
+        """Nobody failed nor went, and yet it is over."""
+        ends = ((node, end) for node, ends in sorted(self._course.ends.items()) for end in ends)
+        saved = (one for one in ends if one[1].exit_code == ExitCode.SAVED_AND_STOPPED)
+        node, process = next(((node, end.process) for node, end in saved), (0, 0))
+        message = "it stopped, and nobody had asked its supervisor for that"
+        return Incident(self.attempt, node, End(process, ExitCode.SAVED_AND_STOPPED, now, "Stopped", message))
+
+    def _answer(self, incident: Incident, now: float) -> None:
+        """One more attempt in place, or it is the operator's."""
+        left = self._someone_is_done or self._check_first
+        if left or not self._record.takes(incident, now, progressed=self._got_somewhere):
+            self._give_up(incident, now)
+            return
+        self._course.answered = True
+        self.restarts += 1
+        self.incidents = (*self.incidents, incident)[-INCIDENTS_KEPT:]
+
+    @property
+    def _got_somewhere(self) -> bool:
+        return self.progressed or self._course.lasted >= LONG_SECONDS
+
+    @property
+    def _someone_is_done(self) -> bool:
+        return bool(self._done) or any(member.doing is _Doing.DONE for member in self.members.values())
+
+    def _give_up(self, incident: Incident, now: float) -> None:
+        self._enter(Phase.DONE, now)
+        self._tell_all(Leave(incident))
+
+    def _enter(self, phase: Phase, now: float) -> None:
+        self.phase, self.since = phase, now
+
+    def _busy(self) -> list[tuple[int, Member]]:
+        return [(node, member) for node, member in sorted(self.members.items()) if member.doing is _Doing.BUSY]
+
+    def _tell_busy(self, message: Message) -> None:
+        self.outbox.extend((node, message) for node, _ in self._busy())
+
+    def _tell_all(self, message: Message) -> None:
+        self.outbox.extend((node, message) for node in sorted(self.members))
+
+    def drained(self) -> Iterator[tuple[int, Message]]:
+        """What is to be said to whom, once."""
+        said, self.outbox = self.outbox, []
+        yield from said

@@ -1,0 +1,300 @@
+"""A node's part in the gang: starts and ends this node's ranks as the leader says, and tells it of them."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ddpjob_trainer.console import complain, say
+from ddpjob_trainer.environment import Env
+from ddpjob_trainer.errors import PeerLostError
+from ddpjob_trainer.exit_codes import SIGNAL_BASE, ExitCode
+from ddpjob_trainer.failure import Report, leave, report_of, report_path
+from ddpjob_trainer.supervisor.preflight.running import COLLECTIVE
+from ddpjob_trainer.supervisor.starting.program import Program
+from ddpjob_trainer.supervisor.starting.ranks import Starter, StartError
+from ddpjob_trainer.supervisor.watching.beat import Beat
+from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
+from ddpjob_trainer.supervisor.watching.stacks import collect
+
+from .crew import APPLICATION, Crew, Seat, end_strays, seats_of
+from .link import Link, LinkLostError, answers
+from .messages import (
+    Beats,
+    Done,
+    End,
+    Examine,
+    Examined,
+    Failed,
+    Farewell,
+    Hello,
+    Idle,
+    Incident,
+    Leave,
+    Leaving,
+    Message,
+    Start,
+    Stop,
+    UnreadableError,
+)
+from .rendezvous import RELEASE, Rendezvous
+from .settings import Settings
+
+BEAT_SECONDS = 0.5
+
+STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
+"""Ranks that are forked with all their imports come to the store within a tenth of a second, as a rule."""
+
+
+class Follower:
+    """Runs this node's ranks through all attempts, to the exit code of this supervisor."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        program: Program,
+        starter: Starter,
+        rendezvous: Rendezvous,
+        *,
+        env: Mapping[str, str],
+        directory: Path,
+    ) -> None:
+        self.attempt = settings.attempt
+        self.incidents: tuple[Incident, ...] = ()
+        self._settings = settings
+        self._program = program
+        self._starter = starter
+        self._rendezvous = rendezvous
+        self._report_file = report_path(env)
+        self._seats = seats_of(env, settings.first_process, settings.processes, directory)
+        self._heartbeats = Heartbeats(settings.processes)
+        self._link: Link | None = None
+        self._crew: Crew | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._ends: Sequence[End] = ()
+        self._alone = False
+        self._leaving = False
+        self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def hello(self, port: int) -> Hello:
+        """Its first words to the leader."""
+        settings = self._settings
+        return Hello(settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE, sent=time.time())
+
+    async def follow(self, port: int, local: Link | None = None) -> int:
+        """Takes part until all is done or given up; `local` leads to the leader where that is in this process.
+
+        `port` is where this supervisor listens.
+
+        Raises:
+            ConfigError: The leader does not take this supervisor in.
+        """
+        tasks = [asyncio.create_task(self._listen(port, local)), asyncio.create_task(self._beat())]
+        waited: list[asyncio.Future[Any]] = [self._exit_code, *tasks]
+        try:
+            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+            return await self._exit_code
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._stop()
+            if self._running is not None:
+                await asyncio.wait([self._running])
+            if self._link is not None:
+                await self._link.close()
+            self._heartbeats.close()
+
+    def request(self, number: signal.Signals) -> None:
+        """Somebody asks this node to stop: its ranks may save, and then it goes."""
+        self._leaving = True
+        self._tell(Leaving())
+        if self._crew is not None:
+            self._crew.tell(number)
+        else:
+            saved = any(end.exit_code == ExitCode.SAVED_AND_STOPPED for end in self._ends)
+            self._finish(ExitCode.SAVED_AND_STOPPED if saved else SIGNAL_BASE + number)
+
+    @property
+    def running(self) -> bool:
+        """Whether ranks of this node run."""
+        return self._crew is not None
+
+    def beats(self) -> tuple[dict[str, object], ...]:
+        """What its ranks said last."""
+        return tuple(
+            {**beat.to_dict(), "process": seat.process, "attempt": self.attempt}
+            for seat, beat in zip(self._seats, self._heartbeats.read(), strict=True)
+            if beat is not None
+        )
+
+    async def _listen(self, port: int, local: Link | None) -> None:
+        """Heeds the leader, and finds it again when it is lost; without it no rank runs."""
+        while True:
+            link = local or await self._rendezvous.reach(self.hello(port))
+            self._link = link
+            try:
+                while True:
+                    self._heed(await link.receive())
+            except (LinkLostError, UnreadableError):
+                self._link = None
+                await link.close()
+            if self._alone:
+                return await asyncio.shield(asyncio.Future())
+            if not self._leaving:  # Else its ranks are about to end, and may still save.
+                self._stop()
+            if self._running is not None:
+                await asyncio.wait([self._running])
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            self._tell(Beats(self.attempt, self.beats() if self._crew is not None else ()))
+
+    def _heed(self, message: Message) -> None:
+        match message:
+            case Start():
+                _tell_of(message)
+                self._rendezvous.members = message.members
+                self.attempt, self.incidents = message.attempt, message.incidents
+                self._crew = Crew(self._starter, lambda: self._tell(Failed(message.attempt)))
+                self._running = asyncio.create_task(self._run(self._crew, message))
+                self._running.add_done_callback(self._fall_with)
+            case Stop(attempt) if attempt == self.attempt:
+                self._stop()
+            case Examine(attempt) if attempt == self.attempt:
+                self._examining = asyncio.create_task(self._examine())
+            case Leave(incident):
+                self._leave(incident)
+            case Farewell():
+                self._alone = True
+                if self._crew is None:
+                    self._finish(self._verdict())
+            case _:
+                pass  # A ping, or what concerns an attempt that is over.
+
+    async def _run(self, crew: Crew, start: Start) -> None:
+        """One attempt of this node's ranks."""
+        for local in range(len(self._seats)):
+            self._heartbeats.reset(local)
+        if not self._settings.leads:
+            await self._await_store(start.port)
+        seats = [self._seated(local, seat, start) for local, seat in enumerate(self._seats)]
+        try:
+            self._ends = await crew.run(COLLECTIVE if start.check else self._program, seats)
+        except StartError as error:
+            crew.stop()
+            self._ends = [
+                End(seat.process, ExitCode.APPLICATION_ERROR, time.time(), APPLICATION, str(error)) for seat in seats
+            ]
+        self._crew = None
+        self._ends = [_with_step(*told) for told in zip(self._ends, self._heartbeats.read(), strict=True)]
+        end_strays(self._starter.pids)
+        for end in self._ends:
+            if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
+                complain(f"rank {end.process} was {end.message}")
+        self._answer(start)
+
+    async def _await_store(self, port: int) -> None:
+        """Lets rank 0 be first, for a moment: a rank whose store does not listen yet tries again only much later."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STORE_SECONDS):
+                while not await answers(self._rendezvous.master_addr, port):  # noqa: ASYNC110  (it is on another machine)
+                    await asyncio.sleep(STORE_LOOK_SECONDS)
+
+    def _answer(self, start: Start) -> None:
+        """All ranks of this node have ended."""
+        if self._leaving or self._alone:
+            self._tell(Idle(start.attempt, tuple(self._ends)))  # If they have saved, the others are still at it.
+            self._finish(self._verdict())
+        elif not start.check and all(end.exit_code == ExitCode.DONE for end in self._ends):
+            self._tell(Done(start.attempt))
+            self._finish(ExitCode.DONE)
+        else:
+            progressed = any(beat.get("step") is not None for beat in self.beats())
+            self._tell(Idle(start.attempt, tuple(self._ends), progressed))
+
+    def _verdict(self) -> int:
+        """The exit code for all ranks, where this supervisor goes by itself."""
+        failed = min((end for end in self._ends if end.cause), key=lambda end: end.time, default=None)
+        if failed is None:
+            return max((end.exit_code for end in self._ends), default=ExitCode.SAVED_AND_STOPPED)
+        self._report(failed)
+        return failed.exit_code
+
+    def _leave(self, incident: Incident) -> None:
+        """The operator is to answer an incident: this pod ends, and says which rank it was."""
+        if incident.rank == self._settings.node:
+            self._report(incident.end)
+            self._finish(incident.end.exit_code)
+            return
+        message = f"rank {incident.rank} failed: {incident.end.cause}: {incident.end.message}"
+        error = PeerLostError(message)
+        own = report_of(error, self._settings.first_process, incident.end.step)
+        leave(replace(own, exit_code=ExitCode.PEER_LOST, attempt=self.attempt), self._report_file)
+        self._finish(ExitCode.PEER_LOST)
+
+    def _report(self, end: End) -> None:
+        report = Report(end.process, end.exit_code, end.cause, end.exception, end.message, end.step, self.attempt)
+        leave(report, self._report_file)
+
+    async def _examine(self) -> None:
+        """Looks at what each rank is doing, stuck as it is."""
+        crew = self._crew
+        pids = {} if crew is None else crew.pids
+        found = await asyncio.gather(
+            *(
+                collect(pid, self._seats[local].process, self._heartbeats.path(local), self.attempt)
+                for local, pid in pids.items()
+            )
+        )
+        self._tell(Examined(self.attempt, tuple(found)))
+
+    def _seated(self, local: int, seat: Seat, start: Start) -> Seat:
+        """A seat with what is different in each attempt."""
+        env = {**seat.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(self._heartbeats.path(local))}
+        if self._settings.master_addr:
+            env |= {Env.MASTER_ADDR: self._rendezvous.master_addr, Env.MASTER_PORT: str(start.port)}
+        if start.mean_time_to_failure is not None:
+            env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, start.mean_time_to_failure):.0f}"
+        return replace(seat, env=env)
+
+    def _stop(self) -> None:
+        if self._crew is not None:
+            self._crew.stop()
+
+    def _tell(self, message: Message) -> None:
+        if self._link is not None:
+            self._link.send(message)
+
+    def _fall_with(self, task: asyncio.Task[None]) -> None:
+        """A mistake of ours ends this supervisor: else the others would wait for ever for what it has to say."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._exit_code.done():
+            self._exit_code.set_exception(error)
+
+    def _finish(self, code: int) -> None:
+        if not self._exit_code.done():
+            self._exit_code.set_result(code)
+
+
+def _with_step(end: End, beat: Beat | None) -> End:
+    """How far the rank came, where it has told that and left no report; steps counted for it are no position."""
+    if not end.cause or end.step is not None or beat is None or beat.counted:
+        return end
+    return replace(end, step=beat.step)
+
+
+def _tell_of(start: Start) -> None:
+    """A line in every node's log about why its ranks start again."""
+    before = start.incidents[-1] if start.incidents else None
+    if before is None or before.attempt != start.attempt - 1:
+        return
+    end = before.end
+    step = "" if end.step is None else f" at step {end.step}"
+    say(f"attempt {start.attempt} begins in place: rank {end.process} failed{step}: {end.cause}: {end.message}")

@@ -1,0 +1,108 @@
+"""Which rank of an attempt failed first, and who answers for it: the supervisors or the operator."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from ddpjob_trainer.errors import ConfigError, PeerLostError
+from ddpjob_trainer.exit_codes import ExitCode
+
+from .messages import End, Incident
+
+PEER_LOST = PeerLostError.cause
+
+FRUITLESS = 2
+"""So many attempts in a row that got nowhere are no matter for one more restart in place: new pods may help."""
+
+MOST_CODE = 255
+"""No process ends with a higher exit code."""
+
+LONG_SECONDS = 60.0
+"""An attempt of a program that reports no steps got somewhere if it ran for so long."""
+
+Ends = Mapping[int, Sequence[End]]
+"""By node rank, how its ranks ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is restarted in place, and how often; the rest is left to the operator."""
+
+    restarts: int = 0
+    """Within the window."""
+    window_seconds: float = 3600.0
+    left_codes: frozenset[int] = frozenset()
+    """Exit codes of a rank about which only the operator decides."""
+    left_causes: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Record:
+    """The restarts in place of this gang."""
+
+    limits: Limits
+    times: list[float] = field(default_factory=list)
+    fruitless: int = 0
+
+    def takes(self, incident: Incident, now: float, *, progressed: bool) -> bool:
+        """Whether one more restart in place answers an incident; then it is counted."""
+        self.fruitless = 0 if progressed else self.fruitless + 1
+        recent = [time for time in self.times if now - time < self.limits.window_seconds]
+        left = incident.end.exit_code in self.limits.left_codes or incident.end.cause in self.limits.left_causes
+        if left or len(recent) >= self.limits.restarts or self.fruitless >= FRUITLESS:
+            return False
+        self.times = [*recent, now]
+        return True
+
+
+def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident | None:
+    """The incident that ended an attempt; None where no rank failed.
+
+    As the operator tells it: a rank that was killed or raised an error of its own comes before one that lost a peer,
+    and within one kind the earlier end is first; ends of the same moment are a tie. Nodes' clocks differ: `heard`
+    says when each node's first failure was heard of, and its own clock only how much later its others came.
+    """
+    failures = []
+    for node, all_ends in ends.items():
+        failed = [end for end in all_ends if end.cause]
+        began = min((end.time for end in failed), default=0.0)
+        failures += [(end.cause == PEER_LOST, heard[node] + (end.time - began), node, end) for end in failed]
+    if not failures:
+        return None
+    failures.sort(key=itemgetter(0, 1, 2))
+    kind, moment, node, first = failures[0]
+    tied = any(other[:2] == (kind, moment) for other in failures[1:])
+    others = sorted({other for _, _, other, _ in failures} - {node})
+    return Incident(attempt, node, first, tied, tuple(others))
+
+
+def is_well(ends: Sequence[End]) -> bool:
+    """Whether a node's ranks have ended by themselves, and not badly."""
+    return bool(ends) and all(end.exit_code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED} for end in ends)
+
+
+def is_consequence(incident: Incident) -> bool:
+    """Whether it only tells that somebody else went away."""
+    return incident.end.cause == PEER_LOST
+
+
+def left_to_operator(text: str) -> tuple[frozenset[int], frozenset[str]]:
+    """Exit codes and causes of `2,40-45,ConfigError`.
+
+    Raises:
+        ConfigError: A range of it is none.
+    """
+    codes: set[int] = set()
+    causes: set[str] = set()
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        first, dash, last = word.partition("-")
+        last = last if dash else first
+        if first.isdecimal() and last.isdecimal() and int(first) <= int(last) <= MOST_CODE:
+            codes.update(range(int(first), int(last) + 1))
+        elif word[0].isalpha():
+            causes.add(word)
+        else:
+            raise ConfigError(
+                f"DDPJOB_LEAVE_TO_OPERATOR has {word!r}: it must be exit codes, ranges of them, or causes"
+            )
+    return frozenset(codes), frozenset(causes)

@@ -1,0 +1,212 @@
+"""Rank 0's supervisor as the leader of the gang: brings the coordinator what happens, and says what it decides."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ddpjob_trainer.console import warn
+from ddpjob_trainer.supervisor.watching.blame import blame
+from ddpjob_trainer.supervisor.watching.stalls import Stalls
+
+from .coordinator import Coordinator, Phase
+from .link import PING_SECONDS, SILENT_SECONDS, Link, LinkLostError, TcpLink, address_of
+from .messages import (
+    PROTOCOL,
+    Announce,
+    Beats,
+    Hello,
+    History,
+    Message,
+    Ping,
+    Refused,
+    Start,
+    UnreadableError,
+    Welcome,
+)
+from .rendezvous import RELEASE, announce_to
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+LOOK_SECONDS = 0.5
+"""Between two looks at what the ranks are doing."""
+
+
+class Leader:
+    """Serves the members of the gang."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._ahead = time.time() - time.monotonic()
+        self.coordinator = Coordinator(
+            settings.nodes,
+            settings.limits,
+            self._now(),
+            processes=settings.processes,
+            check_first=settings.preflight == "Full",
+        )
+        self._settings = settings
+        self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
+        """Called with beats that have just come, and their attempt."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when something may have changed that others want to know at once."""
+        self._links: dict[int, Link] = {}
+        self._moved = asyncio.Event()
+        self._ports: set[int] = set()
+        self._port_of: dict[tuple[int, bool], int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalls = Stalls(settings.stall_timeout)
+
+    async def inherit(self, listening_on: int) -> None:
+        """Learns of the time before from those that live, where this pod takes the place of a former one."""
+        announce = Announce(self._settings.uid, self._settings.incarnation, f":{listening_on}")
+        if self._settings.peers[1:]:  # Even if none answers: those that live come by themselves, and know more.
+            self.coordinator.remember(self._settings.attempt - 1, ())
+        await asyncio.gather(*(self._ask(address, announce) for address in self._settings.peers[1:]))
+
+    async def _ask(self, address: str, announce: Announce) -> None:
+        answer = await announce_to(address, announce, self._settings.listen)
+        if isinstance(answer, History):
+            self.coordinator.remember(answer.attempt, answer.incidents)
+            self._ports.add(self._settings.master_port)
+
+    async def serve(self, link: Link, hello: Hello) -> None:
+        """Takes a member in, and listens to it until it goes."""
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            link.send(refusal)
+            warn(f"a supervisor that calls itself rank {hello.node} was refused: {refusal.why}")
+            return
+        node = hello.node
+        link.send(Welcome(RELEASE, time.time()))
+        former = self._links.get(node)
+        self._links[node] = link
+        if former is not None:
+            await former.close()
+            if self._links.get(node) is not link:  # Meanwhile it has come once more.
+                return
+        host = link.peer_host if isinstance(link, TcpLink) else ""
+        self.coordinator.joined(node, hello, address_of(host, hello.port), self._now())
+        self._act()
+        try:
+            while True:
+                message = await link.receive()
+                if self._links.get(node) is not link:
+                    return
+                self.coordinator.said(node, message, self._now())
+                if isinstance(message, Beats) and message.attempt == self.coordinator.attempt:
+                    self.on_beats(message.attempt, [{**beat, "node": node} for beat in message.beats])
+                self._act()
+        except (LinkLostError, UnreadableError):
+            if self._links.get(node) is link:
+                del self._links[node]
+                self.coordinator.left(node, self._now())
+                self._act()
+
+    def _refusal(self, hello: Hello) -> Refused | None:
+        if hello.uid != self._settings.uid:
+            return Refused("this is another job's", for_good=False)
+        if hello.protocol != PROTOCOL:
+            theirs, ours = f"{hello.release} (protocol {hello.protocol})", f"{RELEASE} (protocol {PROTOCOL})"
+            why = f"its version {theirs} cannot work with rank 0's {ours}: all nodes must run the same image"
+            return Refused(why, for_good=True)
+        if self.coordinator.is_outdated(hello):
+            return Refused(f"a newer pod of rank {hello.node} has been here", for_good=False)
+        if not 0 <= hello.node < self._settings.nodes:
+            return Refused(f"there is no rank {hello.node} among {self._settings.nodes} nodes", for_good=True)
+        return None
+
+    async def finish(self) -> None:
+        """Waits until what is being ended is judged: the others are to learn what becomes of them."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SILENT_SECONDS):
+                while self.coordinator.phase is Phase.STOPPING:
+                    self._moved.clear()
+                    await self._moved.wait()
+
+    async def close(self) -> None:
+        """Ends all connections, once what was to be said is said."""
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+
+    async def look_after(self) -> None:
+        """Looks at the ranks' heartbeats now and then, and lets the members know that it is there."""
+        pinged = 0.0
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = time.monotonic()
+            if now - pinged >= PING_SECONDS:
+                pinged = now
+                for link in self._links.values():
+                    link.send(Ping())
+            self._look_for_stalls(now)
+
+    def _look_for_stalls(self, now: float) -> None:
+        coordinator = self.coordinator
+        if coordinator.phase is Phase.RUNNING:
+            stalled = self._stalls.look(now, self.beats())
+            if stalled is not None:
+                warn(f"no rank has finished a step for {stalled.seconds:.0f} s: looking at what they do")
+                coordinator.found_stalled(self._now() - stalled.seconds, self._now())
+                self._act()
+
+    def beats(self) -> dict[int, dict[str, object]]:
+        """What each process of the gang said last."""
+        members = self.coordinator.members
+        return {beat["process"]: {**beat, "node": node} for node in sorted(members) for beat in members[node].beats}
+
+    def _act(self) -> None:
+        """Says what the coordinator wants said, and looks again when it wants to."""
+        coordinator = self.coordinator
+        if coordinator.phase is Phase.STALLED and coordinator.examined() is not None:
+            self._blame()
+        for node, message in coordinator.drained():
+            link = self._links.get(node)
+            if link is not None:
+                link.send(self._completed(message))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        moment = coordinator.next_moment()
+        if moment is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, moment - self._now()), self._tick)
+        self._moved.set()
+        self.on_change()
+
+    def _tick(self) -> None:
+        if self.coordinator.phase is Phase.STALLED:
+            self._blame()
+        self.coordinator.tick(self._now())
+        self._act()
+
+    def _blame(self) -> None:
+        """Ends a stalled attempt, and says who kept it."""
+        findings = self.coordinator.findings()
+        process, message = blame(findings, self._settings.nodes * self._settings.processes)
+        warn(f"stalled: {message}")
+        steps = [finding["step"] for finding in findings.values() if finding.get("step") is not None]
+        self.coordinator.blamed(process, message, min(steps, default=None), self._now())
+
+    def _completed(self, message: Message) -> Message:
+        if not isinstance(message, Start) or message.port:
+            return message
+        key = (message.attempt, message.check)
+        if key not in self._port_of:
+            self._port_of = {key: self._port()}
+        return replace(message, port=self._port_of[key])
+
+    def _now(self) -> float:
+        """Seconds of the epoch, by a clock that neither goes back nor leaps."""
+        return time.monotonic() + self._ahead
+
+    def _port(self) -> int:
+        """The first attempt's store is where the contract says; each other one's has a port that none has had."""
+        port = self._settings.master_port
+        while not port or port in self._ports:
+            with socket.socket() as probe:
+                probe.bind((self._settings.listen or "", 0))
+                port = probe.getsockname()[1]
+        self._ports.add(port)
+        return port

@@ -1,0 +1,278 @@
+"""What supervisors say to each other over the control port: one JSON object in a line.
+
+Rank 0's supervisor leads. A member opens the connection, says Hello, and is told Welcome, Elsewhere or Refused.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from ddpjob_trainer.errors import ConfigError, TrainerError
+
+PROTOCOL = 1
+"""Raised with every change that an older supervisor could misunderstand."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How one rank of an attempt ended."""
+
+    process: int
+    """Its rank among all processes."""
+    exit_code: int
+    """128+n for signal n."""
+    time: float
+    """Seconds since the epoch."""
+    cause: str = ""
+    """As in a failure report; empty where the rank did not fail."""
+    message: str = ""
+    exception: str | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What ended an attempt: the rank that failed first, and how many went with it."""
+
+    attempt: int
+    rank: int
+    """The node's."""
+    end: End
+    tied: bool = False
+    consequences: tuple[int, ...] = ()
+    """Ranks of the other nodes that failed with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A member's first words."""
+
+    uid: str
+    node: int
+    incarnation: int
+    attempt: int
+    """The last attempt that it knows of."""
+    port: int
+    """Where it listens."""
+    release: str
+    """Version of its image's ddpjob."""
+    protocol: int = PROTOCOL
+    sent: float = 0.0
+    """By its clock, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The leader's answer."""
+
+    release: str
+    heard: float = 0.0
+    """When Hello came, by the leader's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Another version, or another job's: the connection ends."""
+
+    why: str
+    for_good: bool
+    """Whether trying again cannot help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Not the leader, but knows its address."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Rank 0's supervisor is a new one. Said by itself to those that live, and by them to the rest."""
+
+    uid: str
+    incarnation: int
+    address: str
+    """`host:port`; without a host where the connection comes from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The answer to Announce: what the gang knows of its past."""
+
+    attempt: int
+    incidents: tuple[Incident, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Fork the ranks of an attempt."""
+
+    attempt: int
+    port: int
+    """Of this attempt's store, on rank 0's node."""
+    members: dict[str, str]
+    """Address of each member by node rank: whom to tell of a new leader."""
+    incidents: tuple[Incident, ...] = ()
+    check: bool = False
+    """Whether it is the machines that are tried, and not the program."""
+    mean_time_to_failure: float | None = None
+    """Seconds, as this gang has seen it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the ranks of an attempt at once."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Say what each rank is doing: the gang has stalled."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End the pod with this incident: what to do about it is the operator's to say."""
+
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """Rank 0's ranks are done, and its supervisor goes. The others finish by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A rank of mine has failed."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """No rank of mine runs any more, and why each has ended."""
+
+    attempt: int
+    ends: tuple[End, ...] = ()
+    progressed: bool = False
+    """Whether any had finished a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All my ranks have exited with 0, and so do I."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """I was asked to stop, and go once my ranks have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beats:
+    """What my ranks are doing. Also says that I am there."""
+
+    attempt: int
+    beats: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What each of my ranks was found doing."""
+
+    attempt: int
+    findings: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """The leader is there."""
+
+
+Message = (
+    Hello
+    | Welcome
+    | Refused
+    | Elsewhere
+    | Announce
+    | History
+    | Start
+    | Stop
+    | Examine
+    | Leave
+    | Farewell
+    | Failed
+    | Idle
+    | Done
+    | Leaving
+    | Beats
+    | Examined
+    | Ping
+)
+
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
+
+
+class UnreadableError(TrainerError):
+    """What came over the control port is no message of this version."""
+
+
+class OtherVersionError(ConfigError):
+    """The other supervisor's version cannot work with this one's."""
+
+
+def to_line(message: Message) -> bytes:
+    """A message as it is sent."""
+    return json.dumps({"kind": type(message).__name__, **dataclasses.asdict(message)}).encode() + b"\n"
+
+
+def from_line(line: bytes) -> Message:
+    """A message as it came.
+
+    Raises:
+        UnreadableError: It is none.
+    """
+    try:
+        fields = json.loads(line)
+        kind = fields.pop("kind")
+        return _made(_KINDS[kind], fields)  # type: ignore[no-any-return]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnreadableError(f"{line[:80]!r} is no message between supervisors of this version") from error
+
+
+T = TypeVar("T")
+_hints = cache(get_type_hints)
+
+
+def _made(kind: type[T], fields: dict[str, Any]) -> T:
+    """A dataclass from its fields. Those that are of another type, too many or missing are a TypeError."""
+    hints = _hints(kind)  # type: ignore[arg-type]
+    return kind(**{name: _read(hints.get(name), value) for name, value in fields.items()})
+
+
+def _read(hint: Any, value: Any) -> Any:
+    """What JSON has made of a value, made into what it was."""
+    inner = get_args(hint)
+    if isinstance(hint, UnionType):
+        return None if value is None else _read(inner[0], value)
+    if dataclasses.is_dataclass(hint):
+        return _made(hint, value)  # type: ignore[arg-type]
+    if get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(_read(inner[0], one) for one in value)
+    if get_origin(hint) is dict and isinstance(value, dict):
+        return {name: _read(inner[1], one) for name, one in value.items()}
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint is not Any and type(value) is not hint:
+        raise TypeError(f"{value!r} is no {hint}")
+    return value

@@ -1,0 +1,108 @@
+"""A supervisor's place in its gang, as the pod's environment tells it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ddpjob_trainer.config import counting_from
+from ddpjob_trainer.environment import Env
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.world import Node, read_world
+
+from .judging import Limits, left_to_operator
+
+CONTROL_PORT = 29502
+STATUS_PORT = 29501
+DEFAULT_WINDOW_SECONDS = 3600
+NO_RESTARTS = Limits()
+OFF = "Off"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The defaults are a gang of one process."""
+
+    uid: str = ""
+    incarnation: int = 0
+    attempt: int = 0
+    node: int = 0
+    nodes: int = 1
+    processes: int = 1
+    """Of each node."""
+    master_addr: str = ""
+    master_port: int = 0
+    control_port: int = CONTROL_PORT
+    status_port: int = STATUS_PORT
+    in_a_job: bool = False
+    """Whether an operator made this pod: then there is somebody to listen to the status port."""
+    listen: str | None = None
+    """Address to listen on; None: all."""
+    peers: tuple[str, ...] = ()
+    """Addresses of supervisors to begin with, rank 0's first."""
+    limits: Limits = NO_RESTARTS
+    stall_timeout: float | None = None
+    """Seconds; None: learned."""
+    preflight: str = OFF
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0's supervisor."""
+        return self.node == 0
+
+    @property
+    def first_process(self) -> int:
+        """The rank among all processes of this node's first."""
+        return self.node * self.processes
+
+
+def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Settings:
+    """The place that an environment describes; `max_restarts` counts more than what that says.
+
+    Raises:
+        ConfigError: A variable is missing, is no number, or contradicts another one.
+    """
+    place = read_world(env)
+    node, nodes, processes = 0, 1, 1
+    if isinstance(place, Node):
+        node, processes = place.node_rank, place.processes
+        nodes = place.world_size // processes
+    elif Env.NODE_RANK in env and Env.NNODES in env:
+        node, nodes, processes = place.rank // place.local_world_size, int(env[Env.NNODES]), place.local_world_size
+    control = _number(env, Env.CONTROL_PORT, CONTROL_PORT)
+    master = env.get(Env.MASTER_ADDR, "")
+    codes, causes = left_to_operator(env.get(Env.LEAVE_TO_OPERATOR, ""))
+    restarts = _number(env, Env.IN_PLACE_RESTARTS, 0) if max_restarts is None else max_restarts
+    window = _number(env, Env.RESTART_WINDOW_SECONDS, DEFAULT_WINDOW_SECONDS)
+    stall = _number(env, Env.STALL_TIMEOUT_SECONDS, 0)
+    return Settings(
+        uid=env.get(Env.UID, ""),
+        incarnation=_number(env, Env.INCARNATION, 0),
+        attempt=_number(env, Env.ATTEMPT, 0),
+        node=node,
+        nodes=nodes,
+        processes=processes,
+        master_addr=master,
+        master_port=_number(env, Env.MASTER_PORT, 0),
+        control_port=control,
+        status_port=_number(env, Env.STATUS_PORT, STATUS_PORT),
+        in_a_job=Env.STATUS_PORT in env,
+        listen=env.get(Env.LISTEN_ADDR) or None,
+        peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
+        limits=Limits(restarts, window, codes, causes),
+        stall_timeout=stall or None,
+        preflight=env.get(Env.PREFLIGHT, OFF),
+    )
+
+
+def _peers(env: Mapping[str, str]) -> tuple[str, ...]:
+    peers = tuple(part.strip() for part in env.get(Env.PEERS, "").split(",") if part.strip())
+    for peer in peers:
+        host, _, port = peer.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ConfigError(
+                f"{Env.PEERS} has {peer!r}: it must be addresses as host:port, with commas between them"
+            )
+    return peers
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    return counting_from(0, env.get(name, str(default)), name)

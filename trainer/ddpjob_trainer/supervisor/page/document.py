@@ -1,0 +1,182 @@
+"""The document of GET /status, from what the supervisor knows of its gang. Pure."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ddpjob_trainer.exit_codes import SIGNAL_BASE
+from ddpjob_trainer.moments import rfc3339
+from ddpjob_trainer.supervisor.gang.coordinator import Phase, Stall
+from ddpjob_trainer.supervisor.gang.messages import Incident
+
+from .progress import Beat, Progress
+from .stragglers import Straggler
+
+Document = dict[str, Any]
+
+VERSION = 1
+"""Of the document. A reader ignores fields that it does not know; another number means that fields changed."""
+
+NODES = 8
+INCIDENTS = 16
+PROCESSES = 64
+"""A larger world's document does not list its processes."""
+
+SIGNALS = range(SIGNAL_BASE + 1, SIGNAL_BASE + 65)
+"""Exit codes that tell of a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Proportional set sizes in bytes, of this node's processes; None: unknown."""
+
+    zygote: int | None = None
+    supervisor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What a supervisor knows: rank 0's of the whole gang, another one of itself. Times are seconds of the epoch."""
+
+    uid: str
+    nodes: int
+    procs_per_node: int
+    attempt: int
+    phase: Phase
+    since: float
+    """When the phase began."""
+    first_step_seen: bool = False
+    missing: Sequence[int] = ()
+    """Nodes, by rank, whose supervisor is not connected."""
+    in_place_restarts: int = 0
+    incidents: Sequence[Incident] = ()
+    """All, or at least the last 16; the oldest first."""
+    beats: Sequence[Beat] = ()
+    """What each process that is heard of last said."""
+    progress: Progress | None = None
+    slowest_node: int | None = None
+    checkpoint: Mapping[str, Any] | None = None
+    """`step` and `time`, as the beats have it."""
+    stall: Stall | None = None
+    stragglers: Sequence[Straggler] = ()
+    memory: Memory = Memory()
+    coordinator: str | None = None
+    """Control address of rank 0's supervisor, where this one is another."""
+
+
+def document(gang: Gang) -> Document:
+    """What GET /status answers."""
+    said: Document = {
+        "version": VERSION,
+        "uid": gang.uid,
+        "mark": mark(gang),
+        "nodes": gang.nodes,
+        "procsPerNode": gang.procs_per_node,
+        "attempt": gang.attempt,
+        "phase": gang.phase,
+        "since": rfc3339(gang.since),
+        "firstStepSeen": gang.first_step_seen,
+        "missing": list(gang.missing[:NODES]),
+        "inPlaceRestarts": gang.in_place_restarts,
+        "incidents": [_incident(incident) for incident in gang.incidents[-INCIDENTS:]],
+        "progress": _progress(gang),
+        "checkpoint": gang.checkpoint and {name: gang.checkpoint[name] for name in ("step", "time")},
+        "stall": _stall(gang.stall),
+        "stragglers": [_straggler(straggler) for straggler in gang.stragglers],
+        "memory": {"zygotePssBytes": gang.memory.zygote, "supervisorPssBytes": gang.memory.supervisor},
+    }
+    if gang.coordinator is not None:
+        said["coordinator"] = gang.coordinator
+    if gang.procs_per_node * (gang.nodes if gang.coordinator is None else 1) <= PROCESSES:
+        said["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["process"])]
+    return said
+
+
+def mark(gang: Gang) -> str:
+    """Another one whenever something changed that a reader wants to know at once: all but progress."""
+    matters = (
+        gang.uid,
+        gang.attempt,
+        gang.phase,
+        list(gang.missing),
+        gang.in_place_restarts,
+        gang.incidents[-1].attempt if gang.incidents else None,
+        gang.stall and (gang.stall.since, gang.stall.process, gang.stall.message),
+        sorted(straggler.process for straggler in gang.stragglers),
+    )
+    return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]
+
+
+def _incident(incident: Incident) -> Document:
+    end = incident.end
+    return {
+        "attempt": incident.attempt,
+        "time": rfc3339(end.time),
+        "rank": incident.rank,
+        "process": end.process,
+        "cause": end.cause,
+        "exitCode": end.exit_code,
+        "signal": end.exit_code - SIGNAL_BASE if end.exit_code in SIGNALS else None,
+        "exception": end.exception,
+        "message": end.message,
+        "step": end.step,
+        "tied": incident.tied,
+        "consequences": len(incident.consequences),
+        "consequenceRanks": list(incident.consequences[:NODES]),
+    }
+
+
+def _progress(gang: Gang) -> Document | None:
+    seen = gang.progress
+    if seen is None or gang.coordinator is not None:
+        return None
+    # While no step is made there is no end in sight.
+    eta = seen.eta_seconds if gang.phase is Phase.RUNNING else None
+    return {
+        "epoch": seen.epoch,
+        "step": seen.step,
+        "totalSteps": seen.total_steps,
+        "percent": seen.percent,
+        "etaSeconds": None if eta is None else round(eta),
+        "loss": _finite(seen.loss),
+        "samplesPerSecond": _rounded(seen.samples_per_second, 1),
+        "lastStepTime": None if seen.last_step_time is None else rfc3339(seen.last_step_time),
+        "stepSeconds": _rounded(seen.step_seconds, 6),
+        "slowestRank": gang.slowest_node,
+    }
+
+
+def _stall(stall: Stall | None) -> Document | None:
+    if stall is None:
+        return None
+    return {"since": rfc3339(stall.since), "rank": stall.rank, "process": stall.process, "message": stall.message}
+
+
+def _straggler(straggler: Straggler) -> Document:
+    return {"rank": straggler.node, "process": straggler.process, "slowdown": round(straggler.slowdown, 1)}
+
+
+def _rank(beat: Beat) -> Document:
+    parts = beat.get("seconds") or {}
+    return {
+        "process": beat["process"],
+        "node": beat["node"],
+        "step": beat.get("step"),
+        "activity": beat.get("activity"),
+        "stepSeconds": _rounded(beat.get("stepSeconds"), 6),
+        "seconds": {part: _rounded(seconds, 6) for part, seconds in parts.items()},
+        "memoryBytes": _finite(beat.get("memoryBytes")),
+    }
+
+
+def _finite(number: float | None) -> float | None:
+    """JSON has no other numbers."""
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _rounded(number: float | None, digits: int) -> float | None:
+    number = _finite(number)
+    return None if number is None else round(number, digits)

@@ -1,0 +1,114 @@
+"""GET /metrics: the document of GET /status as Prometheus reads it.
+
+An incident is counted when it is first seen, by its attempt: the document has the last ones only.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ddpjob_trainer.supervisor.gang.coordinator import Phase
+
+from .document import Document
+
+PREFIX = "ddpjob_trainer_"
+
+PROGRESS = (
+    ("step", "step", "Steps that all processes have finished"),
+    ("totalSteps", "steps_planned", "Steps that the program means to make"),
+    ("epoch", "epoch", "Present epoch"),
+    ("stepSeconds", "step_seconds", "Time of a step, the median of the recent ones"),
+    ("loss", "loss", "Training loss of the process of the lowest rank that tells one"),
+    ("samplesPerSecond", "samples_per_second", "Samples of all processes at the pace of the recent steps"),
+)
+
+
+class Metrics(Collector):
+    """Metrics of one supervisor."""
+
+    def __init__(self) -> None:
+        self._incidents: Counter[str] = Counter()
+        self._counted = -1
+        """Attempt of the last incident that is counted."""
+        self._document: Document = {}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def note(self, document: Document) -> None:
+        """Counts what is new in a document."""
+        for incident in document["incidents"]:
+            if incident["attempt"] > self._counted:
+                self._counted = incident["attempt"]
+                self._incidents[incident["cause"]] += 1
+
+    def exposition(self, document: Document) -> bytes:
+        """The metrics, in Prometheus' text format."""
+        self._document = document
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """What the registry asks for."""
+        if self._document:
+            yield from self._gang(self._document)
+            yield from _progress(self._document)
+            yield from _processes(self._document)
+
+    def _gang(self, document: Document) -> Iterator[Metric]:
+        yield _gauge("attempt", "Starts of the gang", document["attempt"])
+        phases = GaugeMetricFamily(f"{PREFIX}phase", "1 for what the gang is doing, else 0", labels=["phase"])
+        for phase in Phase:
+            phases.add_metric([phase], float(phase == document["phase"]))
+        yield phases
+        yield CounterMetricFamily(
+            f"{PREFIX}restarts_in_place", "Restarts by the supervisors alone", document["inPlaceRestarts"]
+        )
+        incidents = CounterMetricFamily(
+            f"{PREFIX}incidents", "Failures that a restart in place followed, by their cause", labels=["cause"]
+        )
+        for cause, count in self._incidents.items():
+            incidents.add_metric([cause], count)
+        yield incidents
+
+
+def _progress(document: Document) -> Iterator[Metric]:
+    progress, checkpoint = document["progress"] or {}, document["checkpoint"]
+    for field, name, meaning in PROGRESS:
+        if progress.get(field) is not None:
+            yield _gauge(name, meaning, progress[field])
+    if progress.get("lastStepTime"):
+        yield _gauge(
+            "last_step_timestamp_seconds", "When the last step was finished", _epoch(progress["lastStepTime"])
+        )
+    if checkpoint:
+        yield _gauge("checkpoint_step", "Steps in the last checkpoint", checkpoint["step"])
+        yield _gauge("checkpoint_timestamp_seconds", "When it was written", _epoch(checkpoint["time"]))
+
+
+def _processes(document: Document) -> Iterator[Metric]:
+    steps = GaugeMetricFamily(f"{PREFIX}rank_step", "Steps that a process has finished", labels=["process", "node"])
+    seconds = GaugeMetricFamily(
+        f"{PREFIX}rank_seconds", "Time in the parts of a step, recent means", labels=["process", "part"]
+    )
+    memory = GaugeMetricFamily(f"{PREFIX}memory_bytes", "Memory of a process, as it tells it", labels=["process"])
+    for rank in document.get("ranks", ()):
+        process = str(rank["process"])
+        if rank["step"] is not None:
+            steps.add_metric([process, str(rank["node"])], rank["step"])
+        for part, value in rank["seconds"].items():
+            if value is not None:
+                seconds.add_metric([process, part], value)
+        if rank["memoryBytes"] is not None:
+            memory.add_metric([process], rank["memoryBytes"])
+    yield from (steps, seconds, memory)
+
+
+def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{PREFIX}{name}", meaning, value)
+
+
+def _epoch(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()

@@ -1,0 +1,145 @@
+"""How far a gang is and how fast it goes, from the beats of its processes. Pure: time is an argument."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+Beat = Mapping[str, Any]
+"""What a process last said, with `node`, its node's rank."""
+
+POINT_SECONDS = 1.0
+"""At most one point in so long: beats come about once a second from each node, and a gang may have a thousand."""
+
+POINTS = 61
+"""How far back the pace looks: a minute, or sixty steps where they take longer than a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a gang is. What depends on the pace is None until some steps of the present attempt are seen."""
+
+    step: int
+    """Steps that every process has finished."""
+    epoch: int | None = None
+    total_steps: int | None = None
+    loss: float | None = None
+    last_step_time: float | None = None
+    """When the last process finished that step, in seconds of the epoch."""
+    step_seconds: float | None = None
+    """Median of the recent steps. Pauses between steps, as for an evaluation, are not in it."""
+    samples_per_second: float | None = None
+
+    @property
+    def percent(self) -> float | None:
+        """Share of the steps that are finished: 100 once all are, and not a moment before."""
+        return min(1000, 1000 * self.step // self.total_steps) / 10 if self.total_steps else None
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """What the steps that are left take at the present pace."""
+        if self.total_steps is None or self.step_seconds is None:
+            return None
+        return max(0, self.total_steps - self.step) * self.step_seconds
+
+
+@dataclass(slots=True)
+class _Process:
+    beat: Beat
+    step: int
+    finished: float | None
+    """When it finished that step, by our clock; None: in an earlier attempt."""
+
+
+class Pace:
+    """Follows the steps of a gang. It remembers the last progress over attempts, and the pace of the present one."""
+
+    def __init__(self) -> None:
+        self.checkpoint: Mapping[str, Any] | None = None
+        """The newest that any process has told of, as it told it: `step` and `time`."""
+        self._attempt: int | None = None
+        self._processes: dict[int, _Process] = {}
+        self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
+        self._last: Progress | None = None
+        self._last_finished: float | None = None
+        self._looked: float | None = None
+
+    def hear(self, attempt: int, beats: Iterable[Beat], now: float) -> None:
+        """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
+        if attempt != self._attempt:
+            self._begin(attempt)
+        for beat in beats:
+            self._note_checkpoint(beat)
+            self._note_step(beat, now)
+        if self._processes and (self._looked is None or now - self._looked >= POINT_SECONDS):
+            self._looked = now
+            self._look()
+
+    def progress(self, now: float, wall: float) -> Progress | None:
+        """The progress at `now`, which is `wall` in seconds of the epoch; None before any step is known."""
+        if self._last is None or self._last_finished is None:
+            return self._last
+        return replace(self._last, last_step_time=wall - (now - self._last_finished))
+
+    def _begin(self, attempt: int) -> None:
+        """The step may go back, and the pace was another attempt's; how far the gang came is still worth knowing."""
+        self._attempt = attempt
+        self._processes.clear()
+        self._points.clear()
+        self._looked = None
+        if self._last is not None:
+            self._last = replace(self._last, step_seconds=None, samples_per_second=None)
+
+    def _note_step(self, beat: Beat, now: float) -> None:
+        step, age = beat.get("step"), beat.get("stepAge")
+        if step is None:
+            return
+        known = self._processes.get(beat["process"])
+        if known is not None and known.step == step and known.finished is not None:
+            known.beat = beat  # The first sight of a step tells best when it was finished.
+            return
+        finished = None if age is None else now - age
+        self._processes[beat["process"]] = _Process(beat, step, finished)
+
+    def _note_checkpoint(self, beat: Beat) -> None:
+        told = beat.get("checkpoint")
+        if told and (self.checkpoint is None or told["time"] > self.checkpoint["time"]):
+            self.checkpoint = told
+
+    def _look(self) -> None:
+        processes = self._processes.values()
+        # As a rule rank 0 tells, and then what is counted for the others, from 1 in each attempt, is something else.
+        telling = [process for process in processes if not process.beat.get("counted")] or list(processes)
+        step = min(process.step for process in telling)
+        moments = (process.finished for process in telling if process.step == step)
+        finished = max((moment for moment in moments if moment is not None), default=None)
+        if finished is not None:
+            self._last_finished = finished
+            self._add_point(step, finished)
+        step_seconds, samples = self._step_seconds(), self._told("samples")
+        self._last = Progress(
+            step=step,
+            epoch=self._told("epoch"),
+            total_steps=self._told("totalSteps"),
+            loss=self._told("loss"),
+            step_seconds=step_seconds,
+            samples_per_second=samples / step_seconds if samples and step_seconds else None,
+        )
+
+    def _add_point(self, step: int, finished: float) -> None:
+        if self._points and step < self._points[-1][0]:
+            self._points.clear()  # A script that counts anew.
+        if not self._points or (step > self._points[-1][0] and finished > self._points[-1][1]):
+            self._points.append((step, finished))
+
+    def _step_seconds(self) -> float | None:
+        """Median of the step times between neighbouring points: what happens once in a while does not move it."""
+        times = [(later - former) / (above - below) for (below, former), (above, later) in pairwise(self._points)]
+        return median(times) if times else None
+
+    def _told(self, name: str) -> Any:
+        """What the process of the lowest rank says that says anything of it."""
+        told = ((rank, process.beat.get(name)) for rank, process in self._processes.items())
+        return min(((rank, value) for rank, value in told if value is not None), default=(0, None))[1]

@@ -1,0 +1,179 @@
+"""Which process holds the others up, from the beats of all. Pure: time is an argument.
+
+In DDP every step lasts until the slowest process has done its part: all have the same step time, the fast ones wait
+in the collective. So processes are compared by their own work, the time in which they wait for nobody: data + forward
++ optimizer, and backward - communication where every process knows how long it waited for communication; where one
+does not, its waiting is a part of backward, which is left out. Where they tell only whole steps, nothing can be said.
+
+x is the median of a process's own work over a window, m the median of all x. A process is a straggler if
+
+    x >= 1.3 m,   x - m >= 0.1 of its step,   and   0.6745 (x - m) / median(|x - m|) > 3.5
+
+The last is the modified z-score with its usual limit (Iglewicz and Hoaglin: How to Detect and Handle Outliers, ASQC
+1993, pages 11-13): one or a few slow ones do not move the medians. It takes three to know what is usual. Of two
+processes, or of the processes of two nodes, each is compared with the median of the other side, and must be 1.5 times
+as slow. Where half of a larger world is slow, nobody is named.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from .progress import Beat
+
+WINDOW_SECONDS = 30.0
+SAMPLE_SECONDS = 3.0
+"""A process's own work is noted, and all are compared, once in so long."""
+
+RATIO = 1.3
+RATIO_OF_TWO = 1.5
+SHARE_OF_STEP = 0.1
+"""Less than this holds nobody up, however much it is beside next to nothing."""
+Z_SCALE = 0.6745
+Z_LIMIT = 3.5
+
+NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """A process that is slower than the others."""
+
+    node: int
+    process: int
+    slowdown: float
+    """Its own work per step as a multiple of what is usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a process does in a step."""
+
+    node: int
+    seconds: float
+    """Of its own work."""
+    step_seconds: float | None = None
+    """Of the whole step; None: it did not say."""
+
+
+def stragglers(works: Mapping[int, Work]) -> tuple[Straggler, ...]:
+    """Those of these processes, by their ranks, that hold the others up: the slowest first, at most eight."""
+    several_nodes = len({work.node for work in works.values()}) > 1
+    side = {rank: work.node if several_nodes else rank for rank, work in works.items()}
+    sides: dict[int, list[float]] = {}
+    for rank, work in works.items():
+        sides.setdefault(side[rank], []).append(work.seconds)
+    usual = _usual(sides)
+    slow = (
+        Straggler(work.node, rank, work.seconds / usual[side[rank]].seconds)
+        for rank, work in works.items()
+        if usual[side[rank]].is_exceeded_by(work)
+    )
+    return tuple(sorted(slow, key=lambda one: (-one.slowdown, one.process))[:NAMED])
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What own work is compared with."""
+
+    seconds: float
+    spread: float
+    """Median of the absolute deviations; 0: all the same, or too few to tell."""
+    ratio: float
+
+    def is_exceeded_by(self, work: Work) -> bool:
+        excess = work.seconds - self.seconds
+        return (
+            self.seconds > 0
+            and work.seconds >= self.ratio * self.seconds
+            and excess >= SHARE_OF_STEP * (work.step_seconds or 0.0)
+            and Z_SCALE * excess > Z_LIMIT * self.spread
+        )
+
+
+def _usual(sides: Mapping[int, list[float]]) -> dict[int, _Usual]:
+    """What is usual for each side: what the other does where there are two, what all do where there are more."""
+    match list(sides):
+        case [one, other]:
+            return {
+                one: _Usual(median(sides[other]), 0.0, RATIO_OF_TWO),
+                other: _Usual(median(sides[one]), 0.0, RATIO_OF_TWO),
+            }
+    everyone = [seconds for side in sides.values() for seconds in side] or [0.0]
+    middle = median(everyone)
+    return dict.fromkeys(sides, _Usual(middle, median(abs(seconds - middle) for seconds in everyone), RATIO))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Seconds per step of one process: recent means, as it tells them itself."""
+
+    at: float
+    alone: float
+    """data + forward + optimizer."""
+    backward: float | None
+    """backward - communication; None: unknown."""
+    step: float | None
+
+
+@dataclass(slots=True)
+class _Process:
+    node: int
+    window: deque[_Sample] = field(default_factory=deque)
+
+    def note(self, sample: _Sample) -> None:
+        if not self.window or sample.at - self.window[-1].at >= SAMPLE_SECONDS:
+            self.window.append(sample)
+        while sample.at - self.window[0].at > WINDOW_SECONDS:
+            self.window.popleft()
+
+    def work(self, *, with_backward: bool) -> Work:
+        seconds = (one.alone + (one.backward or 0.0 if with_backward else 0.0) for one in self.window)
+        return Work(self.node, median(seconds), self.window[-1].step)
+
+
+class Comparison:
+    """Compares the work of the processes of an attempt while it runs."""
+
+    def __init__(self) -> None:
+        self.stragglers: tuple[Straggler, ...] = ()
+        """Nobody before the present attempt has run for a window."""
+        self.slowest: int | None = None
+        """Of several nodes, by rank, the one of the process with the most own work; None: unknown."""
+        self._attempt: int | None = None
+        self._processes: dict[int, _Process] = {}
+        self._began = 0.0
+        self._compared = 0.0
+
+    def hear(self, attempt: int, beats: Iterable[Beat], now: float) -> None:
+        """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
+        if attempt != self._attempt:
+            self._attempt, self.stragglers, self.slowest = attempt, (), None
+            self._processes.clear()
+        for beat in beats:
+            sample = _sample(beat, now)
+            if sample is not None:
+                if not self._processes:
+                    self._began = self._compared = now
+                self._processes.setdefault(beat["process"], _Process(beat["node"])).note(sample)
+        if self._processes and now - self._compared >= SAMPLE_SECONDS:
+            self._compared = now
+            self._compare(window_full=now - self._began >= WINDOW_SECONDS)
+
+    def _compare(self, *, window_full: bool) -> None:
+        samples = (sample for process in self._processes.values() for sample in process.window)
+        with_backward = all(sample.backward is not None for sample in samples)
+        works = {rank: process.work(with_backward=with_backward) for rank, process in self._processes.items()}
+        busiest = max(works.values(), key=lambda work: work.seconds)
+        self.slowest = busiest.node if any(work.node != busiest.node for work in works.values()) else None
+        if window_full:
+            self.stragglers = stragglers(works)
+
+
+def _sample(beat: Beat, now: float) -> _Sample | None:
+    parts = beat.get("seconds") or {}
+    alone = [parts[part] for part in ("data", "forward", "optimizer") if parts.get(part) is not None]
+    backward, waited = parts.get("backward"), parts.get("communication")
+    own_backward = None if backward is None or waited is None else max(0.0, backward - waited)
+    return _Sample(now, sum(alone), own_backward, beat.get("stepSeconds")) if alone else None

@@ -1,0 +1,95 @@
+"""What the status page tells: put together from the gang, of which only its leader knows all, and from its beats."""
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+
+from .gang.coordinator import Phase
+from .gang.follower import Follower
+from .gang.leader import Leader
+from .gang.rendezvous import Rendezvous
+from .gang.settings import Settings
+from .page.document import Document, Gang, Memory, document
+from .page.memory import proportional_set_size
+from .page.progress import Beat, Pace
+from .page.stragglers import Comparison
+from .starting.ranks import Starter
+
+MEMORY_SECONDS = 30.0
+
+
+class Picture:
+    """Follows one supervisor, and its gang where it leads one."""
+
+    def __init__(
+        self, settings: Settings, follower: Follower, leader: Leader | None, rendezvous: Rendezvous, starter: Starter
+    ) -> None:
+        self._settings = settings
+        self._follower = follower
+        self._leader = leader
+        self._rendezvous = rendezvous
+        self._starter = starter
+        self._pace = Pace()
+        self._comparison = Comparison()
+        self._memory = Memory()
+        self._since = time.time()
+
+    def hear(self, attempt: int, beats: Sequence[Beat]) -> None:
+        """Takes beats that have just come."""
+        now = time.monotonic()
+        self._pace.hear(attempt, beats, now)
+        self._comparison.hear(attempt, beats, now)
+
+    async def watch_memory(self) -> None:
+        """Measures now and then, as long as it is let: the kernel takes its time for it."""
+        while True:
+            self._memory = await asyncio.to_thread(self._measured)
+            await asyncio.sleep(MEMORY_SECONDS)
+
+    def document(self) -> Document:
+        """What there is to tell now."""
+        return document(self._own() if self._leader is None else self._of_all(self._leader))
+
+    def _of_all(self, leader: Leader) -> Gang:
+        coordinator, settings = leader.coordinator, self._settings
+        return Gang(
+            uid=settings.uid,
+            nodes=settings.nodes,
+            procs_per_node=settings.processes,
+            attempt=coordinator.attempt,
+            phase=coordinator.phase,
+            since=coordinator.since,
+            first_step_seen=coordinator.progressed,
+            missing=coordinator.missing,
+            in_place_restarts=coordinator.restarts,
+            incidents=coordinator.incidents,
+            beats=list(leader.beats().values()),
+            progress=self._pace.progress(time.monotonic(), time.time()),
+            slowest_node=self._comparison.slowest,
+            checkpoint=self._pace.checkpoint,
+            stall=coordinator.stall,
+            stragglers=self._comparison.stragglers,
+            memory=self._memory,
+        )
+
+    def _own(self) -> Gang:
+        settings, follower = self._settings, self._follower
+        where = self._rendezvous.where()
+        return Gang(
+            uid=settings.uid,
+            nodes=settings.nodes,
+            procs_per_node=settings.processes,
+            attempt=follower.attempt,
+            phase=Phase.RUNNING if follower.running else Phase.GATHERING,
+            since=self._since,
+            incidents=follower.incidents,
+            in_place_restarts=len(follower.incidents),
+            beats=[{**beat, "node": settings.node} for beat in follower.beats()],
+            memory=self._memory,
+            coordinator="" if where is None else where.address,
+        )
+
+    def _measured(self) -> Memory:
+        zygote = self._starter.zygote
+        return Memory(None if zygote is None else proportional_set_size(zygote), proportional_set_size(os.getpid()))

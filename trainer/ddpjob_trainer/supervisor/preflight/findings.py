@@ -1,0 +1,76 @@
+"""What a check has found, and what becomes of the node when findings are put together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ddpjob_trainer.console import say, warn
+from ddpjob_trainer.errors import TrainerError
+from ddpjob_trainer.exit_codes import ExitCode
+
+
+class Level(StrEnum):
+    """How much a finding matters."""
+
+    OK = "ok"
+    """Worth a line in the log."""
+    WARN = "warn"
+    """Training can go on, and may suffer."""
+    FAIL = "fail"
+    """Training cannot go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check says."""
+
+    check: str
+    level: Level
+    message: str
+    """One sentence: what is wrong, and what to do about it."""
+    retry: bool = True
+    """Of a failure: whether another try, perhaps on another machine, may go better."""
+    nodes: tuple[int, ...] = ()
+    """Ranks of the nodes that it is about; none: the node that says it, or nobody in particular."""
+
+
+class PreflightError(TrainerError):
+    """The machines are not fit; other ones, or the same ones later, may be."""
+
+    cause = "PreflightFailed"
+    exit_code = ExitCode.PREFLIGHT_RETRY
+
+    def __init__(self, message: str, nodes: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.nodes = nodes
+        """Who is at fault, where that is known."""
+
+
+class PreflightNeverError(PreflightError):
+    """No machine could be fit: something must be changed first."""
+
+    exit_code = ExitCode.PREFLIGHT_NEVER
+
+
+def verdict(findings: Sequence[Finding]) -> PreflightError | None:
+    """The failure that the findings amount to, if any.
+
+    What never gets better decides over what may: a retry would only meet it again.
+    """
+    failed = [finding for finding in findings if finding.level is Level.FAIL]
+    never = [finding for finding in failed if not finding.retry]
+    deciding = never or failed
+    if not deciding:
+        return None
+    kind = PreflightNeverError if never else PreflightError
+    nodes = sorted({node for finding in deciding for node in finding.nodes})
+    return kind("; ".join(finding.message for finding in deciding), tuple(nodes))
+
+
+def tell(findings: Iterable[Finding]) -> None:
+    """Says what does not end the run; failures are the verdict's to say."""
+    for finding in findings:
+        if finding.level is Level.OK:
+            say(f"preflight: {finding.message}")
+        elif finding.level is Level.WARN:
+            warn(f"preflight: {finding.message}")

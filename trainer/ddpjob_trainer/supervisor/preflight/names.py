@@ -1,0 +1,44 @@
+"""Whether a name is known."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from .findings import Finding, Level
+from .threads import in_thread
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
+"""Seconds between two looks. In a new gang names appear within seconds."""
+
+NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+"""The name server answers that there is none; else it does not answer."""
+
+Look = Callable[[str, None], object]
+
+
+async def name(host: str, patience: float, look: Look = socket.getaddrinfo) -> list[Finding]:
+    """Waits until a name is known, for so many seconds at most; finds nothing if it is."""
+    loop = asyncio.get_running_loop()
+    deadline, pause = loop.time() + patience, FIRST_PAUSE
+    last: Exception = TimeoutError("no answer")
+    while loop.time() < deadline:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await in_thread(look, host, None)
+        except TimeoutError:
+            break
+        except (OSError, UnicodeError) as error:
+            last = error
+            await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+            pause = min(2 * pause, LONGEST_PAUSE)
+        else:
+            return []
+    return [_unknown(host, patience, last)]
+
+
+def _unknown(host: str, patience: float, error: Exception) -> Finding:
+    never = isinstance(error, UnicodeError) or (isinstance(error, socket.gaierror) and error.errno in NO_SUCH_NAME)
+    why = getattr(error, "strerror", None) or str(error)
+    todo = "look whether rank 0's pod runs and its Service exists" if never else "have the cluster's DNS looked at"
+    message = f"the name of rank 0's node, {host}, is not known after {patience:.0f} s ({why}): {todo}"
+    return Finding("name", Level.FAIL, message, retry=not never, nodes=(0,))

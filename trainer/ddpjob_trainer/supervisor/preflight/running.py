@@ -1,0 +1,80 @@
+"""The fast preflight of a node: looks at it while the zygote warms up, and says what is wrong."""
+
+import asyncio
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ddpjob_trainer.environment import Env
+from ddpjob_trainer.supervisor.starting.program import Program
+from ddpjob_trainer.supervisor.starting.ranks import Place, Starter
+
+from .facts import look
+from .fast import fast
+from .findings import Finding, Level
+from .gpus import Seen, gpus
+from .names import name
+from .threads import in_thread
+
+COLLECTIVE = Program(module=True, name=f"{__package__}.collective")
+"""What the ranks of a gang run to try machines and network together: the rest of the full preflight."""
+
+COUNTING = f"{__package__}.counting"
+
+LOOK_SECONDS = 30.0
+"""A file system that takes longer is of no use for checkpoints."""
+
+GPU_SECONDS = 60.0
+"""For torch to be imported and the driver to wake up."""
+
+
+async def preflight(env: Mapping[str, str], starter: Starter, patience: float) -> list[Finding]:
+    """Tries this node, by the environment of its supervisor; `patience` is for rank 0's name, in seconds.
+
+    Raises:
+        StartError: No process could be started to count the GPUs.
+    """
+    host = env.get(Env.MASTER_ADDR)
+    found = await asyncio.gather(
+        _machine(env),
+        name(host, patience) if host else _nothing(),
+        _count_gpus(env, starter) if env.get(Env.BACKEND) == "nccl" else _nothing(),
+    )
+    return [finding for findings in found for finding in findings]
+
+
+async def _nothing() -> list[Finding]:
+    return []
+
+
+async def _machine(env: Mapping[str, str]) -> list[Finding]:
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return fast(env, await in_thread(look, env))
+    except TimeoutError:
+        directory = env.get(Env.CHECKPOINT_DIR, "")
+        message = f"the file system of {directory} has not answered for {LOOK_SECONDS:.0f} s: have it looked at"
+        return [Finding("checkpoints", Level.FAIL, message)]
+
+
+async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]:
+    with TemporaryDirectory(prefix="ddpjob-preflight-", ignore_cleanup_errors=True) as directory:
+        answer = Path(directory) / "gpus.json"
+        program = Program(module=True, name=COUNTING, arguments=(str(answer),))
+        # Whatever ends it is told by the finding, not by a failure report of its own.
+        rank = await starter.start(Place(program, {**env, Env.TERMINATION_LOG: str(Path(directory) / "report")}))
+        try:
+            async with asyncio.timeout(GPU_SECONDS):
+                code = await asyncio.shield(rank.ended)
+        except TimeoutError:
+            rank.tell(signal.SIGKILL)
+            return [_mute(f"have not answered for {GPU_SECONDS:.0f} s")]
+        if code or not answer.exists():
+            return [_mute(f"could not be counted: the process that tried ended with exit code {code}")]
+        return list(gpus(env, Seen(**json.loads(answer.read_text(encoding="utf-8")))))
+
+
+def _mute(what: str) -> Finding:
+    return Finding("gpus", Level.FAIL, f"the GPUs of this node {what}; have its driver looked at")

@@ -1,0 +1,1 @@
+"""Ranks as processes: what is run, and two ways to start it."""

@@ -1,0 +1,49 @@
+"""Which cores this container may use, and each rank's share of them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def threads_of_each(processes: int, root: Path = Path("/")) -> int:
+    """Threads for each of so many processes, so that together they keep busy what the container may use.
+
+    PyTorch looks at the cores that it may run on and not at a limit on their time, and in a container with a limit of
+    two on a machine of 64 it would start 64 threads, which wait for each other.
+    """
+    cores = float(len(_usable()))
+    return max(1, int(min([cores, *_quotas(root)])) // processes)
+
+
+def cores_of_each(processes: int) -> list[frozenset[int]] | None:
+    """Cores of each of so many processes; None where the scheduler is to choose.
+
+    Cores are divided only where they are this container's alone, as with the kubelet's static CPU manager: else the
+    first ranks of all containers of a machine would crowd on the same ones.
+    """
+    cores = sorted(_usable())
+    share = len(cores) // processes
+    if processes == 1 or share == 0 or len(cores) == os.cpu_count():
+        return None
+    return [frozenset(cores[rank * share : (rank + 1) * share]) for rank in range(processes)]
+
+
+def _usable() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Limits of this container's time, in cores, as control groups have them.
+
+    (https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu, and scheduler/sched-bwc for version 1.)
+    """
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            words = " ".join((root / "sys/fs/cgroup" / name).read_text(encoding="ascii") for name in names).split()
+            quota, period = float(words[0]), float(words[1])
+        except (OSError, ValueError, IndexError):  # `max`: no limit.
+            continue
+        if quota > 0 and period > 0:
+            yield quota / period

@@ -1,0 +1,148 @@
+"""A supervisor from its start to its exit code: brings up its parts in the order in which they need each other."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from ddpjob_trainer.environment import Env
+from ddpjob_trainer.errors import TrainerError
+from ddpjob_trainer.exit_codes import ExitCode
+
+from .gang.control import control_port
+from .gang.crew import reap_strays
+from .gang.follower import Follower
+from .gang.leader import Leader
+from .gang.link import LocalLink
+from .gang.rendezvous import Rendezvous
+from .gang.settings import OFF, Settings, read_settings
+from .page.server import Page
+from .picture import Picture
+from .preflight.findings import tell, verdict
+from .preflight.running import preflight
+from .starting import warm
+from .starting.cold import Cold
+from .starting.program import Program
+from .starting.ranks import Starter
+from .watching.heartbeats import PARENTS
+
+REQUESTS = (signal.SIGTERM, signal.SIGINT)
+PR_SET_CHILD_SUBREAPER = 36
+
+NAME_SECONDS = 300.0
+"""Rank 0's name appears when its pod has an address: its image may still be on its way."""
+
+REAPING_SECONDS = 1.0
+"""Time for whoever started a process to say so, before it is taken for an orphan."""
+
+
+OURS = "ddpjob_trainer"
+
+
+def supervise(
+    program: Program, start_method: str = "warm", max_restarts: int | None = None, preload: Sequence[str] = ()
+) -> int:
+    """Runs a program once for each process of this node, and returns the exit code that tells of all.
+
+    `preload` names what the ranks import beside PyTorch: it is there already when they are forked.
+
+    Raises:
+        ConfigError: The environment does not describe a place in a world, or not one in the leader's.
+        TrainerError: The control port is taken, or this node is not fit for training.
+    """
+    settings = read_settings(os.environ, max_restarts)
+    own = warm.OURS if program.module and program.name == OURS else ()
+    starter = Cold() if start_method == "cold" else warm.Warm([*warm.PRELOADED, *own, *preload])
+    return asyncio.run(take_part(settings, program, starter, os.environ))
+
+
+async def take_part(settings: Settings, program: Program, starter: Starter, env: Mapping[str, str]) -> int:
+    """Runs this node's ranks as a part of its gang, and returns the exit code that tells of all."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(starter)  # First: what it imports takes longest.
+        directory = stack.enter_context(_own_directory())
+        rendezvous = Rendezvous(settings)
+        follower = Follower(settings, program, starter, rendezvous, env=env, directory=Path(directory))
+        leader = Leader(settings) if settings.leads else None
+        _listen_to_signals(follower, starter)
+        if settings.in_a_job:
+            await _open_page(stack, settings, Picture(settings, follower, leader, rendezvous, starter), leader)
+        port = 0
+        if settings.nodes > 1:
+            port = await stack.enter_async_context(control_port(settings, rendezvous, follower, leader))
+        if settings.preflight != OFF:
+            await _try_this_node(settings, starter, env)
+        if leader is None:
+            return await follower.follow(port)
+        return await _lead(leader, follower, port)
+
+
+def _own_directory() -> tempfile.TemporaryDirectory[str]:
+    for parent in PARENTS:
+        with contextlib.suppress(OSError):
+            return tempfile.TemporaryDirectory(prefix="ddpjob-", dir=parent)
+    places = " and ".join(map(str, PARENTS))
+    raise TrainerError(
+        f"no files can be made in {places}: mount an emptyDir there, or name another place with TMPDIR"
+    )
+
+
+async def _open_page(stack: AsyncExitStack, settings: Settings, picture: Picture, leader: Leader | None) -> None:
+    page = await stack.enter_async_context(Page(settings.status_port, settings.listen, picture.document))
+    watching = asyncio.create_task(picture.watch_memory())
+    stack.callback(watching.cancel)
+    if leader is not None:
+        leader.on_change, leader.on_beats = page.changed, picture.hear
+
+
+async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:
+    """The fast preflight, which is done long before the zygote is ready.
+
+    Raises:
+        PreflightError: This node is not fit for training.
+    """
+    by_name = len(settings.peers) <= 1  # Else there are addresses, and the name may be news to this node's resolver.
+    seen = env if by_name else {name: value for name, value in env.items() if name != Env.MASTER_ADDR}
+    findings = await preflight(seen, starter, NAME_SECONDS)
+    tell(findings)
+    if error := verdict(findings):
+        raise error
+
+
+async def _lead(leader: Leader, follower: Follower, port: int) -> int:
+    await leader.inherit(port)
+    link = LocalLink()
+    following = asyncio.create_task(follower.follow(port, link))
+    leading = [
+        asyncio.create_task(leader.look_after()),
+        asyncio.create_task(leader.serve(link.other_end(), follower.hello(port))),
+    ]
+    try:
+        # Leading has no end of its own but a fault of ours, which must not leave a gang without a leader.
+        for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
+            ended.result()
+        code = await following
+        if code == ExitCode.DONE:
+            await leader.finish()
+        return code
+    finally:
+        for task in (following, *leading):
+            task.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await leader.close()
+
+
+def _listen_to_signals(follower: Follower, starter: Starter) -> None:
+    """Requests go to the ranks; and what they leave behind comes to this process, even where it is not the first."""
+    loop = asyncio.get_running_loop()
+    for number in REQUESTS:
+        loop.add_signal_handler(number, follower.request, number)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        loop.add_signal_handler(signal.SIGCHLD, loop.call_later, REAPING_SECONDS, lambda: reap_strays(starter.pids))

@@ -1,0 +1,1 @@
+"""Watching ranks: what they tell of themselves, and what becomes of those that tell nothing."""

@@ -1,0 +1,162 @@
+"""Who keeps a gang that has stalled, from what each of its processes was found doing. Pure.
+
+In DDP all processes call the same collectives in the same order, and each waits for the last one to come. The
+questions stand in a table, the strongest evidence first. The first one that is true of some processes and not of
+others names them; one that is true of all tells nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+STATES = {
+    "R": "runs",
+    "S": "sleeps",
+    "D": "waits for a disk or a device",
+    "T": "stopped",
+    "t": "stopped by a debugger",
+    "Z": "ended",
+    "X": "ended",
+}
+"""Of a process, as proc(5) has them."""
+
+HELD = {
+    "T": "it is stopped (state T)",
+    "t": "a debugger has stopped it (state t)",
+    "Z": "it has ended",
+    "X": "it has ended",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one process was found doing."""
+
+    process: int
+    state: str | None = None
+    """One of STATES; None: its supervisor did not answer, and nothing is known."""
+    silent: bool = False
+    """Whether it was asked for its stack and did not answer."""
+    where: str | None = None
+    """The place in the program: `load_batch (train.py:42)`."""
+    communicates: bool = False
+    """Whether it waits in a collective."""
+    collective: str | None = None
+    """The oldest that it has begun and not finished: `gloo:all_reduce`."""
+    sequences: Mapping[str, int] = field(default_factory=dict)
+    """How many collectives it has begun, by the name of the group."""
+    step: int | None = None
+    """The last finished one, if it reports steps."""
+    counted: bool = False
+    """Whether these are counted for it, from 1 in each attempt: nothing to compare with what others tell."""
+    activity: str | None = None
+
+
+Gang = Mapping[int, Finding]
+Kept = dict[int, str]
+"""What is the matter with each of the processes that a question is true of."""
+
+SHOWN = 3
+"""Of the processes that nothing tells apart."""
+
+
+def blame(findings: Mapping[int, Mapping[str, Any]], world_size: int) -> tuple[int | None, str]:
+    """The process that keeps the others, None if nobody in particular does, and a sentence for people.
+
+    Args:
+        findings: The fields of a Finding, by process; whoever is left out did not answer.
+        world_size: How many processes the gang has.
+    """
+    gang = {rank: Finding(**findings.get(rank, {"process": rank})) for rank in range(world_size)}
+    for question in QUESTIONS:
+        kept = question(gang)
+        if kept and len(kept) < world_size:
+            first = min(kept)
+            if len(kept) == 1:
+                return first, f"rank {first} did not enter the collective: {kept[first]}"
+            return first, f"{len(kept)} ranks did not enter the collective; rank {first}: {kept[first]}"
+    if world_size == 1:
+        return 0, f"rank 0 does not go on: {_standing(gang[0])}"
+    return None, _nobody(gang)
+
+
+def _held(gang: Gang) -> Kept:
+    return {rank: _standing(one) for rank, one in gang.items() if one.state is None or one.state in HELD}
+
+
+def _silent(gang: Gang) -> Kept:
+    return {rank: _standing(one) for rank, one in gang.items() if one.silent}
+
+
+def _late(gang: Gang) -> Kept:
+    """Those that report steps, and have finished less than others."""
+    tell = any(one.step is not None and not one.counted for one in gang.values())
+    steps = {rank: one.step for rank, one in gang.items() if one.step is not None and not (tell and one.counted)}
+    last = max(steps.values(), default=0)
+    return {
+        rank: f"it has finished step {step}, others step {last}, and {_standing(gang[rank]).removeprefix('it ')}"
+        for rank, step in steps.items()
+        if step < last
+    }
+
+
+def _behind(gang: Gang) -> Kept:
+    """Those that have begun less collectives than others of the same group."""
+    last: Counter[str] = Counter()
+    for one in gang.values():
+        last |= Counter(one.sequences)
+    return {
+        rank: _standing(one)
+        for rank, one in gang.items()
+        if any(sequence < last[group] for group, sequence in one.sequences.items())
+    }
+
+
+def _elsewhere(gang: Gang) -> Kept:
+    return {rank: _standing(one) for rank, one in gang.items() if not one.communicates}
+
+
+def _in_another(gang: Gang) -> Kept:
+    """Those that wait in another collective than most."""
+    (most, count), *others = Counter(one.collective for one in gang.values()).most_common() or [(None, 0)]
+    if not others or others[0][1] == count:
+        return {}
+    return {
+        rank: f"it waits in {one.collective}, others in {most}"
+        for rank, one in gang.items()
+        if one.collective is not None and most is not None and one.collective != most
+    }
+
+
+QUESTIONS: tuple[Callable[[Gang], Kept], ...] = (_held, _silent, _late, _behind, _elsewhere, _in_another)
+
+
+def _nobody(gang: Gang) -> str:
+    """What is so where nothing tells the processes apart."""
+    collectives = {one.collective for one in gang.values()}
+    if all(one.communicates and one.state not in HELD for one in gang.values()) and len(collectives) == 1:
+        name = f" ({gang[0].collective})" if gang[0].collective else ""
+        return f"all ranks wait in the same collective{name}: look at the network"
+    standing = {rank: _standing(one) for rank, one in gang.items()}
+    if len(set(standing.values())) == 1:
+        return f"no rank goes on; of each: {standing[0]}"
+    shown = "; ".join(f"rank {rank}: {said}" for rank, said in list(standing.items())[:SHOWN])
+    return f"no rank goes on; {shown}" + ("; …" if len(gang) > SHOWN else "")
+
+
+def _standing(one: Finding) -> str:
+    """What is the matter with a process, or else where it is."""
+    if one.state is None:
+        return "its supervisor does not answer"
+    if one.state in HELD:
+        return HELD[one.state]
+    state = f"(state {one.state}: {STATES.get(one.state, 'unknown')})"
+    if one.silent:
+        return f"it does not answer {state}"
+    if one.communicates and one.collective:
+        return f"it waits in {one.collective}"
+    if one.where is None:
+        return f"nothing shows what it does {state}"
+    activity = f", {one.activity}" if one.activity not in {None, "training"} else ""
+    return f"it is in {one.where}{activity}" + (f" {state}" if one.state == "D" else "")

@@ -1,0 +1,65 @@
+"""Where the evidence of stalls is kept: beside the checkpoints, since these outlive the pod."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from ddpjob_trainer.console import warn
+from ddpjob_trainer.environment import Env
+
+ATTEMPTS_KEPT = 10
+WRITE_SECONDS = 0.25
+
+
+async def keep(story: str, attempt: int, process: int) -> None:
+    """Writes what a rank was doing to `attempt-N/rank-R.txt`, and says where that is.
+
+    The directory may be on the very server that has made the gang hang. So a thread writes, and nobody waits for it
+    for long; not even the end of this process does.
+    """
+    loop = asyncio.get_running_loop()
+    written = asyncio.Event()
+
+    def work() -> None:
+        _write(story, attempt, process)
+        with contextlib.suppress(RuntimeError):  # Nobody waits any more.
+            loop.call_soon_threadsafe(written.set)
+
+    threading.Thread(target=work, name="evidence", daemon=True).start()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(written.wait(), WRITE_SECONDS)
+
+
+def places(env: Mapping[str, str]) -> list[Path]:
+    """The directories that may do, the best first."""
+    here = Path(tempfile.gettempdir()) / "ddpjob-stalls"
+    checkpoints = env.get(Env.CHECKPOINT_DIR)
+    return [Path(checkpoints) / "stalls", here] if checkpoints else [here]
+
+
+def _write(story: str, attempt: int, process: int) -> None:
+    for directory in places(os.environ):
+        file = directory / f"attempt-{attempt}" / f"rank-{process}.txt"
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            new = file.with_suffix(".new")
+            new.write_text(story, encoding="utf-8")
+            new.replace(file)
+        except OSError:
+            continue
+        warn(f"what rank {process} was doing is kept in {file}")
+        _drop_old(directory)
+        return
+
+
+def _drop_old(directory: Path) -> None:
+    """Keeps the attempts that stalled last. Another node may do the same at the same time."""
+    with contextlib.suppress(OSError):
+        attempts = sorted(directory.glob("attempt-*"), key=lambda attempt: attempt.stat().st_mtime)
+        for old in attempts[:-ATTEMPTS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,77 @@
+"""What the stacks that faulthandler writes tell: where a main thread is, and whether it waits for others. Pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from pathlib import PurePosixPath
+
+THREAD = re.compile(r"^(Current thread|Thread) 0x", re.MULTILINE)
+FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+
+LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
+OURS = "/ddpjob_trainer/"
+
+WITNESS = "/supervisor/starting/witness.py"
+
+COMMUNICATION = "/torch/distributed/"
+"""Who is in one of its functions, and in none of the program's that it has called, waits for others."""
+
+WAITS = {
+    ("/torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced"),
+    ("/torch/autograd/graph.py", "_engine_run_backward"),
+    ("/torch/cuda/__init__.py", "synchronize"),
+}
+"""Innermost frames, file and function, of one that waits in a collective which native code has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def of_a_library(self) -> bool:
+        """Whether it is neither the program's nor ours."""
+        return any(part in self.file for part in LIBRARIES)
+
+    def __str__(self) -> str:
+        place = f"{PurePosixPath(self.file).name}:{self.line}"
+        return place if self.function == "<module>" else f"{self.function} ({place})"
+
+
+def main_thread(stacks: str) -> tuple[Frame, ...]:
+    """The frames of the main thread, the innermost first; none if it is not there.
+
+    As a rule it is the current one, since the kernel lets it handle the signal. Where it cannot, our own thread
+    writes the stacks, and the main thread is the last, being the oldest.
+    """
+    edges = [*(match.start() for match in THREAD.finditer(stacks)), len(stacks)]
+    threads = [stacks[start:end] for start, end in pairwise(edges)]
+    current = (thread for thread in threads if thread.startswith("Current") and WITNESS not in thread)
+    thread = next(current, threads[-1] if threads else "")
+    return tuple(Frame(match["file"], int(match["line"]), match["function"]) for match in FRAME.finditer(thread))
+
+
+def communicates(frames: Sequence[Frame]) -> bool:
+    """Whether a thread with these frames waits for others, as far as Python's frames show it."""
+    if any(frames[0].file.endswith(file) and frames[0].function == function for file, function in WAITS if frames):
+        return True
+    return any(COMMUNICATION in frame.file for frame in takewhile(lambda frame: frame.of_a_library, frames))
+
+
+def place(frames: Sequence[Frame]) -> str | None:
+    """Where a thread is: in the program's own code, and what it has called there; None if it has no frames."""
+    if not frames:
+        return None
+    own = next(_own(frames), frames[0])
+    return str(own) if own == frames[0] else f"{own}, in {frames[0]}"
+
+
+def _own(frames: Sequence[Frame]) -> Iterator[Frame]:
+    """The program's frames, then ours: a workload may be of ours as well."""
+    yield from (frame for frame in frames if not frame.of_a_library and OURS not in frame.file)
+    yield from (frame for frame in frames if OURS in frame.file and "/supervisor/" not in frame.file)

@@ -1,0 +1,69 @@
+"""How long a gang may go without a finished step.
+
+    the gang is         with stallTimeoutSeconds T    learned from G, the longest pause between two steps
+    training            T                             10 G, at least 60 s, at most 1800 s
+    anything else       10 T, at least 600 s          10 times the former, at least 600 s, at most 3600 s
+
+Anything else is: the first step of an attempt (data is loaded, kernels are compiled), a save, an evaluation, what
+comes after the last step, and whatever a program calls by another name.
+
+What is learned may be shorter than 1800 s only once enough pauses are known, and only where the program says when it
+saves or evaluates: one that does so silently looks, in its first evaluation, as if it hung.
+"""
+
+from enum import StrEnum
+
+TIMES_THE_LONGEST_PAUSE = 10.0
+TRAINING_AT_LEAST, TRAINING_AT_MOST = 60.0, 1800.0
+
+TIMES_TRAINING = 10.0
+OTHER_AT_LEAST, OTHER_AT_MOST = 600.0, 3600.0
+
+ENOUGH_PAUSES = 10
+
+
+class Doing(StrEnum):
+    """What a gang does, as far as its patience depends on it. The values end the sentence "no step finished …"."""
+
+    STARTING = "since the start"
+    TRAINING = "while training"
+    SAVING = "while saving"
+    EVALUATING = "while evaluating"
+    FINISHING = "after the last step"
+    OTHER = "while busy with something else"
+
+
+class Patience:
+    """The limits of one job; what it has learned stays valid through restarts."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout
+        self._longest = 0.0
+        self._pauses = 0
+        self._announces = False
+
+    def note_pause(self, seconds: float) -> None:
+        """Time between two steps, in which nothing else was announced."""
+        self._longest = max(self._longest, seconds)
+        self._pauses += 1
+
+    def note_announcement(self) -> None:
+        """The program says when it saves or evaluates."""
+        self._announces = True
+
+    def seconds(self, doing: Doing) -> float:
+        """How long no step may be finished."""
+        if self._timeout is not None:
+            return self._timeout if doing is Doing.TRAINING else max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST)
+        if doing is Doing.TRAINING:
+            return self._learned()
+        return _between(OTHER_AT_LEAST, TIMES_TRAINING * self._learned(), OTHER_AT_MOST)
+
+    def _learned(self) -> float:
+        if not self._announces or self._pauses < ENOUGH_PAUSES:
+            return TRAINING_AT_MOST
+        return _between(TRAINING_AT_LEAST, TIMES_THE_LONGEST_PAUSE * self._longest, TRAINING_AT_MOST)
+
+
+def _between(least: float, seconds: float, most: float) -> float:
+    return min(max(least, seconds), most)

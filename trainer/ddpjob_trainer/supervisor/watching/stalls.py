@@ -1,0 +1,154 @@
+"""Whether a gang has stalled, from the beats of its processes. Pure: time is an argument.
+
+A stall needs evidence: a supervisor that answers, and says that no step was finished for longer than the limit of
+what the gang does. Who does not answer may be doing anything; who never reports a step is never stalled.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ddpjob_trainer.teller import ENDING, STARTING, TRAINING
+
+from .limits import Doing, Patience
+
+Beat = Mapping[str, Any]
+"""What a process last said."""
+
+OLD_SECONDS = 5.0
+"""A process that has said nothing new for so long is not heard any more."""
+
+PAUSE_SECONDS = 5.0
+"""Who has not looked for so long has been frozen, and perhaps all others with it: everybody's time begins anew."""
+
+LATE_SECONDS = 2.0
+"""A beat is as late as that: what it says of the same step moves by less, unless the program reports it twice."""
+
+ACTIVITIES = {
+    STARTING: Doing.STARTING,
+    TRAINING: Doing.TRAINING,
+    "saving": Doing.SAVING,
+    "evaluation": Doing.EVALUATING,
+    ENDING: Doing.FINISHING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """No process has finished a step for longer than it may take."""
+
+    seconds: float
+    """For how long, when it was found."""
+    limit: float
+    doing: Doing
+    step: int | None
+    """The last that any process has finished in this attempt."""
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        last = "" if self.step is None else f"; the last was step {self.step}"
+        return f"no step finished for {self.seconds:.0f} s {self.doing} (limit {self.limit:.0f} s){last}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    beat: Beat
+    heard: float
+    finished: float | None
+    """When it finished its last step, by our clock; None: it has finished none in this attempt."""
+
+    @property
+    def step(self) -> int:
+        return int(self.beat.get("step") or 0)
+
+    @property
+    def doing(self) -> Doing:
+        total = self.beat.get("totalSteps")
+        if total and self.step >= total:
+            return Doing.FINISHING
+        return ACTIVITIES.get(self.beat["activity"], Doing.OTHER)
+
+
+class Stalls:
+    """Follows the steps of a gang through its attempts."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._patience = Patience(timeout)
+        self._reports_steps = False
+        self._attempt = -1
+        self._processes: dict[int, _Process] = {}
+        self._looked = self._since = self._announced = 0.0
+        self._doing: Doing | None = None
+        self._found: Stalled | None = None
+
+    def look(self, now: float, beats: Mapping[int, Beat]) -> Stalled | None:
+        """Takes the last beat of each process, new or not, and says whether the gang has stalled.
+
+        It is to be called about once a second while an attempt runs; `now` is a monotonic time in seconds. What it
+        has found it says again until the next attempt, which begins with its first beat.
+        """
+        if now - self._looked > PAUSE_SECONDS:
+            self._since = now
+        self._looked = now
+        attempt = max((beat["attempt"] for beat in beats.values()), default=self._attempt)
+        if attempt > self._attempt:
+            self._attempt, self._processes, self._doing, self._found = attempt, {}, None, None
+        present = {process: beat for process, beat in beats.items() if beat["attempt"] == self._attempt}
+        if self._found is not None or not present:
+            return self._found if present else None
+        for process, beat in present.items():
+            self._hear(process, beat, now)
+        self._note_announcements(now)
+        self._found = self._judge(now)
+        return self._found
+
+    def _hear(self, process: int, beat: Beat, now: float) -> None:
+        known, age = self._processes.get(process), beat.get("stepAge")
+        if known is not None and known.beat == beat and age is not None:
+            return  # Its age would have changed: nobody has asked the process since.
+        heard = _Process(beat, now, None if age is None else now - age)
+        if known is not None and known.finished is not None:
+            heard = self._compared(process, known, heard)
+        self._processes[process] = heard
+
+    def _compared(self, process: int, known: _Process, heard: _Process) -> _Process:
+        """What it now says of a step, or of the next one, next to what it said before."""
+        assert known.finished is not None, "the caller has seen to it"
+        if heard.finished is None:
+            return replace(heard, finished=known.finished)
+        pause = heard.finished - known.finished
+        if heard.step == known.step and pause < LATE_SECONDS:
+            return replace(heard, finished=min(heard.finished, known.finished))
+        # All go in step: one is enough to learn from, and what it waited for a save is no step's.
+        if process == min(self._processes) and known.finished > self._announced:
+            self._patience.note_pause(pause)
+        return heard
+
+    def _note_announcements(self, now: float) -> None:
+        processes = self._processes.values()
+        if any(process.doing in {Doing.SAVING, Doing.EVALUATING} for process in processes):
+            self._patience.note_announcement()
+            self._announced = now
+        # Nobody says how many steps there will be who will not report them.
+        self._reports_steps |= any(
+            process.finished is not None or process.beat.get("totalSteps") for process in processes
+        )
+
+    def _judge(self, now: float) -> Stalled | None:
+        stepped = [process for process in self._processes.values() if process.finished is not None]
+        answer = [process for process in stepped or self._processes.values() if now - process.heard < OLD_SECONDS]
+        # Where one saves, the others wait.
+        doing = max((process.doing for process in stepped), key=self._patience.seconds, default=Doing.STARTING)
+        if doing is not self._doing:
+            self._doing, self._since = doing, now
+        if not answer or not self._reports_steps:
+            return None
+        # What nobody has said yet is not known: not how it is now, but how it was when the last of them was heard.
+        seconds = min(process.heard for process in answer) - max(
+            self._since, *(process.finished or 0.0 for process in answer)
+        )
+        limit = self._patience.seconds(doing)
+        if seconds <= limit:
+            return None
+        return Stalled(seconds, limit, doing, max((process.step for process in stepped), default=None))

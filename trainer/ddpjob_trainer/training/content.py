@@ -1,0 +1,90 @@
+"""A file that is hashed, counted and made durable while it is written."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+PORTION_BYTES = 32 * 1024 * 1024
+"""What goes to the disk at once. A process that is killed inside fsync(2) lives until that is done, and a gang that
+starts anew waits for its end."""
+
+
+class Sink(Protocol):
+    """What a state is written to."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Takes all of it, and gives its size."""
+
+    def flush(self) -> None:
+        """Does nothing: the file is flushed in its own time."""
+
+
+class Content:
+    """All that is written to one file.
+
+    An error of the file is kept until the end: torch's writer, which calls `write`, would hide what it was, and so it
+    becomes known how much room is needed.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes, also those that found no room."""
+        self._hash = hashlib.sha256()
+        self._unsynced = 0
+        self._error: OSError | None = None
+        self._file: BinaryIO
+
+    @property
+    def sha256(self) -> str:
+        """The checksum, in hexadecimal digits."""
+        return self._hash.hexdigest()
+
+    def fill(self, path: Path, encode: Callable[[Sink], object]) -> None:
+        """Makes the file, and makes it durable.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        with path.open("wb") as self._file:
+            encode(self)
+            if self._error is not None:
+                raise self._error
+            self._sync()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Takes what comes next."""
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), PORTION_BYTES):
+            self._add(view[start : start + PORTION_BYTES])
+        return len(view)
+
+    def flush(self) -> None:
+        """Does nothing."""
+
+    def _add(self, portion: memoryview) -> None:
+        self.size += len(portion)
+        if self._error is not None:
+            return
+        try:
+            self._hash.update(portion)
+            self._file.write(portion)
+            self._unsynced += len(portion)
+            if self._unsynced >= PORTION_BYTES:
+                self._sync()
+        except OSError as error:
+            self._error = error
+
+    def _sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._unsynced = 0
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Makes a durable file of these bytes."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

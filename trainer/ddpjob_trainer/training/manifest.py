@@ -1,0 +1,77 @@
+"""What a checkpoint says of itself, and by that which of two is the newer one."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+NO_ATTEMPT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a checkpoint is; its fields are the keys of manifest.json."""
+
+    step: int
+    epoch: int
+    samples: int
+    """The cursor: samples of the epoch that all processes together have seen."""
+    worldSize: int  # noqa: N815  (a JSON key)
+    globalBatchSize: int  # noqa: N815
+    uid: str
+    """Of the job."""
+    lineage: tuple[int, ...]
+    """The attempts that led here, ascending, the last one the writer's."""
+    savedAt: str = ""  # noqa: N815
+    size: int = 0
+    sha256: str = ""
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if not self.lineage:
+            raise ValueError("its lineage is empty")
+
+    @property
+    def attempt(self) -> int:
+        """The writer's."""
+        return self.lineage[-1]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Tells the newer one of two: of the later attempt, then of the later step.
+
+        Not of the later step alone: a process of an earlier attempt, on a machine that nobody reaches, may still
+        write when a later attempt has gone back behind that step.
+        """
+        return self.attempt, self.step
+
+
+def read_manifest(checkpoint: Path) -> Manifest:
+    """The manifest of a checkpoint.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is damaged, or of another format.
+    """
+    try:
+        fields = json.loads((checkpoint / MANIFEST).read_bytes())
+        if fields["format"] == FORMAT:
+            return Manifest(**{**fields, "lineage": tuple(fields["lineage"])})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{MANIFEST} is damaged ({error})") from error
+    raise ValueError(f"its format is {fields['format']}, this version reads {FORMAT}")
+
+
+def extended(lineage: Sequence[int], attempt: int, newest: int) -> tuple[int, ...]:
+    """The lineage of a run that goes on from a checkpoint, or from none.
+
+    It ascends even where attempts are counted from the beginning again, as in a job that was made anew.
+
+    Args:
+        lineage: The checkpoint's.
+        attempt: The run's.
+        newest: The latest attempt that has written into the directory, NO_ATTEMPT if none has.
+    """
+    return (*lineage, max(attempt, newest + 1))
