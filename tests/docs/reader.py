@@ -51,7 +51,10 @@ class Terminal:
 
     def finish(self) -> None:
         """Waits for the end, which must be a good one."""
-        code = self.process.wait(timeout=DEADLINE_SECONDS)
+        try:
+            code = self.process.wait(timeout=DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"ran for more than {DEADLINE_SECONDS:.0f} s:\n{self.output}") from None
         assert code == (INTERRUPTED if self.interrupted else 0), f"ended with {code}:\n{self.output}"
 
 

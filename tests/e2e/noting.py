@@ -21,6 +21,9 @@ SOON = 120
 NOTES = "notes"
 """A file in the job's shared folder."""
 
+FURTHER = 200
+"""More steps than are made between two saves, a second and a write apart, at 20 ms each."""
+
 TASK = f"""
 import os
 import time
@@ -68,19 +71,24 @@ class Training:
         self.team.apply(a_training("digits", container, checkpoint=checkpoint, pod=pod, **spec))
         self.begins(1, LONG)
 
-    def trains(self, attempt: int, seconds: int = SOON) -> float:
-        """Waits until both ranks have made a step of an attempt; when the later one did."""
-        first: dict[int, float] = {}
+    def trains(self, attempt: int, seconds: int = SOON, steps: int = 1) -> float:
+        """Waits until both ranks have made so many steps of an attempt; when the later one made its first."""
+        made: dict[int, list[float]] = {}
 
         def both() -> bool:
+            made.clear()
             for step in self._steps():
                 if step.attempt == attempt:
-                    first.setdefault(step.rank, step.time)
-            return len(first) == 2
+                    made.setdefault(step.rank, []).append(step.time)
+            return len(made) == 2 and all(len(times) >= steps for times in made.values())
 
         with self._told():
-            self.team.plant.wait(f"a step of each rank in attempt {attempt}", both, seconds)
-        return max(first.values())
+            self.team.plant.wait(f"{steps} steps of each rank in attempt {attempt}", both, seconds)
+        return max(times[0] for times in made.values())
+
+    def gets_further(self, attempt: int) -> None:
+        """Waits until an attempt has repeated what was not saved, and more: failing before that is a crash loop."""
+        self.trains(attempt, steps=FURTHER)
 
     def begins(self, attempt: int, seconds: int = SOON) -> float:
         """The same, and then until the status says that this attempt runs."""

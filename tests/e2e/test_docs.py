@@ -17,7 +17,11 @@ from tests.plant import build
 def test_the_commands_of_a_page_do_on_a_cluster_what_it_shows(name: str, team: Team, tmp_path: Path) -> None:
     path = f"{ROOT / '.venv' / 'bin'}:{build.path('kubectl').parent}:{os.environ['PATH']}"
     environment = {"KUBECONFIG": str(_kubeconfig(team, tmp_path)), "PATH": path}
-    read(name, Reader(tmp_path / "ddpjob", ON_A_CLUSTER, environment))
+    try:
+        read(name, Reader(tmp_path / "ddpjob", ON_A_CLUSTER, environment))
+    except pytest.fail.Exception:
+        print(team.kubectl("get", "ddp,pods", "--output", "yaml"), team.kubectl("get", "events"))
+        raise
 
 
 def _kubeconfig(team: Team, directory: Path) -> Path:

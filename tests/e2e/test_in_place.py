@@ -54,6 +54,7 @@ def running(host: RealPlant, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def training(running: Training) -> Training:
     """It, while it runs."""
     running.team.wait("Running", seconds=SOON)
+    running.gets_further(running.team.status()["attempt"])
     return running
 
 
@@ -134,7 +135,7 @@ def test_what_is_restarted_while_no_operator_runs_is_counted_once_each(host: Rea
     rank(training, 1).kill()
     for process in operators(host).values():
         process.kill()
-    training.trains(before["attempt"] + 1)
+    training.gets_further(before["attempt"] + 1)
     rank(training, 0).kill()
     training.begins(before["attempt"] + 2)
     status = training.team.status()

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ddpjob_operator.api import Cause, DDPJobStatus, Failure, RestartAction
-from ddpjob_operator.api.status import HISTORY
+from ddpjob_operator.api.status import HISTORY, Progress
 from ddpjob_operator.api.words import counted
 
 CONSEQUENCES_NAMED = 8
@@ -78,11 +78,11 @@ def corrected(status: DDPJobStatus, incident: Failure) -> dict[str, Any]:
     return {"last_failure": incident, "history": (incident, *status.history[1:])}
 
 
-def is_crash_loop(status: DDPJobStatus, incident: Failure) -> bool:
+def is_crash_loop(status: DDPJobStatus, incident: Failure, progress: Progress | None = None) -> bool:
     """Whether this counted failure is one of several in a row none of which got further than the first of them.
 
     Only attempts that say how far they got can tell; and after a suspension all begins anew, since the cause may have
-    been mended.
+    been mended. Training that was seen to go on since, and further, is no loop: incidents may be heard of late.
     """
     since = status.start_time
     row = [incident, *status.history][:LOOP]
@@ -92,7 +92,13 @@ def is_crash_loop(status: DDPJobStatus, incident: Failure) -> bool:
         if failure.action is RestartAction.RESTART and (since is None or failure.time > since - RESOLUTION)
     ]
     steps = [step for step in counted if step is not None]
-    return len(steps) == LOOP and max(steps) == steps[-1]
+    return len(steps) == LOOP and max(steps) == steps[-1] and not _went_further(progress, steps[-1], incident.time)
+
+
+def _went_further(progress: Progress | None, step: int, since: datetime) -> bool:
+    if progress is None or progress.step is None or progress.last_step_time is None:
+        return False
+    return progress.last_step_time > since and progress.step > step
 
 
 def _with_consequences(first: Failure, ranks: set[int], *, at_least: int = 0) -> Failure:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ both = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2, c
 gave_up = again.settled().fails(0, code=204).decided()
 WORDS = {"cause": "Application", "message": "killed by SIGKILL"}
 same_step = [an_incident(attempt, step=7) for attempt in (1, 2, 3)]
+LATER = (START + timedelta(seconds=30)).isoformat()
 
 evicted = gang.disrupted(1, "EvictionByEvictionAPI", "a drain")
 killed = gang.fails(1, code=137, message="step 12: loss 0.3")
@@ -43,6 +45,10 @@ dead_node = waits_for_1.after(60).node_has("node-1", "is not ready: silent")
 IN_PLACE = "Rank 1 failed: Application: killed by SIGKILL; restart 1 of 6, in place"
 EVICTED = "Rank 1 failed: Evicted: a drain"
 UNHEARD = "Rank 1 failed: PeerLost: rank 1's supervisor does not answer rank 0's, for 60 s; restart 1 of 6 in 0.9 s"
+LOOPS = (
+    "Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; three times in a row training got no further than "
+    "step 7"
+)
 TABLE: Table = {
     # what supervisors did
     "a restart in place costs what any other costs, and touches no pod": (again, "", "Restarting", IN_PLACE),
@@ -140,10 +146,27 @@ TABLE: Table = {
         gang.hears(attempt=4, incidents=same_step).decided(2),
         "-1.0/5 -1.1/5 -1.2/5",
         "Restarting",
-        (
-            "Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; three times in a row training got no "
-            "further than step 7"
+        LOOPS,
+    ),
+    "but where training has gone on meanwhile, and further, it is none": (
+        gang.hears(attempt=4, incidents=same_step, progress={"step": 8, "lastStepTime": LATER}).decided(2),
+        "",
+        "Restarting",
+        "Rank 1 failed: Application: killed by SIGKILL; restart 3 of 6, in place",
+    ),
+    "going on as far as before is one": (
+        gang.hears(attempt=4, incidents=same_step, progress={"step": 7, "lastStepTime": LATER}).decided(2),
+        "-1.0/5 -1.1/5 -1.2/5",
+        "Restarting",
+        LOOPS,
+    ),
+    "and so is what was further before": (
+        gang.hears(attempt=4, incidents=same_step, progress={"step": 8, "lastStepTime": START.isoformat()}).decided(
+            2
         ),
+        "-1.0/5 -1.1/5 -1.2/5",
+        "Restarting",
+        LOOPS,
     ),
     # a pod that is lost
     "a pod that is taken away is replaced alone, at once": (

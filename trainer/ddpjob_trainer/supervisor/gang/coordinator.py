@@ -215,6 +215,7 @@ class Coordinator:
             case Beats(attempt, beats) if attempt == self.attempt:
                 member.beats = beats
                 self.progressed |= any(beat.get("step") is not None for beat in beats)
+                return  # By far the most messages, and no phase ends by them.
             case Examined(attempt, findings) if attempt == self.attempt:
                 member.findings = findings
             case Failed(attempt) | Idle(attempt) | Done(attempt) if (

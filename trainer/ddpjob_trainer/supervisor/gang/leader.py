@@ -97,14 +97,19 @@ class Leader:
                 if self._links.get(node) is not link:
                     return
                 self.coordinator.said(node, message, self._now())
-                if isinstance(message, Beats) and message.attempt == self.coordinator.attempt:
-                    self.on_beats(message.attempt, [{**beat, "node": node} for beat in message.beats])
-                self._act()
+                if isinstance(message, Beats):
+                    self._pass_on(node, message)
+                else:
+                    self._act()
         except (LinkLostError, UnreadableError):
             if self._links.get(node) is link:
                 del self._links[node]
                 self.coordinator.left(node, self._now())
                 self._act()
+
+    def _pass_on(self, node: int, beats: Beats) -> None:
+        if beats.attempt == self.coordinator.attempt:
+            self.on_beats(beats.attempt, [{**beat, "node": node} for beat in beats.beats])
 
     def _refusal(self, hello: Hello) -> Refused | None:
         if hello.uid != self._settings.uid:
@@ -142,6 +147,7 @@ class Leader:
                 for link in self._links.values():
                     link.send(Ping())
             self._look_for_stalls(now)
+            self.on_change()  # Beats alone tell of some news, such as stragglers; they are too many to call it for each.
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
