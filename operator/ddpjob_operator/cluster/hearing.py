@@ -6,7 +6,6 @@ with more jobs than that each waits for a shorter time, and every job is still h
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -34,6 +33,11 @@ NEWS_SECONDS = 2.0
 logger = logging.getLogger(__name__)
 
 
+def _now() -> float:
+    """Seconds on the clock by which everything here waits."""
+    return asyncio.get_running_loop().time()
+
+
 @dataclass(slots=True)
 class _Ear:
     """What is heard of one pod, and when to ask it again."""
@@ -44,7 +48,7 @@ class _Ear:
     mark: str = ""
     failures: int = 0
     news_left: float = NEWS_BURST
-    news_at: float = field(default_factory=time.monotonic)
+    news_at: float = field(default_factory=_now)
     task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
@@ -55,7 +59,7 @@ class _Ear:
 
     def pause_after_news(self) -> float:
         """Seconds until the next question: none as long as news are few."""
-        now = time.monotonic()
+        now = _now()
         self.news_left = min(NEWS_BURST, self.news_left + (now - self.news_at) / NEWS_SECONDS) - 1
         self.news_at = now
         return max(0.0, -self.news_left * NEWS_SECONDS)
@@ -119,7 +123,7 @@ class Hearing:
 
     async def _hear(self, key: Key, ear: _Ear) -> float:
         """Asks once; returns the seconds until the next question."""
-        began = time.monotonic()
+        began = _now()
         async with self._turns:
             wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._ears))
             try:
@@ -136,7 +140,7 @@ class Hearing:
         news = answer.mark != ear.mark
         ear.mark, ear.failures = answer.mark, 0
         self._note(key, ear, heard)
-        return ear.pause_after_news() if news else max(0.0, began + READ_SECONDS - time.monotonic())
+        return ear.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
 
     def _note(self, key: Key, ear: _Ear, heard: Heard) -> None:
         """Takes note of what was heard; only what is new is worth a look at the job."""

@@ -80,7 +80,7 @@ def page() -> Iterator[str]:
             """Says nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Page)
-    serving = threading.Thread(target=server.serve_forever)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     serving.start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()

@@ -1,7 +1,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 from ddpjob_operator.cluster.dirty import DirtyKeys
+
+from . import virtual_time
 
 A_WHILE = 20.0
 
@@ -15,7 +18,7 @@ def scene(play: Callable[[DirtyKeys[str]], Awaitable[None]]) -> None:
         async with asyncio.timeout(A_WHILE):
             await play(keys)
 
-    asyncio.run(opened())
+    virtual_time.run(opened())
 
 
 async def given(keys: DirtyKeys[str]) -> list[str]:
@@ -57,15 +60,16 @@ def test_marks_during_work_lead_to_one_more_look_after_it() -> None:
 
 def test_a_failed_look_is_repeated_later_each_time_whatever_happens_meanwhile() -> None:
     async def play(keys: DirtyKeys[str]) -> None:
-        waits = []
+        clock, waits = asyncio.get_running_loop().time, []
+        keys.mark("a")
+        await keys.take()
         for _ in range(3):
-            keys.mark("a")
-            await keys.take()
+            began = clock()
             waits.append(keys.failed("a"))
             keys.mark("a")
-            assert await given(keys) == []
+            assert await keys.take() == "a"
+            assert clock() - began == pytest.approx(waits[-1], abs=0.01)
         assert waits == sorted(waits)
-        assert await keys.take() == "a"
 
     scene(play)
 

@@ -13,6 +13,7 @@ from ddpjob_operator.cluster.dirty import DirtyKeys
 from ddpjob_operator.cluster.hearing import Hearing, _Ear
 from ddpjob_operator.engine import Asked, Heard
 
+from . import virtual_time
 from .supervisors import POD, UID, Handler, Supervisor, serving
 
 A_WHILE = 60.0
@@ -49,7 +50,7 @@ def played(play: Callable[[Desk, AsyncExitStack], Awaitable[None]]) -> None:
         left = [task for task in asyncio.all_tasks() if task.get_name().startswith("hearing")]
         assert left == [], "who listens to nobody has no tasks"
 
-    asyncio.run(whole())
+    virtual_time.run(whole())
 
 
 def scene(supervisor: Callable[[], Supervisor] = Supervisor) -> Callable[[Callable[..., Awaitable[None]]], None]:
@@ -78,11 +79,7 @@ def test_news_is_heard_at_once_and_each_is_one_look() -> None:
         assert supervisor.asked <= 6, "none was asked for in vain"
 
 
-def test_what_is_no_news_is_read_every_ten_seconds_and_looked_at_if_it_is_new(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(hearing, "READ_SECONDS", 1.0)
-
+def test_what_is_no_news_is_read_every_ten_seconds_and_looked_at_if_it_is_new() -> None:
     @scene()
     async def play(desk: Desk, supervisor: Supervisor, asked: Asked) -> None:
         await desk.hears(asked)
@@ -90,14 +87,14 @@ def test_what_is_no_news_is_read_every_ten_seconds_and_looked_at_if_it_is_new(
         heard = await desk.hears(asked, lambda heard: heard.progress is not None)
         assert heard.progress is not None
         assert heard.progress.step == 7
-        looks, questions = desk.looks, supervisor.asked
+        looks, questions, began = desk.looks, supervisor.asked, asyncio.get_running_loop().time()
         await supervisor.until(lambda: supervisor.asked == questions + 3)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(20, abs=1), "one of the three comes at once"
         assert desk.dirty._ready.empty(), "nothing was new"
         assert desk.looks == looks
 
 
-def test_a_server_that_does_not_wait_is_not_asked_again_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "READ_SECONDS", 1.0)
+def test_a_server_that_does_not_wait_is_not_asked_again_before_its_time() -> None:
     times: list[float] = []
     enough = asyncio.Event()
 
@@ -110,14 +107,12 @@ def test_a_server_that_does_not_wait_is_not_asked_again_before_its_time(monkeypa
     async def play(desk: Desk, stack: AsyncExitStack) -> None:
         await desk.hears(await stack.enter_async_context(serving(at_once)))
         await enough.wait()
-        assert min(later - earlier for earlier, later in pairwise(times)) >= 0.9, times
+        assert min(later - earlier for earlier, later in pairwise(times)) >= 9.9, times
 
     played(play)
 
 
-def test_a_pod_that_has_news_all_the_time_does_not_keep_the_operator_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "NEWS_BURST", 3)
-    monkeypatch.setattr(hearing, "NEWS_SECONDS", 1000.0)
+def test_a_pod_that_has_news_all_the_time_does_not_keep_the_operator_busy() -> None:
     marks = iter(range(10**6))
 
     async def restless(_: web.Request) -> web.StreamResponse:
@@ -125,15 +120,13 @@ def test_a_pod_that_has_news_all_the_time_does_not_keep_the_operator_busy(monkey
 
     async def play(desk: Desk, stack: AsyncExitStack) -> None:
         await desk.hears(await stack.enter_async_context(serving(restless)))
-        await asyncio.sleep(1.0)  # A thousand could be read meanwhile.
-        assert next(marks) == 4
+        await asyncio.sleep(9.0)
+        assert next(marks) == 21 + 4, "so many at once, and then one in two seconds"
 
     played(play)
 
 
-def test_what_was_heard_last_stays_while_nothing_can_be_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "READ_SECONDS", 1.0)
-
+def test_what_was_heard_last_stays_while_nothing_can_be_heard() -> None:
     async def play(desk: Desk, stack: AsyncExitStack) -> None:
         supervisor = Supervisor(attempt=3)
         async with serving(supervisor.handle) as asked:
@@ -188,7 +181,7 @@ def test_of_a_pod_that_has_ended_the_last_words_stay_until_there_is_another() ->
         assert (await desk.hears(None)).pod == POD
         await supervisor.says(phase="Done")
         await supervisor.until(lambda: not supervisor.waiting.total())
-        await asyncio.sleep(0.5)  # It could be heard by now.
+        await asyncio.sleep(A_WHILE / 2)  # It could be heard by now.
         assert (await desk.hears(None)).phase == "Running", "nobody listens any more"
         assert desk.hearing.attend(KEY, UID, Asked("digits-0-other", asked.address, asked.port)) is None
         assert (await desk.hears(Asked("digits-0-other", asked.address, asked.port))).phase == "Done"
@@ -215,7 +208,6 @@ def test_with_more_jobs_than_questions_each_waits_for_a_shorter_time_and_all_are
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hearing, "OPEN_QUESTIONS", 4)
-    monkeypatch.setattr(hearing, "READ_SECONDS", 3.0)
 
     @scene()
     async def play(desk: Desk, supervisor: Supervisor, asked: Asked) -> None:
@@ -226,11 +218,9 @@ def test_with_more_jobs_than_questions_each_waits_for_a_shorter_time_and_all_are
             desk.hearing.attend(key, UID, asked)
         await supervisor.until(lambda: supervisor.asked >= 36)
         assert supervisor.most_waiting == 4
-        assert supervisor.waits == {"wait=0", "wait=1"}, (
-            "of three seconds a third: there are three times as many jobs"
-        )
+        assert supervisor.waits == {"wait=0", "wait=3"}, "of ten seconds a third: there are three times as many jobs"
         assert all(desk.hearing.attend(key, UID, asked) for key in keys)
-        assert loop.time() - began >= 3.0, "the first, the second at once after it, and a third"
+        assert loop.time() - began >= 10.0, "the first, the second at once after it, and a third"
 
 
 @pytest.mark.parametrize(
