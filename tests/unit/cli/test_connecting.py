@@ -1,14 +1,13 @@
 """What a wrong kubeconfig gets: one clear line, before anything is asked of a cluster."""
 
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from ddpjob_operator.cli.main import main
 
-BIN = Path(sys.executable).parent
 CONFIG = {
     "apiVersion": "v1",
     "kind": "Config",
@@ -22,25 +21,38 @@ CONFIG = {
 }
 
 
-def call(tmp_path: Path, config: str | None, *arguments: str) -> tuple[int, str]:
+Call = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> Call:
+    """Calls `ddpjob` with a kubeconfig; gives its exit code and what it says."""
     file = tmp_path / "kubeconfig"
-    if config is not None:
-        file.write_text(config)
-    without = {name: value for name, value in os.environ.items() if not name.startswith("KUBERNETES_SERVICE_")}
-    done = subprocess.run(
-        [BIN / "ddpjob", *arguments],
-        env=without | {"KUBECONFIG": str(file)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == ""
-    return done.returncode, done.stderr
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def call(config: str | None, *arguments: str) -> tuple[int, str]:
+        if config is not None:
+            file.write_text(config)
+        monkeypatch.setattr(sys, "argv", ["ddpjob", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert (said.out, caplog.text) == ("", ""), "a logger without a handler would write to the terminal"
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, said.err
+
+    return call
 
 
-def test_a_cluster_that_does_not_answer_is_named_with_its_address(tmp_path: Path) -> None:
-    code, said = call(tmp_path, yaml.safe_dump(CONFIG), "status", "digits")
+def test_a_cluster_that_does_not_answer_is_named_with_its_address(call: Call) -> None:
+    code, said = call(yaml.safe_dump(CONFIG), "status", "digits")
     assert (code, said.count("\n")) == (1, 1), said
     for part in ("cannot reach the cluster of context here", "https://127.0.0.1:1", "Connection refused"):
         assert part in said
@@ -62,9 +74,9 @@ def test_a_cluster_that_does_not_answer_is_named_with_its_address(tmp_path: Path
     ],
 )
 def test_a_kubeconfig_that_is_no_use_says_why_in_one_line(
-    tmp_path: Path, config: object, arguments: list[str], code: int, message: str
+    call: Call, config: object, arguments: list[str], code: int, message: str
 ) -> None:
     text = config if config is None or isinstance(config, str) else yaml.safe_dump(config)
-    got, said = call(tmp_path, text, *arguments)
+    got, said = call(text, *arguments)
     assert message in said
     assert (got, said.count("\n")) == (code, 1), said
