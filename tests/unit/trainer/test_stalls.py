@@ -195,3 +195,27 @@ def test_a_program_that_reports_one_step_again_and_again_goes_on() -> None:
 
 def test_steps_that_are_counted_anew_in_each_epoch_are_steps() -> None:
     assert hang(trained(5.0), lambda age: both(beat(1 + int(age) % 7, age % 1)), 100, 200) is None
+
+
+class Counted(int):
+    """A rank that counts how often ranks are compared."""
+
+    comparisons = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.comparisons += 1
+        return int(self) < other
+
+    def __gt__(self, other: int) -> bool:
+        Counted.comparisons += 1
+        return int(self) > other
+
+    __hash__ = int.__hash__
+
+
+def test_a_look_at_a_large_gang_takes_its_processes_one_by_one() -> None:
+    stalls, ranks = Stalls(None), [Counted(rank) for rank in range(500)]
+    for step in range(1, 4):
+        Counted.comparisons = 0
+        stalls.look(float(step), {rank: beat(step, 0.0) for rank in ranks})
+        assert Counted.comparisons <= 4 * len(ranks)

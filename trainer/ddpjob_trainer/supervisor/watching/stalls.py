@@ -97,22 +97,23 @@ class Stalls:
         present = {process: beat for process, beat in beats.items() if beat["attempt"] == self._attempt}
         if self._found is not None or not present:
             return self._found if present else None
+        first = min(present)
         for process, beat in present.items():
-            self._hear(process, beat, now)
+            self._hear(process, beat, now, learn=process == first)
         self._note_announcements(now)
         self._found = self._judge(now)
         return self._found
 
-    def _hear(self, process: int, beat: Beat, now: float) -> None:
+    def _hear(self, process: int, beat: Beat, now: float, *, learn: bool) -> None:
         known, age = self._processes.get(process), beat.get("stepAge")
         if known is not None and known.beat == beat and age is not None:
             return  # Its age would have changed: nobody has asked the process since.
         heard = _Process(beat, now, None if age is None else now - age)
         if known is not None and known.finished is not None:
-            heard = self._compared(process, known, heard)
+            heard = self._compared(known, heard, learn=learn)
         self._processes[process] = heard
 
-    def _compared(self, process: int, known: _Process, heard: _Process) -> _Process:
+    def _compared(self, known: _Process, heard: _Process, *, learn: bool) -> _Process:
         """What it now says of a step, or of the next one, next to what it said before."""
         assert known.finished is not None, "the caller has seen to it"
         if heard.finished is None:
@@ -121,7 +122,7 @@ class Stalls:
         if heard.step == known.step and pause < LATE_SECONDS:
             return replace(heard, finished=min(heard.finished, known.finished))
         # All go in step: one is enough to learn from, and what it waited for a save is no step's.
-        if process == min(self._processes) and known.finished > self._announced:
+        if learn and known.finished > self._announced:
             self._patience.note_pause(pause)
         return heard
 
