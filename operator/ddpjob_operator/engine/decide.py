@@ -4,13 +4,12 @@ from ddpjob_operator.api import ConditionType, DDPJobStatus
 
 from .decision import Action, Decision, DeletePod
 from .policies import POLICIES
-from .saying import completed, events
+from .saying import REPORTED, completed, events
 from .snapshot import Snapshot
-from .supervision import members_lost, with_reports
+from .supervision import ENDS, members_lost, with_reports
 from .timers import next_look
 from .view import View
 
-ENDS = (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET)
 MOST_QUESTIONS = 8
 """Where a rack goes down, a few of its nodes tell the story."""
 
@@ -55,14 +54,21 @@ MINOR = ("message", "ready", "state", "supervised", "progress", "checkpoint", "s
 
 
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
-    """Whether it says no more than that all pods exist by now, how many of them run, or how far training has come."""
+    """Whether it says no more than that all pods exist by now, how many of them run, or how far training has come.
+
+    Or the same in other words, where they are a program's.
+    """
     same = after.model_copy(update={name: getattr(before, name) for name in MINOR})
-    return _without_created(same) == _without_created(before)
+    return _what_matters(same) == _what_matters(before)
 
 
-def _without_created(status: DDPJobStatus) -> DDPJobStatus:
-    others = tuple(condition for condition in status.conditions if condition.type is not ConditionType.CREATED)
-    return status.model_copy(update={"conditions": others})
+def _what_matters(status: DDPJobStatus) -> DDPJobStatus:
+    conditions = tuple(
+        condition.model_copy(update={"message": ""}) if condition.type in REPORTED else condition
+        for condition in status.conditions
+        if condition.type is not ConditionType.CREATED
+    )
+    return status.model_copy(update={"conditions": conditions})
 
 
 def _forced(view: View) -> tuple[Action, ...]:

@@ -30,6 +30,9 @@ ANNOUNCED = (
 )
 """Conditions whose coming true is an event."""
 
+REPORTED = frozenset({ConditionType.STALLED, ConditionType.PROGRESS_UNKNOWN})
+"""Those that tell what a program in a pod says, or does not: its words may change as often as it likes."""
+
 
 ENDED = {
     ConditionType.SUCCEEDED: State.SUCCEEDED,
@@ -102,7 +105,9 @@ def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatu
 
 
 def _is_news(old: Condition | None, new: Condition) -> bool:
-    return old is None or (old.status, old.reason, old.message) != (new.status, new.reason, new.message)
+    if old is None or old.status != new.status:
+        return True
+    return new.type not in REPORTED and (old.reason, old.message) != (new.reason, new.message)
 
 
 def _condition(view: View, say: Say, known: Condition | None) -> Condition:

@@ -21,6 +21,7 @@ COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 """Phases in which no rank trains yet."""
 
 ENDS = (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET)
+"""Conditions of a job that comes to its end."""
 
 
 def comes_up(view: View) -> bool:
@@ -79,6 +80,20 @@ def is_silent(view: View) -> bool:
     return limit is not None and view.now >= limit
 
 
+def is_unheard_yet(view: View) -> bool:
+    """Whether this operator has yet to hear a supervisor that another one has heard: what that said may still hold."""
+    first = view.current.get(0)
+    return view.supervised and view.heard is None and first is not None and first.running and not is_silent(view)
+
+
+def said_of(view: View) -> str:
+    """What the supervisors say of a gang that runs, in a sentence; empty where that is no more than that it does."""
+    if is_unheard_yet(view) and view.status.is_true(ConditionType.STALLED):
+        return view.status.message
+    stall = stall_of(view)
+    return _told(view, stall) if stall else missed(view)
+
+
 def stall_of(view: View) -> Stall | None:
     """Why the gang stands still, where it does. What was heard too long ago may be over."""
     heard, first = view.heard, view.current.get(0)
@@ -92,19 +107,20 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
     if view.status.finished:
         return status
     runs = status.is_true(ConditionType.RUNNING) and not any(status.is_true(end) for end in ENDS)
-    silence = view.snapshot.heard if runs and is_silent(view) else None
-    stall = stall_of(view) if runs else None
-    said = with_conditions(view, status, _stalled(view, stall), _unknown(silence))
-    return said.model_copy(update=_reported(view, status))
+    if not (runs and is_unheard_yet(view)):
+        silence = view.snapshot.heard if runs and is_silent(view) else None
+        stall = stall_of(view) if runs else None
+        status = with_conditions(view, status, _stalled(view, stall), _unknown(silence))
+    return status.model_copy(update=_reported(view, status))
 
 
 def _stalled(view: View, stall: Stall | None) -> Say:
     if stall is None:
         return Say(ConditionType.STALLED, value=False, reason=Reason.UNSTALLED, message="No stall is known")
-    return Say(ConditionType.STALLED, value=True, reason=Cause.STALLED, message=told(view, stall))
+    return Say(ConditionType.STALLED, value=True, reason=Cause.STALLED, message=_told(view, stall))
 
 
-def told(view: View, stall: Stall) -> str:
+def _told(view: View, stall: Stall) -> str:
     """A stall in a sentence, with the node of the rank that is to blame."""
     pod = view.current.get(stall.rank) if stall.rank is not None else None
     where = f" (node {pod.node})" if pod and pod.node else ""

@@ -40,7 +40,13 @@ killed = gang.fails(1, code=137, message="step 12: loss 0.3")
 waits_for_1 = gang.hears("Gathering", missing=[1])
 replaced = evicted.decided().gone().decided()
 two_lost = evicted.decided().after(1).disrupted(2, "EvictionByEvictionAPI", "a drain")
+gathers = a_job(nodes=3).running().hears("Gathering", missing=[1])
+new_first = gang.deleted_by_hand(0).decided().gone().decided().runs(0)
 dead_node = waits_for_1.after(60).node_has("node-1", "is not ready: silent")
+
+stalls_and_waits = (
+    gang.after(1).hears("Gathering", attempt=2, incidents=[an_incident(1, cause="Stalled", signal=None)], missing=[1])
+).settled()
 
 IN_PLACE = "Rank 1 failed: Application: killed by SIGKILL; restart 1 of 6, in place"
 EVICTED = "Rank 1 failed: Evicted: a drain"
@@ -338,6 +344,42 @@ TABLE: Table = {
         "Running",
         "Rank 0's supervisor waits for rank 1",
     ),
+    "in the first gathering a new supervisor has its time as well": (
+        gathers.after(59),
+        "",
+        "Running",
+        "Rank 0's supervisor waits for rank 1",
+    ),
+    "and one that never comes is given up just so": (
+        gathers.after(60),
+        "-1.0/5 -1.1/5 -1.2/5",
+        "Restarting",
+        UNHEARD,
+    ),
+    "unless its node turns out to be lost, then too": (
+        gathers.after(60).node_has("node-1", "is not ready: silent"),
+        "-1.1/5",
+        "Restarting",
+        "Rank 1 failed: NodeLost: node node-1 is not ready: silent; restart not counted; replacing its pod",
+    ),
+    "an image that took long to come takes nothing of that time": (
+        a_job(nodes=2).created().runs(0).hears("Gathering", missing=[1]).after(300).runs(1).after(59),
+        "",
+        "Running",
+        "Rank 0's supervisor waits for rank 1",
+    ),
+    "nobody is given up while rank 0 itself has said nothing": (
+        a_job(nodes=3).running().hears_nothing("nothing listens there").after(1e6),
+        "",
+        "Running",
+        "3 nodes running",
+    ),
+    "a new rank 0 waits for the others just so": (
+        new_first.hears("Gathering", missing=[1]).after(59),
+        "",
+        "Restarting",
+        "Rank 0's supervisor waits for rank 1",
+    ),
     "and one whose pod does not run is not missed": (
         replaced.hears("Gathering", began=-300, missing=[1]).after(300),
         "",
@@ -404,6 +446,14 @@ ACCOUNTS: dict[str, tuple[Scene, int, int, Budget, int]] = {
         .node_has("node-1", "is not ready: silent")
         .decided(),
         *(0, 1, Budget(disruptions=1, streak=1), 2),
+    ),
+    "a node that is lost may hold the others up first": (
+        stalls_and_waits.node_dies(1).decided(),
+        *(0, 1, Budget(disruptions=1, streak=1), 2),
+    ),
+    "but another one that is lost then is another incident": (
+        stalls_and_waits.node_dies(2).decided(),
+        *(1, 1, Budget(used=1, disruptions=1, streak=2), 3),
     ),
     "a new pod that is lost is another incident": (
         replaced.runs(1).after(5).fails(1, code=137).decided(),
@@ -495,6 +545,18 @@ def test_a_pod_that_was_replaced_alone_says_nothing_of_the_end_of_the_gang_after
         ("PeerLost", 0),
         ("OutOfMemory", 1),
     ]
+
+
+@pytest.mark.parametrize("cause", ["Application", "PeerLost"])
+def test_what_was_answered_in_place_stays_as_it_was_when_the_gang_goes_for_another_reason(cause: str) -> None:
+    no_oom = {"causes": ["OutOfMemory"], "action": "Fail"}
+    in_place = supervised(rules=[no_oom]).hears(attempt=2, incidents=[an_incident(1, cause=cause)]).settled()
+    resized = in_place.after(600).asks(nodes=2).decided()
+    known = resized.status
+    for later in (resized.former_fails(2, reason="OOMKilled"), resized.overdue(0, 1, 2)):
+        then = later.decided().status
+        assert (then.state, then.restarts, then.disruptions) == ("Restarting", 1, 0)
+        assert then.history == known.history
 
 
 def test_pods_of_a_later_gang_say_nothing_of_an_incident_before_it() -> None:

@@ -61,6 +61,24 @@ TABLE: Table = {
         "Suspending",
         "2 pods to save and stop",
     ),
+    "an operator that was started anew takes another one's word for it until it has heard": (
+        Scene(replace(stands.settled().snapshot, heard=None)),
+        "",
+        "Stalled",
+        STANDS,
+    ),
+    "be it that its first question is not answered": (
+        Scene(replace(stands.settled().snapshot, heard=None)).hears_nothing("refused").after(29),
+        "",
+        "Stalled",
+        STANDS,
+    ),
+    "but not for ever": (
+        Scene(replace(stands.settled().snapshot, heard=None)).hears_nothing("refused").after(30),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
     # unheard
     "a supervisor that does not answer breaks nothing": (silent.after(29), "", "Running", "2 nodes running"),
     "however long": (silent.after(1e6), "", "Running", "2 nodes running"),
@@ -117,6 +135,18 @@ UNKNOWN: dict[str, tuple[Scene, tuple[str, str] | None]] = {
         Scene(replace(gang.snapshot, heard=None)).hears_nothing("refused").after(30),
         ("True", "SupervisorSilent"),
     ),
+    "still, to one that was started anew since": (
+        Scene(replace(silent.after(30).settled().snapshot, heard=None)),
+        ("True", "SupervisorSilent"),
+    ),
+    "and whose first question is not answered": (
+        Scene(replace(silent.after(30).settled().snapshot, heard=None)).hears_nothing("refused"),
+        ("True", "SupervisorSilent"),
+    ),
+    "not of a new rank 0 that waits for the others": (
+        gang.deleted_by_hand(0).decided().gone().decided().runs(0).hears("Gathering", missing=[1]).after(59),
+        None,
+    ),
     "not where there never was a supervisor": (two.hears_nothing("refused").after(1e6), None),
     "not any more when it is heard": (silent.after(30).settled().hears(), ("False", "SupervisorHeard")),
     "not once the job starts again": (silent.after(30).settled().fails(1), ("False", "SupervisorHeard")),
@@ -135,6 +165,23 @@ def test_a_stall_and_silence_are_warnings() -> None:
         [(event.warning, event.reason) for event in scene.decision.events] for scene in (stands, silent.after(30))
     ]
     assert told == [[(True, "Stalled")], [(True, "ProgressUnknown")]]
+
+
+OTHER_WORDS: dict[str, Scene] = {
+    "of a stall": stands.settled().hears("Stalled", stall=STALL | {"message": "rank 1 waits for a disk"}),
+    "of silence": silent.after(30).settled().hears_nothing("10.0.1.0:29501 does not answer"),
+}
+
+
+@pytest.mark.parametrize("scene", OTHER_WORDS.values(), ids=OTHER_WORDS)
+def test_other_words_for_the_same_are_no_event_and_can_wait_to_be_written(scene: Scene) -> None:
+    assert scene.decision.status is not None
+    assert (scene.decision.events, scene.decision.can_wait) == ((), True)
+
+
+def test_a_second_stall_is_another_event() -> None:
+    again = stands.settled().hears().settled().hears("Stalled", stall=STALL)
+    assert [event.reason for event in again.decision.events] == ["Stalled"]
 
 
 def test_the_silence_is_told_in_the_words_of_who_asked() -> None:

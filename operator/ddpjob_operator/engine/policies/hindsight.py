@@ -85,8 +85,12 @@ def _said_since(view: View, known: Failure) -> list[Failure]:
 def _gang_of(view: View, known: Failure) -> tuple[Pod, ...]:
     """The last pods of the gang before, where the incident ended it; a gang that lives on has nothing more to say.
 
-    Pods that older incidents are about do not speak of this one, unless they lived on and say that they do.
+    Nor has one that went for another reason, after an incident that was answered in place. Pods that older incidents
+    are about do not speak of this one, unless they lived on and say that they do.
     """
+    said = view.status.condition(ConditionType.RESTARTING)
+    if said is None or (said.status, said.reason) != ("True", known.cause):
+        return ()
     job, incarnations = view.snapshot.job, view.status.incarnations
     gang = range(incarnations.former, incarnations.default)
     if all(known.pod != pod_name(job, known.rank, incarnation) for incarnation in gang):

@@ -77,7 +77,9 @@ def lost_together(view: View, ranks: tuple[int, ...], failures: list[Failure]) -
     there = len(made) == len(ranks) and all(
         at is not None and at + RESOLUTION <= said.last_transition_time for at in made
     )
-    if not there or known.cause not in TAKEN_AWAY | {Cause.PEER_LOST}:
+    # A node that is lost holds the others up, which may be found out before why it does.
+    held_up = known.cause is Cause.STALLED and known.rank in ranks
+    if not there or not (held_up or known.cause in TAKEN_AWAY | {Cause.PEER_LOST}):
         return None
     fields = learned(view, joined(known, failures))
     incident = fields.get("last_failure", known)

@@ -7,8 +7,7 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
-from ddpjob_operator.engine.supervision import comes_up, missed, stall_of
-from ddpjob_operator.engine.supervision import told as stall_told
+from ddpjob_operator.engine.supervision import comes_up, missed, said_of
 from ddpjob_operator.engine.view import View
 
 from .sizing import look_out
@@ -89,8 +88,7 @@ def under_way(view: View) -> Verdict | None:
         return Verdict(updated(view, created), missed(view) or view.status.message, late)
     all_run = f"{counted(view.nodes, 'node')} running"
     message = f"{view.succeeded} of {counted(view.nodes, 'node')} finished" if view.succeeded else all_run
-    stall = stall_of(view)
-    message = stall_told(view, stall) if stall else missed(view) or message
+    message = said_of(view) or message
     running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
     attempt = f"Attempt {view.status.attempt} runs"
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
