@@ -170,6 +170,13 @@ class Gang:
             document: dict[str, Any] = json.load(answer)
             return document
 
+    def is_heard(self, node: int = 0) -> bool:
+        """Whether a node's status port says anything yet."""
+        try:
+            return bool(self.status(node))
+        except OSError:
+            return False
+
     def report(self, node: int) -> dict[str, Any]:
         """A node's failure report."""
         document: dict[str, Any] = json.loads((self.directory / f"report-{node}").read_text())

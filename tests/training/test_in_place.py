@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ddpjob_trainer.supervisor.page.document import fingerprint
 
-from tests.training.gang import Gang, a_gang
+from tests.training.gang import DEADLINE_SECONDS, Gang, a_gang
 
 LONG = "1000000"
 
@@ -79,6 +80,21 @@ def test_a_stopped_rank_is_found_out_named_and_replaced(tmp_path: Path) -> None:
         assert "train.py" in gang.log(0), "the stack of the rank that waits is in its log"
 
 
+def test_a_node_joins_while_it_is_looked_at_and_heeds_a_request_meanwhile(tmp_path: Path) -> None:
+    with a_gang(tmp_path, 2, DDPJOB_PREFLIGHT="Fast", MASTER_ADDR="nowhere.invalid") as gang:
+        gang.start_node(0, "train.py", LONG, attempt=7)
+        gang.wait("its page", gang.is_heard)
+        said = gang.status()
+        assert (said["phase"], said["missing"], said["attempt"]) == ("Gathering", [1], 7), (
+            "what the operator waits for"
+        )
+        gang.start_node(1, "train.py", LONG, attempt=7)
+        gang.wait("all to be there", lambda: gang.status()["phase"] == "Running")
+        gang.supervisors[0].send_signal(signal.SIGTERM)
+        assert gang.supervisors[0].wait(DEADLINE_SECONDS) == 128 + signal.SIGTERM
+        assert not gang.steps()
+
+
 def test_the_status_port_tells_what_the_gang_is_doing(gang: Gang) -> None:
     gang.start("train.py", LONG)
     gang.await_steps(1, least=20)
@@ -86,8 +102,8 @@ def test_the_status_port_tells_what_the_gang_is_doing(gang: Gang) -> None:
     gang.await_steps(2, least=20)
     gang.wait("beats of both ranks in attempt 2", lambda: len(gang.status()["ranks"]) == 2)
     said = gang.status()
-    assert {key: said[key] for key in ("uid", "nodes", "attempt", "phase", "missing", "inPlaceRestarts")} == {
-        "uid": "a-uid",
+    assert {key: said[key] for key in ("job", "nodes", "attempt", "phase", "missing", "inPlaceRestarts")} == {
+        "job": fingerprint("a-uid"),
         "nodes": 2,
         "attempt": 2,
         "phase": "Running",
@@ -123,7 +139,7 @@ def test_with_no_restart_left_the_pods_end_with_the_exit_code_of_the_rank(tmp_pa
         assert gang.report(0)["attempt"] == 2
 
 
-def test_a_node_that_is_not_fit_ends_before_it_joins_and_says_what_would_be_right(tmp_path: Path) -> None:
+def test_a_node_that_is_not_fit_starts_no_rank_and_says_what_would_be_right(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     unfit = str(tmp_path / "file" / "checkpoints")
     with a_gang(tmp_path, 2, DDPJOB_PREFLIGHT="Fast", DDPJOB_CHECKPOINT_DIR=unfit) as gang:
@@ -131,6 +147,7 @@ def test_a_node_that_is_not_fit_ends_before_it_joins_and_says_what_would_be_righ
         assert gang.supervisors[0].wait(60) == 202
         assert gang.report(0)["cause"] == "PreflightFailed"
         assert unfit in gang.report(0)["message"]
+        assert not gang.steps()
 
 
 def test_how_far_a_killed_rank_had_come_is_known_where_its_program_tells(tmp_path: Path) -> None:

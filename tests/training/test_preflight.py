@@ -250,7 +250,7 @@ def test_a_processor_that_computes_right_has_no_wrong_products() -> None:
 def looked_at(env: dict[str, str], starter: Cold | Warm) -> list[Finding]:
     async def look() -> list[Finding]:
         async with starter:
-            return await preflight({**os.environ, **env}, starter, 30)
+            return await preflight({**os.environ, **env}, starter, None, 30)
 
     return asyncio.run(look())
 
@@ -266,13 +266,13 @@ def test_backend_nccl_without_a_gpu_never_gets_better(method: type[Cold | Warm])
 
 
 def test_a_node_that_will_do_is_through_before_its_zygote_is_warm(tmp_path: Path) -> None:
-    env = {"DDPJOB_BACKEND": "gloo", "MASTER_ADDR": "localhost", "DDPJOB_CHECKPOINT_DIR": str(tmp_path)}
+    env = {"DDPJOB_BACKEND": "gloo", "DDPJOB_CHECKPOINT_DIR": str(tmp_path)}
 
     async def both() -> tuple[list[Finding], float, float]:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         async with Warm() as starter:
-            found = await preflight({**os.environ, **env}, starter, 30)
+            found = await preflight({**os.environ, **env}, starter, "localhost", 30)
             looked = loop.time() - begun
             await (await starter.start(Place(program_of(["-m", "json.tool", "/dev/null"]), dict(os.environ)))).ended
             return found, looked, loop.time() - begun

@@ -76,7 +76,8 @@ def broken(number: int) -> Directory:
         ),
         (Facts(Directory("/dev/shm", total=GIB, free=MIB)), {}, "warn", None, "has only 1 MiB of 1 GiB left"),
         (Facts(Directory("/dev/shm", error=errno.EROFS)), {}, "fail", False, "cannot be written to (Read-only file"),
-        (Facts(Directory("/dev/shm", error=errno.ENOSPC)), {}, "fail", False, "(No space left on device)"),
+        (Facts(Directory("/dev/shm", error=errno.ENOSPC)), {}, "fail", True, "(No space left on device)"),
+        (Facts(Directory("/dev/shm", error=errno.EROFS)), {}, "fail", False, "(Read-only file system)"),
         (Facts(open_files=256), {}, "warn", None, "may open 256 files, and 1024 are advised here"),
         (Facts(open_files=1024), {"WORLD_SIZE": "1000"}, "warn", None, "and 2512 are advised here"),
         (
@@ -265,12 +266,8 @@ def test_a_name_that_appears_late_is_well() -> None:
 @pytest.mark.parametrize(
     ("error", "retry", "said"),
     [
-        (
-            UNKNOWN,
-            False,
-            "job-0.job, is not known after 0 s (Name or service not known): look whether rank 0's pod runs",
-        ),
-        (SILENT, True, "(Temporary failure in name resolution): have the cluster's DNS looked at"),
+        (UNKNOWN, True, "job-0.job, is not known after 0 s (Name or service not known): look whether the job's"),
+        (SILENT, True, "(Temporary failure in name resolution): "),
         (UnicodeError("label too long"), False, "(label too long)"),
     ],
     ids=["no such name", "no answer", "no name"],

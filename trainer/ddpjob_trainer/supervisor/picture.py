@@ -57,7 +57,9 @@ class Picture:
             uid=settings.uid,
             nodes=settings.nodes,
             procs_per_node=settings.processes,
-            attempt=coordinator.attempt,
+            attempt=max(
+                coordinator.attempt, settings.attempt
+            ),  # Before the first the operator's, so that it is heard.
             phase=coordinator.phase,
             since=coordinator.since,
             first_step_seen=coordinator.progressed,
@@ -71,6 +73,7 @@ class Picture:
             stall=coordinator.stall,
             stragglers=self._comparison.stragglers,
             memory=self._memory,
+            now=time.time(),
         )
 
     def _own(self) -> Gang:
@@ -88,6 +91,7 @@ class Picture:
             beats=[{**beat, "node": settings.node} for beat in follower.beats()],
             memory=self._memory,
             coordinator="" if where is None else where.address,
+            now=time.time(),
         )
 
     def _measured(self) -> Memory:

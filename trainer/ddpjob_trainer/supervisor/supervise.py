@@ -11,17 +11,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import TrainerError
 from ddpjob_trainer.exit_codes import ExitCode
 
 from .gang.control import control_port
-from .gang.crew import reap_strays
 from .gang.follower import Follower
 from .gang.leader import Leader
 from .gang.link import LocalLink
 from .gang.rendezvous import Rendezvous
 from .gang.settings import OFF, Settings, read_settings
+from .gang.strays import reap_strays
 from .page.server import Page
 from .picture import Picture
 from .preflight.findings import tell, verdict
@@ -36,13 +35,13 @@ REQUESTS = (signal.SIGTERM, signal.SIGINT)
 PR_SET_CHILD_SUBREAPER = 36
 
 NAME_SECONDS = 300.0
-"""Rank 0's name appears when its pod has an address: its image may still be on its way."""
+"""For this pod's own name, which is known soon after the pod has an address."""
 
 REAPING_SECONDS = 1.0
 """Time for whoever started a process to say so, before it is taken for an orphan."""
 
-
-OURS = "ddpjob_trainer"
+TRAINER = "ddpjob_trainer"
+"""The module of `ddpjob-train`."""
 
 
 def supervise(
@@ -57,7 +56,7 @@ def supervise(
         TrainerError: The control port is taken, or this node is not fit for training.
     """
     settings = read_settings(os.environ, max_restarts)
-    own = warm.OURS if program.module and program.name == OURS else ()
+    own = warm.TRAINER_PRELOADED if program.module and program.name == TRAINER else ()
     starter = Cold() if start_method == "cold" else warm.Warm([*warm.PRELOADED, *own, *preload])
     return asyncio.run(take_part(settings, program, starter, os.environ))
 
@@ -68,7 +67,9 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         await stack.enter_async_context(starter)  # First: what it imports takes longest.
         directory = stack.enter_context(_own_directory())
         rendezvous = Rendezvous(settings)
-        follower = Follower(settings, program, starter, rendezvous, env=env, directory=Path(directory))
+        fit = asyncio.create_task(_try_this_node(settings, starter, env))
+        stack.callback(fit.cancel)
+        follower = Follower(settings, program, starter, rendezvous, fit=fit, env=env, directory=Path(directory))
         leader = Leader(settings) if settings.leads else None
         _listen_to_signals(follower, starter)
         if settings.in_a_job:
@@ -76,8 +77,6 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         port = 0
         if settings.nodes > 1:
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, leader))
-        if settings.preflight != OFF:
-            await _try_this_node(settings, starter, env)
         if leader is None:
             return await follower.follow(port)
         return await _lead(leader, follower, port)
@@ -102,27 +101,28 @@ async def _open_page(stack: AsyncExitStack, settings: Settings, picture: Picture
 
 
 async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:
-    """The fast preflight, which is done long before the zygote is ready.
+    """The fast preflight, which is done long before the zygote is ready. Meanwhile the gang gathers.
 
     Raises:
         PreflightError: This node is not fit for training.
     """
-    by_name = len(settings.peers) <= 1  # Else there are addresses, and the name may be news to this node's resolver.
-    seen = env if by_name else {name: value for name, value in env.items() if name != Env.MASTER_ADDR}
-    findings = await preflight(seen, starter, NAME_SECONDS)
+    if settings.preflight == OFF:
+        return
+    findings = await preflight(env, starter, settings.own_name, NAME_SECONDS)
     tell(findings)
     if error := verdict(findings):
         raise error
 
 
 async def _lead(leader: Leader, follower: Follower, port: int) -> int:
-    await leader.inherit(port)
     link = LocalLink()
     following = asyncio.create_task(follower.follow(port, link))
-    leading = [
-        asyncio.create_task(leader.look_after()),
-        asyncio.create_task(leader.serve(link.other_end(), follower.hello(port))),
-    ]
+
+    async def serve_own() -> None:
+        await leader.inherit(port)
+        await leader.serve(link.other_end(), follower.hello(port))
+
+    leading = [asyncio.create_task(leader.look_after()), asyncio.create_task(serve_own())]
     try:
         # Leading has no end of its own but a fault of ours, which must not leave a gang without a leader.
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:

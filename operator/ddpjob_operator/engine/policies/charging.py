@@ -35,7 +35,8 @@ def why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] 
         return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
     if budget.used > restart.max_restarts:
         return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"
-    if is_crash_loop(view.status, incident, view.heard and view.heard.progress):
+    progress = None if view.heard is None else view.heard.progress
+    if is_crash_loop(view.status, incident, progress):
         furthest = view.status.history[1].step
         return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
     return None

@@ -31,6 +31,7 @@ GANG = Gang(
     attempt=3,
     phase=Phase.RUNNING,
     since=AT,
+    now=AT,
     first_step_seen=True,
     in_place_restarts=1,
     incidents=(KILLED,),

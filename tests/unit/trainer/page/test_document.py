@@ -25,7 +25,8 @@ def test_the_whole_document() -> None:
     assert whole.pop("mark")
     assert whole == {
         "version": 1,
-        "uid": "u",
+        "job": "0bfe935e70c321c7ca3afc75ce0d0ca2",
+        "now": AT_AS_TEXT,
         "nodes": 2,
         "procsPerNode": 2,
         "attempt": 3,

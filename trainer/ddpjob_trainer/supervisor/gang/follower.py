@@ -5,7 +5,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from ddpjob_trainer.supervisor.preflight.running import COLLECTIVE
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Starter, StartError
 from ddpjob_trainer.supervisor.watching.beat import Beat
+from ddpjob_trainer.supervisor.watching.blame import ENDED, Finding
 from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 from ddpjob_trainer.supervisor.watching.stacks import collect
 
-from .crew import APPLICATION, Crew, Seat, end_strays, seats_of
+from .crew import APPLICATION, Crew, Seat, seats_of
 from .link import Link, LinkLostError, answers
 from .messages import (
     Beats,
@@ -43,8 +44,11 @@ from .messages import (
 )
 from .rendezvous import RELEASE, Rendezvous
 from .settings import Settings
+from .strays import end_strays
 
-BEAT_SECONDS = 0.5
+BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
+BEATS_PER_SECOND = 4000
+"""Rank 0's supervisor takes no more, and has time for the rest: in a large world each process tells less often."""
 
 STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
 """Ranks that are forked with all their imports come to the store within a tenth of a second, as a rule."""
@@ -60,6 +64,7 @@ class Follower:
         starter: Starter,
         rendezvous: Rendezvous,
         *,
+        fit: asyncio.Task[None],
         env: Mapping[str, str],
         directory: Path,
     ) -> None:
@@ -69,6 +74,7 @@ class Follower:
         self._program = program
         self._starter = starter
         self._rendezvous = rendezvous
+        self._fit = fit
         self._report_file = report_path(env)
         self._seats = seats_of(env, settings.first_process, settings.processes, directory)
         self._heartbeats = Heartbeats(settings.processes)
@@ -92,7 +98,9 @@ class Follower:
 
         Raises:
             ConfigError: The leader does not take this supervisor in.
+        PreflightError: This node is not fit for training.
         """
+        self._fit.add_done_callback(self._fall_with)
         tasks = [asyncio.create_task(self._listen(port, local)), asyncio.create_task(self._beat())]
         waited: list[asyncio.Future[Any]] = [self._exit_code, *tasks]
         try:
@@ -101,7 +109,7 @@ class Follower:
                 one.result()
             return await self._exit_code
         finally:
-            for task in tasks:
+            for task in (self._fit, *tasks):
                 task.cancel()
             self._stop()
             if self._running is not None:
@@ -114,7 +122,7 @@ class Follower:
         """Somebody asks this node to stop: its ranks may save, and then it goes."""
         self._leaving = True
         self._tell(Leaving())
-        if self._crew is not None:
+        if self._crew is not None and self._fit.done():
             self._crew.tell(number)
         else:
             saved = any(end.exit_code == ExitCode.SAVED_AND_STOPPED for end in self._ends)
@@ -152,8 +160,9 @@ class Follower:
                 await asyncio.wait([self._running])
 
     async def _beat(self) -> None:
+        seconds = beat_seconds(self._settings.nodes * self._settings.processes)
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(seconds)
             self._tell(Beats(self.attempt, self.beats() if self._crew is not None else ()))
 
     def _heed(self, message: Message) -> None:
@@ -180,6 +189,9 @@ class Follower:
 
     async def _run(self, crew: Crew, start: Start) -> None:
         """One attempt of this node's ranks."""
+        await asyncio.wait([self._fit])  # The node may still be looked at, and the others gather meanwhile.
+        if self._fit.cancelled() or self._fit.exception() is not None:
+            return  # This supervisor ends.
         for local in range(len(self._seats)):
             self._heartbeats.reset(local)
         if not self._settings.leads:
@@ -188,13 +200,12 @@ class Follower:
         try:
             self._ends = await crew.run(COLLECTIVE if start.check else self._program, seats)
         except StartError as error:
-            crew.stop()
             self._ends = [
                 End(seat.process, ExitCode.APPLICATION_ERROR, time.time(), APPLICATION, str(error)) for seat in seats
             ]
-        self._crew = None
         self._ends = [_with_step(*told) for told in zip(self._ends, self._heartbeats.read(), strict=True)]
-        end_strays(self._starter.pids)
+        await end_strays(self._starter.pids)
+        self._crew = None
         for end in self._ends:
             if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
                 complain(f"rank {end.process} was {end.message}")
@@ -244,16 +255,16 @@ class Follower:
         leave(report, self._report_file)
 
     async def _examine(self) -> None:
-        """Looks at what each rank is doing, stuck as it is."""
-        crew = self._crew
-        pids = {} if crew is None else crew.pids
+        """Looks at what each rank is doing, stuck as it is; of one that has ended there is no more to say."""
+        pids, ended = ({}, ()) if self._crew is None else (self._crew.pids, self._crew.ended)
         found = await asyncio.gather(
             *(
                 collect(pid, self._seats[local].process, self._heartbeats.path(local), self.attempt)
                 for local, pid in pids.items()
             )
         )
-        self._tell(Examined(self.attempt, tuple(found)))
+        gone = (asdict(Finding(self._seats[local].process, ENDED)) for local in ended)
+        self._tell(Examined(self.attempt, (*found, *gone)))
 
     def _seated(self, local: int, seat: Seat, start: Start) -> Seat:
         """A seat with what is different in each attempt."""
@@ -281,6 +292,11 @@ class Follower:
     def _finish(self, code: int) -> None:
         if not self._exit_code.done():
             self._exit_code.set_result(code)
+
+
+def beat_seconds(processes: int) -> float:
+    """Time between two beats of a node, in a world of so many processes."""
+    return min(max(BEAT_SECONDS, processes / BEATS_PER_SECOND), BEAT_SECONDS_AT_MOST)
 
 
 def _with_step(end: End, beat: Beat | None) -> End:

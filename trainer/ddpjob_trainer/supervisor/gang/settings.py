@@ -49,6 +49,11 @@ class Settings:
         return self.node == 0
 
     @property
+    def own_name(self) -> str | None:
+        """The name by which the others look for this node; None where they do not, or know its address."""
+        return self.master_addr if self.leads and len(self.peers) == 1 else None
+
+    @property
     def first_process(self) -> int:
         """The rank among all processes of this node's first."""
         return self.node * self.processes

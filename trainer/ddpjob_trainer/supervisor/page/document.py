@@ -65,13 +65,16 @@ class Gang:
     memory: Memory = Memory()
     coordinator: str | None = None
     """Control address of rank 0's supervisor, where this one is another."""
+    now: float = 0.0
+    """When this was so. Readers whose clocks differ tell by it how long ago the other moments were."""
 
 
 def document(gang: Gang) -> Document:
     """What GET /status answers."""
     said: Document = {
         "version": VERSION,
-        "uid": gang.uid,
+        "job": fingerprint(gang.uid),
+        "now": rfc3339(gang.now),
         "mark": mark(gang),
         "nodes": gang.nodes,
         "procsPerNode": gang.procs_per_node,
@@ -93,6 +96,11 @@ def document(gang: Gang) -> Document:
     if gang.procs_per_node * (gang.nodes if gang.coordinator is None else 1) <= PROCESSES:
         said["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["process"])]
     return said
+
+
+def fingerprint(uid: str) -> str:
+    """What tells a job from others. Not its uid, which is all that the control port asks of a stranger."""
+    return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
 def mark(gang: Gang) -> str:

@@ -21,6 +21,9 @@ Trial = Callable[[], Outcome]
 
 ANSWER_BYTES = 1 << 16
 
+REAPING_SECONDS = 2.0
+"""For a process to be gone after SIGKILL, as a rule at once."""
+
 
 class Child:
     """A forked process that does one thing, says what came of it, and stays until it is ended.
@@ -58,7 +61,13 @@ class Child:
         os.close(self._reader)
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
-            self._reap()
+            self._reap_soon()
+
+    def _reap_soon(self) -> None:
+        """Leaves one that the kernel holds, as in a GPU's driver, to the supervisor: nobody is to wait for it."""
+        deadline = time.monotonic() + REAPING_SECONDS
+        while os.waitpid(self._pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def _reap(self) -> int:
         _, status = os.waitpid(self._pid, 0)

@@ -41,7 +41,7 @@ def _shared_memory(seen: Directory | None) -> Iterator[Finding]:
     if seen.error:
         why = os.strerror(seen.error)
         message = f"{seen.path} cannot be written to ({why}), and DataLoader workers and NCCL need it: {todo}"
-        yield Finding("sharedMemory", Level.FAIL, message, retry=False)
+        yield Finding("sharedMemory", Level.FAIL, message, retry=seen.error in {*PASSING, errno.ENOSPC})
     elif seen.total <= CONTAINER_DEFAULT:
         message = f"{seen.path} has only {_size(seen.total)}, too little for most DataLoader workers: {todo}"
         yield Finding("sharedMemory", Level.WARN, message)

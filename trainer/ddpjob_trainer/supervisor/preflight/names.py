@@ -1,4 +1,4 @@
-"""Whether a name is known."""
+"""Whether this node's own name is known: by it the others, and its own ranks, find rank 0."""
 
 import asyncio
 import socket
@@ -9,9 +9,6 @@ from .threads import in_thread
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
 """Seconds between two looks. In a new gang names appear within seconds."""
-
-NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
-"""The name server answers that there is none; else it does not answer."""
 
 Look = Callable[[str, None], object]
 
@@ -37,8 +34,9 @@ async def name(host: str, patience: float, look: Look = socket.getaddrinfo) -> l
 
 
 def _unknown(host: str, patience: float, error: Exception) -> Finding:
-    never = isinstance(error, UnicodeError) or (isinstance(error, socket.gaierror) and error.errno in NO_SUCH_NAME)
     why = getattr(error, "strerror", None) or str(error)
-    todo = "look whether rank 0's pod runs and its Service exists" if never else "have the cluster's DNS looked at"
-    message = f"the name of rank 0's node, {host}, is not known after {patience:.0f} s ({why}): {todo}"
-    return Finding("name", Level.FAIL, message, retry=not never, nodes=(0,))
+    message = (
+        f"this node's own name, {host}, is not known after {patience:.0f} s ({why}): "
+        "look whether the job's Service exists, and have the cluster's DNS looked at"
+    )
+    return Finding("name", Level.FAIL, message, retry=not isinstance(error, UnicodeError), nodes=(0,))

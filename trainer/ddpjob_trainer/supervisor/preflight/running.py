@@ -30,16 +30,15 @@ GPU_SECONDS = 60.0
 """For torch to be imported and the driver to wake up."""
 
 
-async def preflight(env: Mapping[str, str], starter: Starter, patience: float) -> list[Finding]:
-    """Tries this node, by the environment of its supervisor; `patience` is for rank 0's name, in seconds.
+async def preflight(env: Mapping[str, str], starter: Starter, own_name: str | None, patience: float) -> list[Finding]:
+    """Tries this node, by the environment of its supervisor; `patience` is for its own name, in seconds.
 
     Raises:
         StartError: No process could be started to count the GPUs.
     """
-    host = env.get(Env.MASTER_ADDR)
     found = await asyncio.gather(
         _machine(env),
-        name(host, patience) if host else _nothing(),
+        name(own_name, patience) if own_name else _nothing(),
         _count_gpus(env, starter) if env.get(Env.BACKEND) == "nccl" else _nothing(),
     )
     return [finding for findings in found for finding in findings]
