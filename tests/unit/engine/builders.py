@@ -7,6 +7,7 @@ but for what a scene is about: a pod that is told to end keeps terminating until
 import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, Incarnations
@@ -56,7 +57,7 @@ class Scene:
 
     snapshot: Snapshot
 
-    @property
+    @cached_property
     def decision(self) -> Decision:
         """What the engine makes of this moment."""
         return decide(self.snapshot)

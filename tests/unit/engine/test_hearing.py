@@ -171,6 +171,7 @@ JSON = st.recursive(
 )
 NESTED = sorted({*DOCUMENT, *DOCUMENT["progress"], *DOCUMENT["incidents"][0], *DOCUMENT["stall"]})
 STATUS = Draft202012Validator(status_schema())
+RUNNING = a_job(nodes=2).running()
 
 
 @given(st.dictionaries(st.sampled_from(NESTED), JSON, max_size=8), st.sampled_from([*DOCUMENT, None]))
@@ -181,8 +182,7 @@ def test_whatever_it_says_it_can_be_written_into_a_status(other: dict[str, Any],
         inside = DOCUMENT[place]
         wrong = [inside[0] | other] if isinstance(inside, list) and isinstance(inside[0], dict) else other
         said = DOCUMENT | {place: wrong}
-    scene = a_job(nodes=2).running()
-    scene = scene.hears(**{key: value for key, value in said.items() if key not in {"uid", "phase", "since"}})
+    scene = RUNNING.hears(**{key: value for key, value in said.items() if key not in {"uid", "phase", "since"}})
     status = scene.settled().status.to_dict()
     STATUS.validate(status)
     json.dumps(status, allow_nan=False)

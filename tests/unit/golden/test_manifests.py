@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ddpjob_operator.engine import CreateNetworkPolicy, CreatePod, CreateService, Manifest, Settings
+from ddpjob_operator.engine import CreateNetworkPolicy, CreatePod, CreateService, Manifest, Settings, pod_name
 
 from tests.unit.engine.builders import Scene, a_job
 
@@ -109,9 +109,10 @@ def test_the_template_in_the_job_is_left_as_it_is() -> None:
 
 
 def test_names_fit_in_a_dns_label_even_for_the_longest_job_with_the_most_nodes() -> None:
-    longest = created(a_job(nodes=4096).called(name="a" * 52), 4095)
-    assert len(longest["metadata"]["name"]) == 63
-    assert longest["spec"]["hostname"] == longest["metadata"]["name"]
+    longest = a_job(nodes=4096).called(name="a" * 52)
+    assert len(pod_name(longest.snapshot.job, 4095, 1)) == 63
+    first = created(a_job().called(name="a" * 52), 0)
+    assert first["spec"]["hostname"] == first["metadata"]["name"] == pod_name(longest.snapshot.job, 0, 1)
 
 
 def test_a_job_made_anew_under_the_same_name_has_other_pod_names() -> None:
