@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from ddpjob_trainer.config import Parser
 from ddpjob_trainer.console import complain
-from ddpjob_trainer.errors import TrainerError
+from ddpjob_trainer.errors import ConfigError, TrainerError
 from ddpjob_trainer.failure import clear, leave, report_of, report_path
 from ddpjob_trainer.stopping import leave_at_once
 
@@ -24,6 +24,8 @@ def main() -> NoReturn:
         flags = _parser().parse_args()
         program = program_of(flags.program if flags.module is None else ["-m", *flags.module])
         program.check()
+        if flags.preload and flags.start_method == "cold":
+            raise ConfigError("--preload needs --start-method warm: what is started cold imports all by itself")
         leave_at_once(supervise(program, flags.start_method, flags.max_restarts, flags.preload))
     except TrainerError as error:
         complain(str(error))

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpjob_trainer import memory
@@ -16,7 +16,6 @@ from ddpjob_trainer.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_trainer.supervisor.starting.cores import cores_of_each, threads_of_each
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, Starter
-from ddpjob_trainer.supervisor.watching.procfs import children
 
 from .messages import End
 
@@ -43,27 +42,36 @@ class Crew:
         self._ranks: Sequence[Rank] = ()
         self._requests: list[signal.Signals] = []
         self._stopped = False
+        self._unwanted = asyncio.Event()
+        """Whether ranks that do not run yet are not to start any more."""
 
     @property
     def pids(self) -> dict[int, int]:
         """The process number of each rank that runs, by local rank."""
         return {local: rank.pid for local, rank in enumerate(self._ranks) if not rank.ended.done()}
 
+    @property
+    def ended(self) -> tuple[int, ...]:
+        """The local ranks that have run, and run no more."""
+        return tuple(local for local, rank in enumerate(self._ranks) if rank.ended.done())
+
     async def run(self, program: Program, seats: Sequence[Seat]) -> tuple[End, ...]:
         """Starts one rank for each seat and waits until all have ended; in the order of the seats.
 
+        Whoever asks for the end while ranks cannot be started yet need not wait until they can: none is.
+
         Raises:
-            StartError: One could not be started.
+            ConfigError: None can ever be started.
+            StartError: One could not be started; none runs.
         """
         killed_before = memory.kills()
         for seat in seats:
             seat.report.unlink(missing_ok=True)
-        threads = None if "OMP_NUM_THREADS" in os.environ else threads_of_each(len(seats))
-        cores = cores_of_each(len(seats))
-        places = [
-            Place(program, seat.env, threads, cores[local] if cores else None) for local, seat in enumerate(seats)
-        ]
-        self._ranks = await asyncio.gather(*(self._starter.start(place) for place in places))
+        await self._await_starter()
+        if self._unwanted.is_set():
+            code = SIGNAL_BASE + (signal.SIGKILL if self._stopped else self._requests[0])
+            return tuple(End(seat.process, code, time.time()) for seat in seats)
+        self._ranks = await self._started(program, seats)
         if self._stopped:
             self._kill()
         for number in self._requests:
@@ -74,14 +82,44 @@ class Crew:
             )
         )
 
+    async def _await_starter(self) -> None:
+        """Until ranks can be started, or are not to be any more."""
+        waits = [asyncio.ensure_future(one) for one in (self._starter.ready(), self._unwanted.wait())]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        finally:
+            for one in waits:
+                one.cancel()
+
+    async def _started(self, program: Program, seats: Sequence[Seat]) -> list[Rank]:
+        """One rank for each seat, or none."""
+        threads = None if "OMP_NUM_THREADS" in os.environ else threads_of_each(len(seats))
+        cores = cores_of_each(len(seats))
+        places = [
+            Place(program, seat.env, threads, cores[local] if cores else None) for local, seat in enumerate(seats)
+        ]
+        started = await asyncio.gather(*(self._starter.start(place) for place in places), return_exceptions=True)
+        ranks = [one for one in started if isinstance(one, Rank)]
+        errors = [one for one in started if isinstance(one, BaseException)]
+        if errors:
+            for rank in ranks:
+                rank.kill()
+            await asyncio.gather(*(rank.ended for rank in ranks))
+            raise errors[0]
+        return ranks
+
     def tell(self, number: signal.Signals) -> None:
         """Passes a signal on, also to ranks that are being started."""
         self._requests.append(number)
+        self._unwanted.set()
         self._tell(number)
 
     def stop(self) -> None:
         """Ends all at once: they have nothing to save."""
         self._stopped = True
+        self._unwanted.set()
         self._kill()
 
     def _tell(self, number: signal.Signals) -> None:
@@ -103,13 +141,15 @@ class Crew:
 
 def _end(code: int, seat: Seat, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:
     now = time.time()
+    if code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED}:
+        return End(seat.process, code, now)
     by_us = stopped and code == SIGNAL_BASE + signal.SIGKILL
     as_asked = code - SIGNAL_BASE in asked
-    if code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED} or by_us or as_asked:
+    reported = _reported(seat, now)
+    if reported is not None:  # It had failed, though it may have been ended while it was about to end.
+        return reported if by_us or as_asked else replace(reported, exit_code=code)
+    if by_us or as_asked:
         return End(seat.process, code, now)
-    report = _report(seat.report)
-    if report is not None:
-        return End(seat.process, code, now, *report)
     if code <= SIGNAL_BASE:
         return End(seat.process, code, now, APPLICATION, f"ended with exit code {code}")
     message = f"killed by {_signal_name(code - SIGNAL_BASE)}"
@@ -118,11 +158,12 @@ def _end(code: int, seat: Seat, *, asked: Sequence[signal.Signals], stopped: boo
     return End(seat.process, code, now, APPLICATION, message)
 
 
-def _report(path: Path) -> tuple[str, str, str | None, int | None] | None:
-    """Cause, message, exception and step, as the rank itself has left them."""
+def _reported(seat: Seat, now: float) -> End | None:
+    """A failure as the rank itself has told of it."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        report = json.loads(path.read_text(encoding="utf-8"))
-        return report["cause"], report["message"], report["exception"], report["step"]
+        report = json.loads(seat.report.read_text(encoding="utf-8"))
+        exception, step = report["exception"], report["step"]
+        return End(seat.process, report["exitCode"], now, report["cause"], report["message"], exception, step)
     return None
 
 
@@ -149,19 +190,3 @@ def seats_of(env: Mapping[str, str], first: int, count: int, directory: Path) ->
         )
         for local in range(count)
     ]
-
-
-def end_strays(known: set[int]) -> None:
-    """Ends and reaps every process that came of the ranks and outlived them: this process is their parent by now."""
-    for pid in set(children(os.getpid())) - known:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-
-
-def reap_strays(known: set[int]) -> None:
-    """Reaps what has ended among them."""
-    for pid in set(children(os.getpid())) - known:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)

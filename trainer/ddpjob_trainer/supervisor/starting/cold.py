@@ -1,6 +1,7 @@
 """Ranks as processes of their own, which import everything anew."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from typing import Self
@@ -18,6 +19,9 @@ class Cold:
         self.pids: set[int] = set()
         self.zygote = None
 
+    async def ready(self) -> None:
+        """Waits for nothing."""
+
     async def start(self, place: Place) -> Rank:
         """Starts one.
 
@@ -31,13 +35,14 @@ class Cold:
             )
         except OSError as error:
             raise StartError(f"cannot start {place.program.name}: {error.strerror}") from error
-        if place.cores is not None:
-            os.sched_setaffinity(process.pid, place.cores)
         rank = Rank(process.pid)
         self.pids.add(process.pid)
         task = asyncio.create_task(self._report_end(process, rank))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
+        if place.cores is not None:
+            with contextlib.suppress(ProcessLookupError):  # It has ended already.
+                os.sched_setaffinity(process.pid, place.cores)
         return rank
 
     async def __aenter__(self) -> Self:

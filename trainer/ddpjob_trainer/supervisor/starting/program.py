@@ -1,5 +1,6 @@
 """A training program as `python` takes it, run in this very process as if it had been started by itself."""
 
+import builtins
 import runpy
 import sys
 import types
@@ -61,7 +62,7 @@ def _run_as_main(script: Path) -> None:
     """Runs a script in a `__main__` of its own, which stays: what multiprocessing spawns looks for its file."""
     main = types.ModuleType("__main__")
     main.__file__ = str(script)
-    main.__builtins__ = __builtins__  # type: ignore[attr-defined]
+    main.__builtins__ = builtins  # type: ignore[attr-defined]
     sys.modules["__main__"] = main
     code = compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
     exec(code, main.__dict__)  # noqa: S102  It is what was asked for.

@@ -43,8 +43,9 @@ class Rank:
     def kill(self) -> None:
         """Ends it at once, with all that it has started in its session."""
         if not self.ended.done():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            for kill in (os.killpg, os.kill):  # One that was forked just now has no session of its own yet.
+                with contextlib.suppress(ProcessLookupError):
+                    kill(self.pid, signal.SIGKILL)
 
 
 class Starter(Protocol):
@@ -64,10 +65,19 @@ class Starter(Protocol):
     async def __aexit__(self, *_: object) -> None:
         """Lets go of all that it holds."""
 
+    async def ready(self) -> None:
+        """Waits until a rank can be started in no time.
+
+        Raises:
+            ConfigError: None can ever be.
+            StartError: None can be.
+        """
+
     async def start(self, place: Place) -> Rank:
         """Starts one.
 
         Raises:
+            ConfigError: None can ever be started.
             StartError: It could not be started.
         """
 

@@ -1,6 +1,7 @@
 """Ranks as children of a zygote, which has imported everything already."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -10,12 +11,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Self
 
+from ddpjob_trainer.errors import ConfigError, TrainerError
+
 from .ranks import Place, Rank, StartError, exit_code
 
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 """What any rank imports until its first step; DistributedDataParallel's constructor takes torch._dynamo."""
 
-OURS = ("ddpjob_trainer.training.run", "ddpjob_trainer.workloads.convnet", "ddpjob_trainer.workloads.mlp")
+TRAINER_PRELOADED = (
+    "ddpjob_trainer.training.run",
+    "ddpjob_trainer.workloads.convnet",
+    "ddpjob_trainer.workloads.mlp",
+)
 """What a rank of `ddpjob-train` imports as well."""
 
 LINE_BYTES = 1 << 20
@@ -26,12 +33,8 @@ class Warm:
 
     def __init__(self, preloaded: Sequence[str] = PRELOADED) -> None:
         self._preloaded = preloaded
-        self._numbers = itertools.count()
-        self._zygote: asyncio.subprocess.Process | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._listening: asyncio.Task[None] | None = None
-        self._asked: dict[int, asyncio.Future[Rank]] = {}
-        self._ranks: dict[int, Rank] = {}
+        self._zygote: _Zygote | None = None
+        self._replacing = asyncio.Lock()
 
     @property
     def zygote(self) -> int | None:
@@ -45,21 +48,81 @@ class Warm:
 
     async def __aenter__(self) -> Self:
         """Starts the zygote, and does not wait until it is ready."""
-        await self._spawn()
+        await self._living()
         return self
+
+    async def ready(self) -> None:
+        """Waits until the zygote, a new one if the last one has ended, has imported everything.
+
+        Raises:
+            ConfigError: It cannot import what it was told to.
+            StartError: It ended before it had.
+        """
+        await (await self._living()).ready()
 
     async def start(self, place: Place) -> Rank:
         """Starts one, from a new zygote if the last one has ended.
 
         Raises:
+            ConfigError: The zygote cannot import what it was told to.
             StartError: The zygote ended before it could.
         """
-        if self._listening is None or self._listening.done():
-            await self._spawn()
-        assert self._writer is not None, "it was spawned"
+        return await (await self._living()).fork(place)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Ends the zygote, whatever it is doing, and with it what it has started."""
+        if self._zygote is not None:
+            await self._zygote.end()
+
+    async def _living(self) -> "_Zygote":
+        async with self._replacing:  # The ranks of a node are started at the same time, and from one zygote.
+            if self._zygote is None or self._zygote.ended:
+                self._zygote = await _Zygote.spawn(self._preloaded)
+            return self._zygote
+
+
+class _Zygote:
+    """One zygote, with what it was asked for and the ranks that came of it: they end when it does."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.pid = process.pid
+        self.ended = False
+        self._process = process
+        self._writer = writer
+        self._numbers = itertools.count()
+        self._asked: dict[int, asyncio.Future[Rank]] = {}
+        self._ranks: dict[int, Rank] = {}
+        self._decided = asyncio.Event()
+        """Whether it is ready, or will never be."""
+        self._failure: TrainerError = StartError("the process that ranks are forked from has ended")
+        self._listening = asyncio.create_task(self._listen(reader))
+
+    @classmethod
+    async def spawn(cls, preloaded: Sequence[str]) -> Self:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                f"{__package__}.zygote",
+                str(theirs.fileno()),
+                str(os.getpid()),
+                *preloaded,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        return cls(process, *await asyncio.open_connection(sock=ours, limit=LINE_BYTES))
+
+    async def ready(self) -> None:
+        await self._decided.wait()
+        if self.ended:
+            raise self._failure
+
+    def fork(self, place: Place) -> asyncio.Future[Rank]:
         number = next(self._numbers)
-        asked: asyncio.Future[Rank] = asyncio.get_running_loop().create_future()
-        self._asked[number] = asked
+        asked = self._asked[number] = asyncio.get_running_loop().create_future()
         request = {
             "id": number,
             "program": place.program.words,
@@ -68,45 +131,49 @@ class Warm:
             "cores": None if place.cores is None else sorted(place.cores),
         }
         self._writer.write(json.dumps(request).encode() + b"\n")
-        return await asked
+        return asked
 
-    async def __aexit__(self, *_: object) -> None:
-        """Ends the zygote, and with it what it has started."""
-        if self._writer is not None and self._zygote is not None and self._listening is not None:
-            self._writer.close()
-            await self._listening
-            await self._zygote.wait()
+    async def end(self) -> None:
+        self._kill()
+        await asyncio.wait([self._listening])
 
-    async def _spawn(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._zygote = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                f"{__package__}.zygote",
-                str(theirs.fileno()),
-                str(os.getpid()),
-                *self._preloaded,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES)
-        self._listening = asyncio.create_task(self._listen(reader))
+    def _kill(self) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)  # Process.kill() would reap one that has ended before asyncio does.
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
-            while line := await reader.readline():
-                self._heed(json.loads(line))
+            with contextlib.suppress(OSError):  # It has ended with requests unread.
+                while (line := await reader.readline()).endswith(b"\n"):
+                    self._heed(json.loads(line))
         finally:
-            for asked in self._asked.values():
-                asked.set_exception(StartError("the process that ranks are forked from has ended"))
-            for rank in self._ranks.values():
-                rank.ended.set_result(exit_code(-signal.SIGKILL))
-            self._asked, self._ranks = {}, {}
+            self._kill()
+            await self._process.wait()
+            self._writer.close()
+            self._fall()
 
     def _heed(self, said: dict[str, Any]) -> None:
-        if "id" in said:
-            rank = self._ranks[said["pid"]] = Rank(said["pid"])
-            self._asked.pop(said["id"]).set_result(rank)
-        else:
-            self._ranks.pop(said["pid"]).ended.set_result(exit_code(os.waitstatus_to_exitcode(said["status"])))
+        match said:
+            case {"ready": True}:
+                self._decided.set()
+            case {"error": message}:
+                self._failure = ConfigError(message)
+            case {"id": number, "pid": pid}:
+                rank = self._ranks[pid] = Rank(pid)
+                asked = self._asked.pop(number)
+                if asked.done():  # Whoever asked has given up.
+                    rank.kill()
+                else:
+                    asked.set_result(rank)
+            case {"pid": pid, "status": status} if pid in self._ranks:  # Else something preloaded had started it.
+                self._ranks.pop(pid).ended.set_result(exit_code(os.waitstatus_to_exitcode(status)))
+
+    def _fall(self) -> None:
+        self.ended = True
+        self._decided.set()
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(self._failure)
+        for rank in self._ranks.values():
+            rank.ended.set_result(exit_code(-signal.SIGKILL))

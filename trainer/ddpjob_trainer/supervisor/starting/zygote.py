@@ -2,8 +2,8 @@
 
 It runs not a single tensor operation: a child that is forked from a process with a pool of OpenMP threads hangs. From
 the socket that its supervisor gave it, it reads requests, one JSON object in a line, and writes what becomes of them:
-`{"id": 1, "pid": 4711}`, later `{"pid": 4711, "status": 9}` as waitpid has it. It ends when the supervisor does, and
-the ranks end when it does.
+first `{"ready": true}`, or `{"error": "cannot import ..."}`; for each request `{"id": 1, "pid": 4711}`, and later
+`{"pid": 4711, "status": 9}` as waitpid has it. It ends when the supervisor does, and the ranks end when it does.
 """
 
 import gc
@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ddpjob_trainer.console import complain
 from ddpjob_trainer.exit_codes import ExitCode
 
 from .program import program_of
@@ -26,13 +25,16 @@ from .rank import become, die_with
 
 Request = dict[str, Any]
 
+REQUESTS = frozenset({signal.SIGINT, signal.SIGTERM})
+"""To stop."""
+
 
 def main() -> None:
     """Imports what it is told to and serves until the supervisor is gone; in a child, runs what was asked for."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
     for name in sys.argv[3:]:
-        _import(name)
+        _import(name, connection)
     gc.collect()
     gc.freeze()  # What is never looked at by the collector stays shared with the children.
     request = _serve(connection)
@@ -42,11 +44,11 @@ def main() -> None:
     become(program_of(request["program"]))
 
 
-def _import(name: str) -> None:
+def _import(name: str, connection: socket.socket) -> None:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        complain(f"cannot import {name}, which the ranks are to be forked with: {error}")
+        _tell(connection, {"error": f"cannot import {name}, which the ranks are to be forked with: {error}"})
         os._exit(ExitCode.BAD_INPUT)
 
 
@@ -67,6 +69,7 @@ def _settle(request: Request) -> None:
 def _serve(connection: socket.socket) -> Request | None:
     """Forks on request. Returns in each child with its request, and in the zygote once nobody asks any more."""
     wakeup, woken = _child_signals()
+    _tell(connection, {"ready": True})
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
@@ -101,6 +104,7 @@ def _forked(request: Request, connection: socket.socket) -> bool:
     os.setsid()
     die_with(zygote)
     connection.close()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
     return True
 
 
@@ -110,8 +114,9 @@ def _child_signals() -> tuple[socket.socket, socket.socket]:
     wakeup.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)  # When to end is the supervisor's to say.
+    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)  # What a child is told before it listens waits until it does.
     return wakeup, woken
 
 
