@@ -55,13 +55,13 @@ class Supervisors:
         """What rank 0's supervisor says, if there is one."""
         gang = self._of_one_start(pods, now)
         first = next((pod for pod in gang if pod.rank == 0), None)
-        if first is None or self.attempt == 0:
+        if first is None:
             return None
         there = {pod.rank for pod in gang} - {self.missed}
         missing = [rank for rank in range(first.world_size) if rank not in there]
         said = {
             "uid": uid,
-            "attempt": self.attempt,
+            "attempt": self.attempt or first.attempt,
             "phase": "Running" if self.runs else "Gathering",
             "since": (self.since or now).isoformat(),
             "missing": missing,
@@ -75,7 +75,7 @@ class Supervisors:
         newest = max((pod.start for pod in running), default=self.start)
         if newest != self.start:
             self.start, self.attempt, self.begun, self.runs = newest, 0, False, False
-            self.since, self.missed, self.incidents = None, None, []
+            self.since, self.missed, self.incidents = now, None, []
         gang = [pod for pod in running if pod.start == self.start]
         if self.runs and {pod.uid for pod in gang} != self.members:
             self.runs, self.since = False, now

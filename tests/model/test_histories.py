@@ -402,7 +402,7 @@ class Supervised(Histories):
         if hears:
             world.hear()
 
-    @happens(index=which, when=lambda self: self.world.supervisors.runs and (self.world.status.nodes or 1) > 1)
+    @happens(index=which, when=lambda self: (self.world.status.nodes or 1) > 1)
     def supervisor_is_cut_off(self, index: int) -> None:
         self.world.supervisors.lose(1 + index % ((self.world.status.nodes or 1) - 1), self.world.now)
         self.world.hear()

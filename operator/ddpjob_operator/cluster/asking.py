@@ -4,7 +4,6 @@ Any program may listen where a supervisor would. So an answer is small, comes in
 """
 
 import errno
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +12,10 @@ from typing import Any
 
 import aiohttp
 
-from ddpjob_operator.engine import Asked
+from ddpjob_operator.engine import LARGEST_ANSWER, Asked, document_of
 
 from .connection import USER_AGENT
 
-LARGEST_ANSWER = 256 * 1024
-"""Bytes. A supervisor's answer has some 20 KB at most."""
 LONGEST_MARK = 128
 CONNECT_SECONDS = 5.0
 SLACK_SECONDS = 5.0
@@ -69,8 +66,10 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
                 raise UnheardError("unreadable", f"{address} answers with HTTP status {response.status}")
             content = await _read(response, address)
             return Answer(_parsed(content, address), _mark(response))
+    except aiohttp.ConnectionTimeoutError:
+        raise UnheardError("silent", f"no connection to {address} within {CONNECT_SECONDS:.0f} s") from None
     except TimeoutError:
-        raise UnheardError("silent", f"{address} has not answered within {timeout.total:.0f} s") from None
+        raise UnheardError("silent", f"{address} has not answered in time") from None
     except (aiohttp.ClientError, OSError) as error:
         number = error.errno if isinstance(error, OSError) else None
         if number == errno.ECONNREFUSED:
@@ -103,10 +102,7 @@ def _mark(response: aiohttp.ClientResponse) -> str:
 
 
 def _parsed(content: bytes, address: str) -> Mapping[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
+    document = document_of(content)
+    if document is None:
         raise UnheardError("unreadable", f"the answer of {address} is not a status: {content[:40]!r}")
     return document

@@ -23,8 +23,10 @@ READ_SECONDS = 10.0
 """A supervisor without news is heard so often."""
 LONGEST_RETRY_SECONDS = 10.0
 """One that does not answer is asked again after 1, 2, 4, 8 s, then so often."""
-LONGEST_REFUSED_SECONDS = 60.0
-"""Where nothing has ever listened there is no supervisor, as a rule: then only so often."""
+LONGEST_HOPELESS_SECONDS = 60.0
+"""Where nothing has ever listened, or answered, there is no supervisor, as a rule: then only so often."""
+HOPELESS = 20
+"""So many questions in vain, some minutes of them, are enough to know that a pod does not answer."""
 NEWS_BURST = 20
 """So many news in a row are heard at once,"""
 NEWS_SECONDS = 2.0
@@ -67,7 +69,8 @@ class _Ear:
     def pause_after_failure(self, *, refused: bool) -> float:
         """Seconds until the next question: more after each failure."""
         never = self.heard is None or not self.heard.attempt
-        longest = LONGEST_REFUSED_SECONDS if refused and never else LONGEST_RETRY_SECONDS
+        hopeless = never and (refused or self.failures >= HOPELESS)
+        longest = LONGEST_HOPELESS_SECONDS if hopeless else LONGEST_RETRY_SECONDS
         self.failures += 1
         return float(min(2 ** min(self.failures - 1, 10), longest))
 

@@ -15,6 +15,7 @@ from .decision import (
     Event,
     StopPod,
 )
+from .foreign import LARGEST_ANSWER, document_of
 from .hearing import Heard, HeardIncident, HeardStraggler, Phase, Stall, heard_of, is_news, unheard
 from .naming import pod_name
 from .settings import Settings
@@ -23,6 +24,7 @@ from .waiting import WAIT_CONTAINER, WAITING_FOR_MASTER
 
 __all__ = [
     "CHECKPOINT_VOLUME",
+    "LARGEST_ANSWER",
     "WAITING_FOR_MASTER",
     "WAIT_CONTAINER",
     "Action",
@@ -51,6 +53,7 @@ __all__ = [
     "StopPod",
     "Waiting",
     "decide",
+    "document_of",
     "heard_of",
     "is_news",
     "nodes_in_question",

@@ -1,6 +1,5 @@
 """Why one rank failed: from what the cluster, the container runtime and the program itself say of its pod."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +9,10 @@ from typing import Any
 from ddpjob_operator.api import Cause, Failure
 from ddpjob_operator.api.contract import ExitCode
 
+from .foreign import attempt_of, count_of, document_of, text_of
 from .hearing import CLAIMABLE
 from .incident import SIGNAL_BASE
 from .snapshot import Exit, Pod
-
-MESSAGE_BYTES = 512
-LARGEST_STEP = 2**63 - 1
-"""What an integer of a Kubernetes object can hold; a status with more would be refused."""
-LARGEST_ATTEMPT = 2**31
 
 SIGNALS = range(1, 65)
 SIGKILL, SIGTERM = 9, 15
@@ -231,7 +226,7 @@ def _failure(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str,
         pod=pod.name,
         node=pod.node,
         cause=cause,
-        message=_cut(message),
+        message=text_of(message),
         **more,
     )
 
@@ -273,23 +268,10 @@ class _Report:
 
 def _read(message: str) -> _Report:
     """A failure report, or an empty one where the message is something else: it is a program's word, not ours."""
-    try:
-        report = json.loads(message)
-    except (ValueError, RecursionError):
-        return _Report()
-    if not isinstance(report, dict):
+    report = document_of(message)
+    if report is None:
         return _Report()
     exception, text = report.get("exception"), report.get("message")
     words = ": ".join(str(part) for part in (exception, text) if part)
     cause = next((cause for cause in CLAIMABLE if cause == report.get("cause")), None)
-    step, attempt = report.get("step"), report.get("attempt")
-    return _Report(cause, words, _count(step, LARGEST_STEP), _count(attempt, LARGEST_ATTEMPT))
-
-
-def _count(value: Any, most: int) -> int | None:
-    counted = isinstance(value, int) and not isinstance(value, bool)
-    return value if counted and 0 <= value <= most else None
-
-
-def _cut(text: str) -> str:
-    return text.encode(errors="replace")[:MESSAGE_BYTES].decode(errors="ignore")
+    return _Report(cause, words, count_of(report.get("step")), attempt_of(report.get("attempt")))

@@ -1,9 +1,9 @@
 """What rank 0's supervisor says of its gang, read as the word of a program that may be of another version.
 
-Nothing in a document is an error: what is not understood is left out, and numbers and texts are bounded, since some
-of them go into the job's status.
+Nothing in a document is an error: what is not understood is left out.
 """
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,11 +15,10 @@ from ddpjob_operator.api import Cause, CheckpointSeen, Progress
 from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.words import duration
 
+from .foreign import attempt_of, count_of, text_of
+
 INCIDENTS = 16
 NAMED = 8
-TEXT = 512
-LARGEST = 2**53
-"""What every reader of JSON can hold."""
 MOST_PROCESSES = MAX_NODES * MAX_PROCS_PER_NODE
 AHEAD, BACK = timedelta(days=1), timedelta(days=3660)
 """Clocks differ; a moment that is farther away than this is none."""
@@ -119,23 +118,26 @@ class Heard:
 
 
 def heard_of(document: Any, at: datetime, *, uid: str, pod: str) -> Heard | None:
-    """What a status document says, read from that pod at that moment; None where it is none of this job's."""
-    if not isinstance(document, Mapping) or document.get("uid") != uid:
+    """What a status document says, read from that pod at that moment; None where it is none of this job's.
+
+    Its moments are told by the reader's clock, as far as it says what its own one shows.
+    """
+    if not isinstance(document, Mapping) or not _is_about(document, uid):
         return None
-    attempt = _count(document.get("attempt"))
-    if not attempt:
+    attempt = attempt_of(document.get("attempt"))
+    if attempt is None:
         return None
-    said = document.get("phase")
+    said, clock = document.get("phase"), _clock(document.get("now"), at)
     return Heard(
         at=at,
         attempt=attempt,
         phase=next((phase for phase in Phase if phase == said), Phase.UNKNOWN),
-        since=_time(document.get("since"), at) or at,
+        since=clock.time(document.get("since")) or at,
         missing=_ranks(document.get("missing")),
-        incidents=_incidents(document.get("incidents"), at),
-        progress=_progress(document.get("progress"), at),
-        checkpoint=_checkpoint(document.get("checkpoint"), at),
-        stall=_stall(document.get("stall"), at),
+        incidents=_incidents(document.get("incidents"), clock),
+        progress=_progress(document.get("progress"), clock),
+        checkpoint=_checkpoint(document.get("checkpoint"), clock),
+        stall=_stall(document.get("stall"), clock),
         stragglers=_stragglers(document.get("stragglers")),
         pod=pod,
     )
@@ -144,8 +146,8 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str) -> Heard | None
 def unheard(last: Heard | None, error: str, at: datetime, *, pod: str) -> Heard:
     """What is known once a pod could not be asked; `last` is what was known before."""
     if last is None or last.pod != pod:
-        return Heard(at, 0, Phase.UNKNOWN, at, pod=pod, error=error[:TEXT], error_since=at)
-    return replace(last, error=error[:TEXT], error_since=last.error_since or at)
+        return Heard(at, 0, Phase.UNKNOWN, at, pod=pod, error=text_of(error), error_since=at)
+    return replace(last, error=text_of(error), error_since=last.error_since or at)
 
 
 def is_news(known: Heard | None, heard: Heard) -> bool:
@@ -153,52 +155,89 @@ def is_news(known: Heard | None, heard: Heard) -> bool:
     return known is None or replace(known, at=heard.at) != heard
 
 
-def _incidents(value: Any, at: datetime) -> tuple[HeardIncident, ...]:
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """Reads moments of another clock."""
+
+    at: datetime
+    """The moment of reading, by ours."""
+    behind: timedelta = timedelta(0)
+    """How much later it is by ours."""
+
+    def time(self, value: Any) -> datetime | None:
+        """A moment of RFC 3339 by our clock, as far as it can be one."""
+        if not isinstance(value, str):
+            return None
+        try:
+            time = datetime.fromisoformat(value)
+            return time.astimezone(UTC) + self.behind if time.tzinfo and self._is_near(time) else None
+        except (ValueError, OverflowError):
+            return None
+
+    def _is_near(self, time: datetime) -> bool:
+        return self.at - BACK <= time <= self.at + AHEAD
+
+
+def _clock(now: Any, at: datetime) -> _Clock:
+    """A clock that showed `now` when it was `at` by ours.
+
+    In whole seconds: what an answer took on its way is no difference, and no news either.
+    """
+    shown = _Clock(at).time(now)
+    return _Clock(at) if shown is None else _Clock(at, timedelta(seconds=round((at - shown).total_seconds())))
+
+
+def _is_about(document: Mapping[str, Any], uid: str) -> bool:
+    """Whether it is of this job; what a page shows of a uid is its fingerprint."""
+    return document.get("job") == hashlib.sha256(uid.encode()).hexdigest()[:32] or document.get("uid") == uid
+
+
+def _incidents(value: Any, clock: _Clock) -> tuple[HeardIncident, ...]:
     """In the order of their attempts, one for each: that is what tells them apart."""
-    found = [_incident(one, at) for one in _list(value)[-INCIDENTS:]]
+    found = [_incident(one, clock) for one in _list(value)[-INCIDENTS:]]
     by_attempt = {one.attempt: one for one in found if one is not None}
     return tuple(by_attempt[attempt] for attempt in sorted(by_attempt))
 
 
-def _incident(value: Any, at: datetime) -> HeardIncident | None:
+def _incident(value: Any, clock: _Clock) -> HeardIncident | None:
     if not isinstance(value, Mapping):
         return None
-    attempt, rank = _count(value.get("attempt")), _count(value.get("rank"), MAX_NODES - 1)
-    if not attempt or rank is None:
+    attempt, rank = attempt_of(value.get("attempt")), count_of(value.get("rank"), MAX_NODES - 1)
+    if attempt is None or rank is None:
         return None
     cause = value.get("cause")
     named = _ranks(value.get("consequenceRanks"))
-    words = (_text(value.get("exception")), _text(value.get("message")))
+    words = (text_of(value.get("exception")), text_of(value.get("message")))
     return HeardIncident(
         attempt=attempt,
-        time=_time(value.get("time"), at) or at,
+        time=clock.time(value.get("time")) or clock.at,
         rank=rank,
         cause=next((known for known in CLAIMABLE if known == cause), Cause.APPLICATION),
-        exit_code=_count(value.get("exitCode"), 255),
-        signal=_count(value.get("signal"), 64),
-        message=_text(": ".join(part for part in words if part)),
-        step=_count(value.get("step")),
+        exit_code=count_of(value.get("exitCode"), 255),
+        signal=count_of(value.get("signal"), 64),
+        message=text_of(": ".join(part for part in words if part)),
+        step=count_of(value.get("step")),
         tied=value.get("tied") is True,
-        consequences=max(_count(value.get("consequences"), MOST_PROCESSES) or 0, len(named)),
+        consequences=max(count_of(value.get("consequences"), MOST_PROCESSES) or 0, len(named)),
         consequence_ranks=named,
     )
 
 
-def _progress(value: Any, at: datetime) -> Progress | None:
+def _progress(value: Any, clock: _Clock) -> Progress | None:
     if not isinstance(value, Mapping):
         return None
-    step, eta, percent = _count(value.get("step")), _count(value.get("etaSeconds")), _number(value.get("percent"))
+    step, eta, percent = count_of(value.get("step")), count_of(value.get("etaSeconds")), _number(value.get("percent"))
     part = None if percent is None else min(round(percent, 1), 100.0)
     return Progress(
-        epoch=_count(value.get("epoch")),
+        epoch=count_of(value.get("epoch")),
         step=step,
-        total_steps=_count(value.get("totalSteps")),
+        total_steps=count_of(value.get("totalSteps")),
         percent=part,
         eta_seconds=eta,
         loss=_number(value.get("loss"), negative=True),
         samples_per_second=_number(value.get("samplesPerSecond")),
-        last_step_time=_time(value.get("lastStepTime"), at),
-        slowest_rank=_count(value.get("slowestRank"), MAX_NODES - 1),
+        last_step_time=clock.time(value.get("lastStepTime")),
+        slowest_rank=count_of(value.get("slowestRank"), MAX_NODES - 1),
         display=_shown(step, part),
         eta="" if eta is None else duration(eta),
     )
@@ -210,23 +249,23 @@ def _shown(step: int | None, percent: float | None) -> str:
     return "" if step is None else f"step {step}"
 
 
-def _checkpoint(value: Any, at: datetime) -> CheckpointSeen | None:
-    step = _count(value.get("step")) if isinstance(value, Mapping) else None
-    return None if step is None else CheckpointSeen(step=step, time=_time(value.get("time"), at))
+def _checkpoint(value: Any, clock: _Clock) -> CheckpointSeen | None:
+    step = count_of(value.get("step")) if isinstance(value, Mapping) else None
+    return None if step is None else CheckpointSeen(step=step, time=clock.time(value.get("time")))
 
 
-def _stall(value: Any, at: datetime) -> Stall | None:
+def _stall(value: Any, clock: _Clock) -> Stall | None:
     if not isinstance(value, Mapping):
         return None
-    rank = _count(value.get("rank"), MAX_NODES - 1)
-    return Stall(_time(value.get("since"), at) or at, rank, _text(value.get("message")))
+    rank = count_of(value.get("rank"), MAX_NODES - 1)
+    return Stall(clock.time(value.get("since")) or clock.at, rank, text_of(value.get("message")))
 
 
 def _stragglers(value: Any) -> tuple[HeardStraggler, ...]:
     """The slowest process of each node; the slowest node first."""
     slow: dict[int, float] = {}
     for one in _list(value)[:MOST_PROCESSES]:
-        rank = _count(one.get("rank"), MAX_NODES - 1) if isinstance(one, Mapping) else None
+        rank = count_of(one.get("rank"), MAX_NODES - 1) if isinstance(one, Mapping) else None
         slowdown = _number(one.get("slowdown")) if rank is not None else None
         if rank is not None and slowdown is not None:
             slow[rank] = max(slow.get(rank, 0.0), round(slowdown, 1))
@@ -235,17 +274,12 @@ def _stragglers(value: Any) -> tuple[HeardStraggler, ...]:
 
 
 def _ranks(value: Any) -> tuple[int, ...]:
-    ranks = {_count(one, MAX_NODES - 1) for one in _list(value)[:MAX_NODES]}
+    ranks = {count_of(one, MAX_NODES - 1) for one in _list(value)[:MAX_NODES]}
     return tuple(sorted(rank for rank in ranks if rank is not None)[:NAMED])
 
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _count(value: Any, most: int = LARGEST) -> int | None:
-    counted = isinstance(value, int) and not isinstance(value, bool)
-    return value if counted and 0 <= value <= most else None
 
 
 def _number(value: Any, *, negative: bool = False) -> float | None:
@@ -257,19 +291,3 @@ def _number(value: Any, *, negative: bool = False) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) and (negative or number >= 0) else None
-
-
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else ""
-    return text.encode(errors="replace")[:TEXT].decode(errors="ignore")
-
-
-def _time(value: Any, at: datetime) -> datetime | None:
-    """A moment of RFC 3339, as far as it can be one."""
-    if not isinstance(value, str):
-        return None
-    try:
-        time = datetime.fromisoformat(value)
-        return time.astimezone(UTC) if time.tzinfo and at - BACK <= time <= at + AHEAD else None
-    except (ValueError, OverflowError):
-        return None

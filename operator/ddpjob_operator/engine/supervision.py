@@ -81,7 +81,7 @@ def is_silent(view: View) -> bool:
 
 
 def is_unheard_yet(view: View) -> bool:
-    """Whether this operator has yet to hear a supervisor that another one has heard: what that said may still hold."""
+    """Whether this operator has yet to hear a supervisor that another one has: what that has said may still hold."""
     first = view.current.get(0)
     return view.supervised and view.heard is None and first is not None and first.running and not is_silent(view)
 

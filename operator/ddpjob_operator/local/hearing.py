@@ -1,7 +1,6 @@
 """Listens to the supervisor of a run's rank 0, in a thread: what it says comes as soon as it has news."""
 
 import http.client
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from ddpjob_operator.engine import Asked, Heard, heard_of, is_news, unheard
+from ddpjob_operator.engine import LARGEST_ANSWER, Asked, Heard, document_of, heard_of, is_news, unheard
 
 READ_SECONDS = 2
 """A supervisor without news is heard so often."""
@@ -18,7 +17,6 @@ SHORTEST_SECONDS = 0.05
 SLACK_SECONDS = 10.0
 RETRIES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between questions that are not answered: the last one again and again."""
-LARGEST_ANSWER = 256 * 1024
 
 
 @dataclass
@@ -40,8 +38,8 @@ class _Listener:
                 document, present = self._answer(mark)
                 heard = heard_of(document, datetime.now(UTC), uid=self.job_uid, pod=self.asked.pod)
                 if heard is None:
-                    raise ValueError("its answer is not about this job")  # noqa: TRY301
-            except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+                    raise ValueError("its answer is no status of this job")  # noqa: TRY301
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 self._note(self._unheard(error))
                 pause = RETRIES[min(failures, len(RETRIES) - 1)]
                 failures += 1
@@ -57,12 +55,13 @@ class _Listener:
             self.asked.address, self.asked.port, timeout=READ_SECONDS + SLACK_SECONDS
         )
         headers = {"If-None-Match": mark, "Prefer": f"wait={READ_SECONDS}"} if mark else {}
+        asked_at = time.monotonic()
         try:
             connection.request("GET", "/status", headers=headers)
             answer = connection.getresponse()
             if answer.status != HTTPStatus.OK:
                 raise ValueError(f"it answers with HTTP status {answer.status}")
-            return json.loads(answer.read(LARGEST_ANSWER)), answer.headers.get("ETag", "")
+            return document_of(_read(answer, asked_at + READ_SECONDS + SLACK_SECONDS)), answer.headers.get("ETag", "")
         finally:
             connection.close()
 
@@ -76,6 +75,18 @@ class _Listener:
         known, self.heard = self.heard, heard
         if not self.stopped.is_set() and is_news(known, heard):
             self.changed()
+
+
+def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
+    """The body, unless it is longer than any that a supervisor sends, or takes longer to come."""
+    content = b""
+    while part := answer.read1():
+        content += part
+        if len(content) > LARGEST_ANSWER:
+            raise ValueError(f"its answer is larger than {LARGEST_ANSWER // 1024} KiB")
+        if time.monotonic() > deadline:
+            raise TimeoutError("its answer takes too long")
+    return content
 
 
 class Ear:

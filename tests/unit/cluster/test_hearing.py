@@ -228,9 +228,11 @@ def test_with_more_jobs_than_questions_each_waits_for_a_shorter_time_and_all_are
     [
         (False, False, [1, 2, 4, 8, 10, 10, 10, 10]),
         (True, True, [1, 2, 4, 8, 10, 10, 10, 10]),
+        (False, False, [1, 2, 4, 8, *[10] * 16, 60, 60]),
+        (True, False, [1, 2, 4, 8, *[10] * 18]),
         (False, True, [1, 2, 4, 8, 16, 32, 60, 60]),
     ],
-    ids=["it is slow", "it has spoken before", "there was never one"],
+    ids=["it is slow", "it has spoken before", "it never answers", "it did once", "there was never one"],
 )
 def test_who_does_not_answer_is_asked_less_and_less_often(*, spoke: bool, refused: bool, pauses: list[float]) -> None:
     async def play(desk: Desk, stack: AsyncExitStack) -> None:

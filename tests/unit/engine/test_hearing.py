@@ -109,15 +109,52 @@ def test_a_document_is_read_as_it_is_meant() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [None, [], "no", {}, {"uid": "uid-2", "attempt": 1}, {"uid": "uid-1"}, DOCUMENT | {"attempt": 0}],
+    [
+        None,
+        [],
+        "no",
+        {},
+        {"uid": "uid-2", "attempt": 1},
+        {"uid": "uid-1"},
+        DOCUMENT | {"attempt": 0},
+        DOCUMENT | {"attempt": 2**31 + 1},
+    ],
     ids=repr,
 )
 def test_what_is_none_of_the_jobs_says_nothing(document: Any) -> None:
     assert heard_of(document, START, uid="uid-1", pod="digits-0") is None
 
 
+def test_a_page_that_shows_the_fingerprint_of_its_job_is_the_jobs() -> None:
+    said = {name: value for name, value in DOCUMENT.items() if name != "uid"}
+    fingerprint = "4a49acf8a6bd727728495d1e541a8408"
+    assert heard_of(said | {"job": fingerprint}, START, uid="uid-1", pod="digits-0") == hear()
+    assert heard_of(said | {"job": "uid-1"}, START, uid="uid-1", pod="digits-0") is None
+
+
+def test_moments_are_told_by_the_clock_of_who_reads_where_the_page_tells_its_own() -> None:
+    ahead = heard(now="2026-01-01T12:01:30.123Z")
+    assert ahead.since == heard().since - timedelta(seconds=90)
+    assert ahead.incidents[0].time == heard().incidents[0].time - timedelta(seconds=90)
+    assert ahead.stall is not None
+    assert ahead.stall.since == START - timedelta(seconds=120)
+    assert ahead.progress is not None
+    assert ahead.progress.last_step_time == START - timedelta(seconds=90)
+
+
+@pytest.mark.parametrize("now", ["2026-01-01T11:59:59.600Z", "2019-01-01T12:00:00Z!", 7, None])
+def test_what_an_answer_takes_is_no_difference_of_clocks_nor_is_nonsense(now: Any) -> None:
+    assert heard(now=now) == heard()
+
+
 MISSHAPEN: dict[str, tuple[dict[str, Any], str, Any]] = {
     "a phase of another version": ({"phase": "Dreaming"}, "phase", Phase.UNKNOWN),
+    "a step that no reader could hold": ({"checkpoint": {"step": 2**53 + 1}}, "checkpoint", None),
+    "an attempt that no counter could": (
+        {"incidents": [{"attempt": 2**31 + 1, "rank": 0}]},
+        "incidents",
+        (),
+    ),
     "no phase": ({"phase": None}, "phase", Phase.UNKNOWN),
     "a moment of no zone": ({"since": "2026-01-01T12:00:00"}, "since", START),
     "a moment far ahead": ({"since": "9999-12-31T23:59:59Z"}, "since", START),

@@ -52,8 +52,8 @@ IN_PLACE = "Rank 1 failed: Application: killed by SIGKILL; restart 1 of 6, in pl
 EVICTED = "Rank 1 failed: Evicted: a drain"
 UNHEARD = "Rank 1 failed: PeerLost: rank 1's supervisor does not answer rank 0's, for 60 s; restart 1 of 6 in 0.9 s"
 LOOPS = (
-    "Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; three times in a row training got no further than "
-    "step 7"
+    "Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; three times in a row training got no further "
+    "than step 7"
 )
 TABLE: Table = {
     # what supervisors did
@@ -334,6 +334,15 @@ TABLE: Table = {
     ),
     "what was heard long ago tells of nobody who is missed now": (
         waits_for_1.hears_nothing("refused").after(60),
+        "",
+        "Running",
+        "Rank 0's supervisor waits for rank 1",
+    ),
+    "it has it also where rank 0's node is in another time": (
+        supervised()
+        .after(600)
+        .hears("Gathering", began=-91, now=(START + timedelta(seconds=510)).isoformat(), missing=[1])
+        .after(58),
         "",
         "Running",
         "Rank 0's supervisor waits for rank 1",

@@ -1,0 +1,41 @@
+"""Words of a program that is not ours, or of another version.
+
+Only numbers and texts within bounds are taken from it, since some of them go into the job's status.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+LARGEST_ANSWER = 256 * 1024
+"""Bytes. A supervisor's answer has some 20 KB at most."""
+LARGEST_COUNT = 2**53
+"""What every reader of JSON can hold."""
+LARGEST_ATTEMPT = 2**31
+TEXT_BYTES = 512
+
+
+def document_of(content: str | bytes) -> Mapping[str, Any] | None:
+    """The JSON object that this is; None where it is anything else."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def count_of(value: Any, most: int = LARGEST_COUNT) -> int | None:
+    """A whole number from 0 on."""
+    counted = isinstance(value, int) and not isinstance(value, bool)
+    return value if counted and 0 <= value <= most else None
+
+
+def attempt_of(value: Any) -> int | None:
+    """The number of an attempt; 0 is none."""
+    return count_of(value, LARGEST_ATTEMPT) or None
+
+
+def text_of(value: Any) -> str:
+    """The beginning of a text."""
+    text = value if isinstance(value, str) else ""
+    return text.encode(errors="replace")[:TEXT_BYTES].decode(errors="ignore")
