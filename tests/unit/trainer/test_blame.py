@@ -15,6 +15,11 @@ WAITS = {
     "activity": "training",
 }
 LOADS = {**WAITS, "where": "load_batch (train.py:42)", "communicates": False, "collective": None}
+OVER = {"state": "X"}
+NOBODY = (
+    "no rank goes on; rank 0: it is in load_batch (train.py:42); rank 1: it has ended;"
+    " rank 2: it is in load_batch (train.py:42)"
+)
 OTHERWISE = "rank 1 did not enter the collective: "
 
 
@@ -24,6 +29,19 @@ OTHERWISE = "rank 1 did not enter the collective: "
         ([WAITS, {**WAITS, "state": "T"}], 1, f"{OTHERWISE}it is stopped (state T)"),
         ([WAITS, {**WAITS, "state": "Z"}], 1, f"{OTHERWISE}it has ended"),
         ([WAITS, None], 1, f"{OTHERWISE}its supervisor does not answer"),
+        ([None, {**WAITS, "state": "T"}], 1, f"{OTHERWISE}it is stopped (state T)"),
+        ([None, {**WAITS, "state": "T"}, WAITS], 1, f"{OTHERWISE}it is stopped (state T)"),
+        ([None, LOADS, WAITS], 1, f"{OTHERWISE}it is in load_batch (train.py:42)"),
+        ([WAITS, OVER, WAITS], 1, f"{OTHERWISE}it has ended"),
+        ([None, OVER, WAITS], 1, f"{OTHERWISE}it has ended"),
+        ([LOADS, OVER], 0, "rank 0 does not go on: it is in load_batch (train.py:42)"),
+        (
+            [WAITS, OVER, LOADS],
+            2,
+            "rank 2 did not enter the collective: it is in load_batch (train.py:42)",
+        ),
+        ([LOADS, OVER, LOADS], None, NOBODY),
+        ([None, OVER], 0, "rank 0 does not go on: its supervisor does not answer"),
         ([{**WAITS, "step": 4}, {**WAITS, "state": "T"}], 1, f"{OTHERWISE}it is stopped (state T)"),
         (
             [WAITS, {"state": "D", "silent": True}],
@@ -88,6 +106,15 @@ OTHERWISE = "rank 1 did not enter the collective: "
         "stopped",
         "ended",
         "its supervisor is silent",
+        "stopped, and another supervisor is silent",
+        "stopped, of three",
+        "elsewhere, and another supervisor is silent",
+        "ended, and all others wait",
+        "ended, of the others one is silent",
+        "ended, and the only other one is still at it",
+        "ended, and one of the others is still at it",
+        "ended, and all others are still at it",
+        "ended, and nothing is known of the only other one",
         "stopped counts more than behind",
         "does not answer",
         "elsewhere",
@@ -114,3 +141,8 @@ def test_the_strongest_evidence_that_tells_ranks_apart_names_one(
 ) -> None:
     findings = {process: {"process": process, **found} for process, found in enumerate(gang) if found is not None}
     assert blame(findings, len(gang)) == (rank, sentence)
+
+
+def test_what_a_newer_supervisor_adds_to_a_finding_is_left_out() -> None:
+    findings = {0: {"process": 0, **WAITS}, 1: {"process": 1, **LOADS, "temperature": 90}}
+    assert blame(findings, 2) == (1, f"{OTHERWISE}it is in load_batch (train.py:42)")

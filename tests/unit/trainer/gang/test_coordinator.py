@@ -15,6 +15,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Message,
     Ping,
     Start,
+    UnreadableError,
 )
 
 from .scene import BEGIN, CONFIG, KILLED, LOST, SAVED, WELL, Scene, hello, limits
@@ -411,7 +412,26 @@ def test_all_have_been_examined_once_each_node_with_ranks_has_answered() -> None
     scene.says(0, Examined(1, ({"process": 0},)))
     assert scene.leader.examined() is None
     scene.says(1, Examined(1, ({"process": 1},)))
-    assert scene.leader.examined() == {0: {"process": 0}, 1: {"process": 1}}
+    assert scene.leader.examined() == {0: {"process": 0}, 1: {"process": 1}, 2: {"process": 2, "state": "X"}}
+
+
+@pytest.mark.parametrize("goes", ["stays", "goes"])
+def test_of_a_node_that_is_done_all_processes_have_ended(goes: str) -> None:
+    scene = Scene(2, limits(), processes=2).starts().done(1)
+    if goes == "goes":
+        scene.lost(1)
+    scene.stalls()
+    assert scene.leader.findings() == {process: {"process": process, "state": "X"} for process in (2, 3)}
+
+
+@pytest.mark.parametrize("process", [0, 2, "1", True, None, ...])
+@pytest.mark.parametrize("kind", [Beats, Examined])
+def test_nobody_speaks_of_processes_that_are_not_its_own(kind: type[Message], process: object) -> None:
+    told = {"step": 5} if process is ... else {"step": 5, "process": process}
+    scene = trains()
+    with pytest.raises(UnreadableError, match="is no process of node 1"):
+        scene.says(1, kind(1, (told,)))  # type: ignore[arg-type, call-arg]
+    assert scene.leader.members[1].beats == ()
 
 
 def test_findings_that_never_come_are_not_waited_for_beyond_a_moment() -> None:

@@ -36,10 +36,13 @@ END = End(3, 137, 1_700_000_000.5, "Application", 'killed by SIGKILL: "\u00fc"\n
 INCIDENT = Incident(2, 1, END, tied=True, consequences=(0, 2))
 BEAT: dict[str, Any] = {
     "process": 1,
+    "attempt": 4,
+    "activity": "training",
     "step": 120,
     "loss": 0.5,
     "seconds": {"data": 0.25},
-    "checkpoint": {"step": 100},
+    "checkpoint": {"step": 100, "time": "2026-11-21T12:00:00.000Z"},
+    "what a newer version adds": [None],
 }
 
 MESSAGES: list[Message] = [
@@ -61,7 +64,7 @@ MESSAGES: list[Message] = [
     Idle(4),
     Done(4),
     Leaving(),
-    Beats(4, (BEAT, {})),
+    Beats(4, (BEAT, BEAT)),
     Examined(4, (BEAT,)),
     Ping(),
 ]
@@ -117,6 +120,10 @@ REFUSED: dict[str, bytes] = {
     "a number for a name": b'{"kind": "Start", "attempt": 1, "port": 1, "members": {"0": 1}}\n',
     "a wrong thing inside": b'{"kind": "Leave", "incident": {"attempt": 1, "rank": 0, "end": {"process": 0}}}\n',
     "no thing inside": b'{"kind": "Leave", "incident": null}\n',
+    "a beat without a process": b'{"kind": "Beats", "attempt": 1, "beats": [{"attempt": 1, "activity": "x"}]}\n',
+    "a beat with text for a step": json.dumps(
+        {"kind": "Beats", "attempt": 1, "beats": [BEAT | {"step": "1"}]}
+    ).encode(),
     "depths without end": b"[" * 200_000 + b"\n",
 }
 

@@ -9,13 +9,14 @@ phases, and each is left by one method:
                                     +----------------------------------------------------+
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any
 
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import ExitCode
+from ddpjob_trainer.supervisor.watching.blame import ENDED
 
 from .judging import LONG_SECONDS, Limits, Record, first_of, is_consequence, is_well
 from .messages import (
@@ -34,6 +35,7 @@ from .messages import (
     Message,
     Start,
     Stop,
+    UnreadableError,
 )
 
 SETTLING_SECONDS = 1.0
@@ -81,6 +83,7 @@ class Member:
     doing: _Doing = _Doing.IDLE
     leaving: bool = False
     beats: tuple[dict[str, Any], ...] = ()
+    """What its processes said last, each with `node`, its rank."""
     findings: tuple[dict[str, Any], ...] | None = None
 
 
@@ -205,7 +208,11 @@ class Coordinator:
         self._go_on(now)
 
     def said(self, node: int, message: Message, now: float) -> None:
-        """A member has said something; what belongs to an attempt that is over changes nothing."""
+        """A member has said something; what belongs to an attempt that is over changes nothing.
+
+        Raises:
+            UnreadableError: It speaks of processes that are not its own.
+        """
         member = self.members.get(node)
         if member is None:
             return
@@ -213,10 +220,12 @@ class Coordinator:
             case Leaving():
                 member.leaving = True
             case Beats(attempt, beats) if attempt == self.attempt:
-                member.beats = beats
+                self._check_processes(node, beats)
+                member.beats = tuple({**beat, "node": node} for beat in beats)
                 self.progressed |= any(beat.get("step") is not None for beat in beats)
                 return  # By far the most messages, and no phase ends by them.
             case Examined(attempt, findings) if attempt == self.attempt:
+                self._check_processes(node, findings)
                 member.findings = findings
             case Failed(attempt) | Idle(attempt) | Done(attempt) if (
                 attempt == self.attempt and member.doing is _Doing.BUSY
@@ -225,6 +234,13 @@ class Coordinator:
             case _:
                 return
         self._go_on(now)
+
+    def _check_processes(self, node: int, told: Sequence[Mapping[str, Any]]) -> None:
+        first = node * self._processes
+        for one in told:
+            process = one.get("process")
+            if type(process) is not int or not first <= process < first + self._processes:
+                raise UnreadableError(f"{process!r} is no process of node {node}")
 
     def _ended_some(self, node: int, member: Member, message: Failed | Idle | Done, now: float) -> None:
         """Ranks of a node have ended."""
@@ -261,9 +277,12 @@ class Coordinator:
         return self.findings()
 
     def findings(self) -> dict[int, dict[str, Any]]:
-        """What is known so far of what each rank is doing, by process."""
-        found = (finding for member in self.members.values() for finding in member.findings or ())
-        return {finding["process"]: finding for finding in found}
+        """What is known so far of what each rank is doing, by process: where none runs any more, they have ended."""
+        busy = dict(self._busy())
+        everyone = range(self.nodes * self._processes)
+        ended = {one: {"process": one, "state": ENDED} for one in everyone if one // self._processes not in busy}
+        found = (finding for member in busy.values() for finding in member.findings or ())
+        return ended | {finding["process"]: finding for finding in found}
 
     def blamed(self, process: int | None, message: str, step: int | None, now: float) -> None:
         """It is known who keeps a stalled gang, or that nobody can tell."""

@@ -170,6 +170,8 @@ class Follower:
             case Start():
                 _tell_of(message)
                 self._rendezvous.members = message.members
+                for local in range(len(self._seats)):  # First: what was told in the last attempt is not this one's.
+                    self._heartbeats.reset(local)
                 self.attempt, self.incidents = message.attempt, message.incidents
                 self._crew = Crew(self._starter, lambda: self._tell(Failed(message.attempt)))
                 self._running = asyncio.create_task(self._run(self._crew, message))
@@ -192,8 +194,6 @@ class Follower:
         await asyncio.wait([self._fit])  # The node may still be looked at, and the others gather meanwhile.
         if self._fit.cancelled() or self._fit.exception() is not None:
             return  # This supervisor ends.
-        for local in range(len(self._seats)):
-            self._heartbeats.reset(local)
         if not self._settings.leads:
             await self._await_store(start.port)
         seats = [self._seated(local, seat, start) for local, seat in enumerate(self._seats)]

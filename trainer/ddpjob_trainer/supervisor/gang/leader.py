@@ -98,7 +98,7 @@ class Leader:
                     return
                 self.coordinator.said(node, message, self._now())
                 if isinstance(message, Beats):
-                    self._pass_on(node, message)
+                    self._pass_on(node, message.attempt)
                 else:
                     self._act()
         except (LinkLostError, UnreadableError):
@@ -107,9 +107,9 @@ class Leader:
                 self.coordinator.left(node, self._now())
                 self._act()
 
-    def _pass_on(self, node: int, beats: Beats) -> None:
-        if beats.attempt == self.coordinator.attempt:
-            self.on_beats(beats.attempt, [{**beat, "node": node} for beat in beats.beats])
+    def _pass_on(self, node: int, attempt: int) -> None:
+        if attempt == self.coordinator.attempt:
+            self.on_beats(attempt, self.coordinator.members[node].beats)
 
     def _refusal(self, hello: Hello) -> Refused | None:
         if hello.uid != self._settings.uid:
@@ -158,10 +158,9 @@ class Leader:
                 coordinator.found_stalled(self._now() - stalled.seconds, self._now())
                 self._act()
 
-    def beats(self) -> dict[int, dict[str, object]]:
+    def beats(self) -> dict[int, dict[str, Any]]:
         """What each process of the gang said last."""
-        members = self.coordinator.members
-        return {beat["process"]: {**beat, "node": node} for node in sorted(members) for beat in members[node].beats}
+        return {beat["process"]: beat for member in self.coordinator.members.values() for beat in member.beats}
 
     def _act(self) -> None:
         """Says what the coordinator wants said, and looks again when it wants to."""
@@ -190,9 +189,12 @@ class Leader:
     def _blame(self) -> None:
         """Ends a stalled attempt, and says who kept it."""
         findings = self.coordinator.findings()
-        process, message = blame(findings, self._settings.nodes * self._settings.processes)
+        try:
+            process, message = blame(findings, self._settings.nodes * self._settings.processes)
+        except Exception as error:  # noqa: BLE001  Whatever another version has sent: the attempt is to end.
+            process, message = None, f"no rank goes on; what they do cannot be read: {type(error).__name__}: {error}"
         warn(f"stalled: {message}")
-        steps = [finding["step"] for finding in findings.values() if finding.get("step") is not None]
+        steps = [step for finding in findings.values() if type(step := finding.get("step")) is int]
         self.coordinator.blamed(process, message, min(steps, default=None), self._now())
 
     def _completed(self, message: Message) -> Message:

@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ddpjob_trainer.errors import ConfigError, TrainerError
+from ddpjob_trainer.supervisor.watching import beat
 
 PROTOCOL = 1
 """Raised with every change that an older supervisor could misunderstand."""
@@ -245,9 +246,12 @@ def from_line(line: bytes) -> Message:
     try:
         fields = json.loads(line)
         kind = fields.pop("kind")
-        return _made(_KINDS[kind], fields)  # type: ignore[no-any-return]
+        message: Message = _made(_KINDS[kind], fields)
+        for told in message.beats if isinstance(message, Beats) else ():
+            beat.check(told)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnreadableError(f"{line[:80]!r} is no message between supervisors of this version") from error
+    return message
 
 
 T = TypeVar("T")
@@ -262,6 +266,8 @@ def _made(kind: type[T], fields: dict[str, Any]) -> T:
 
 def _read(hint: Any, value: Any) -> Any:
     """What JSON has made of a value, made into what it was."""
+    if hint is Any:
+        return value
     inner = get_args(hint)
     if isinstance(hint, UnionType):
         return None if value is None else _read(inner[0], value)
@@ -270,9 +276,9 @@ def _read(hint: Any, value: Any) -> Any:
     if get_origin(hint) is tuple and isinstance(value, list):
         return tuple(_read(inner[0], one) for one in value)
     if get_origin(hint) is dict and isinstance(value, dict):
-        return {name: _read(inner[1], one) for name, one in value.items()}
+        return value if inner[1] is Any else {name: _read(inner[1], one) for name, one in value.items()}
     if hint is float and type(value) is int:
-        return float(value)
-    if hint is not Any and type(value) is not hint:
+        value = float(value)
+    if type(value) is not hint:
         raise TypeError(f"{value!r} is no {hint}")
     return value

@@ -2,7 +2,8 @@
 
 In DDP all processes call the same collectives in the same order, and each waits for the last one to come. The
 questions stand in a table, the strongest evidence first. The first one that is true of some processes and not of
-others names them; one that is true of all tells nothing.
+others names them; one that is true of all that live tells nothing. Of whom nothing is known, only the last one is
+true: as a rule its supervisor takes its time, since one that is gone would have lost its connection by then.
 """
 
 from collections import Counter
@@ -21,12 +22,14 @@ STATES = {
 }
 """Of a process, as proc(5) has them."""
 
+ENDED = "X"
 HELD = {
     "T": "it is stopped (state T)",
     "t": "a debugger has stopped it (state t)",
     "Z": "it has ended",
-    "X": "it has ended",
+    ENDED: "it has ended",
 }
+OVER = frozenset({"Z", ENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Finding:
 
     process: int
     state: str | None = None
-    """One of STATES; None: its supervisor did not answer, and nothing is known."""
+    """One of STATES; None: nothing is known."""
     silent: bool = False
     """Whether it was asked for its stack and did not answer."""
     where: str | None = None
@@ -65,24 +68,43 @@ def blame(findings: Mapping[int, Mapping[str, Any]], world_size: int) -> tuple[i
     """The process that keeps the others, None if nobody in particular does, and a sentence for people.
 
     Args:
-        findings: The fields of a Finding, by process; whoever is left out did not answer.
+        findings: The fields of a Finding, by process; whoever is left out did not answer. Others are not looked at.
         world_size: How many processes the gang has.
     """
-    gang = {rank: Finding(**findings.get(rank, {"process": rank})) for rank in range(world_size)}
+    gang = {rank: _finding(findings.get(rank, {"process": rank})) for rank in range(world_size)}
+    lives = {rank for rank, one in gang.items() if one.state not in OVER}
     for question in QUESTIONS:
         kept = question(gang)
-        if kept and len(kept) < world_size:
+        if kept and kept.keys() != lives:
             first = min(kept)
             if len(kept) == 1:
                 return first, f"rank {first} did not enter the collective: {kept[first]}"
             return first, f"{len(kept)} ranks did not enter the collective; rank {first}: {kept[first]}"
-    if world_size == 1:
-        return 0, f"rank 0 does not go on: {_standing(gang[0])}"
+    if len(lives) == 1:
+        (alone,) = lives
+        return alone, f"rank {alone} does not go on: {_standing(gang[alone])}"
     return None, _nobody(gang)
 
 
+def _finding(told: Mapping[str, Any]) -> Finding:
+    return Finding(**{name: told[name] for name in Finding.__slots__ if name in told})
+
+
+def _known(gang: Gang) -> Gang:
+    """Those that are there and were looked at."""
+    return {rank: one for rank, one in gang.items() if one.state is not None and one.state not in OVER}
+
+
 def _held(gang: Gang) -> Kept:
-    return {rank: _standing(one) for rank, one in gang.items() if one.state is None or one.state in HELD}
+    return {rank: _standing(one) for rank, one in _known(gang).items() if one.state in HELD}
+
+
+def _ended(gang: Gang) -> Kept:
+    """Those that have ended, where all others wait for them: else they were through, and others are still at it."""
+    known = _known(gang).values()
+    if not known or not all(one.communicates for one in known):
+        return {}
+    return {rank: _standing(one) for rank, one in gang.items() if one.state in OVER}
 
 
 def _silent(gang: Gang) -> Kept:
@@ -92,7 +114,9 @@ def _silent(gang: Gang) -> Kept:
 def _late(gang: Gang) -> Kept:
     """Those that report steps, and have finished less than others."""
     tell = any(one.step is not None and not one.counted for one in gang.values())
-    steps = {rank: one.step for rank, one in gang.items() if one.step is not None and not (tell and one.counted)}
+    steps = {
+        rank: one.step for rank, one in _known(gang).items() if one.step is not None and not (tell and one.counted)
+    }
     last = max(steps.values(), default=0)
     return {
         rank: f"it has finished step {step}, others step {last}, and {_standing(gang[rank]).removeprefix('it ')}"
@@ -114,22 +138,31 @@ def _behind(gang: Gang) -> Kept:
 
 
 def _elsewhere(gang: Gang) -> Kept:
-    return {rank: _standing(one) for rank, one in gang.items() if not one.communicates}
+    return {rank: _standing(one) for rank, one in _known(gang).items() if not one.communicates}
 
 
 def _in_another(gang: Gang) -> Kept:
     """Those that wait in another collective than most."""
-    (most, count), *others = Counter(one.collective for one in gang.values()).most_common() or [(None, 0)]
+    known = _known(gang)
+    (most, count), *others = Counter(one.collective for one in known.values()).most_common() or [(None, 0)]
     if not others or others[0][1] == count:
         return {}
     return {
         rank: f"it waits in {one.collective}, others in {most}"
-        for rank, one in gang.items()
+        for rank, one in known.items()
         if one.collective is not None and most is not None and one.collective != most
     }
 
 
-QUESTIONS: tuple[Callable[[Gang], Kept], ...] = (_held, _silent, _late, _behind, _elsewhere, _in_another)
+def _unknown(gang: Gang) -> Kept:
+    """Those that nothing is known of, where all others wait."""
+    return {rank: _standing(one) for rank, one in gang.items() if one.state is None}
+
+
+QUESTIONS: tuple[Callable[[Gang], Kept], ...] = (
+    *(_held, _ended, _silent, _late, _behind, _elsewhere, _in_another),
+    _unknown,
+)
 
 
 def _nobody(gang: Gang) -> str:
