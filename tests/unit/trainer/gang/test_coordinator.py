@@ -255,6 +255,14 @@ STALLING: dict[str, Row] = {
         trains().stalls().blames(None).idle(0).idle(1),
         *(R, "Start(2) to 0 1", ["1: rank 0 Stalled"]),
     ),
+    "the rank had said why it failed, and then hung": (
+        trains().stalls().blames(1).idle(0).idle(1, CONFIG),
+        *(R, "Start(2) to 0 1", ["1: rank 1 ConfigError"]),
+    ),
+    "another one had only lost a peer": (
+        trains().stalls().blames(1).idle(0, LOST).idle(1),
+        *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    ),
     "a rank fails instead": (trains().stalls().breaks(1), R, "Start(2) to 0 1", [KILL]),
     "and who is to blame comes too late": (trains().stalls().fails(1).blames(0), X, "", []),
     "a supervisor is lost": (trains().stalls().lost(1), X, "Stop(1) to 0", []),

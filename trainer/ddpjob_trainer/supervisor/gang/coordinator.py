@@ -18,7 +18,7 @@ from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.supervisor.watching.blame import ENDED
 
-from .judging import LONG_SECONDS, Limits, Record, first_of, is_consequence, is_well
+from .judging import LONG_SECONDS, Limits, Record, first_of, is_consequence, is_explained, is_well
 from .messages import (
     Beats,
     Done,
@@ -355,7 +355,9 @@ class Coordinator:
     def _judge(self, now: float) -> None:
         """All ranks have ended: what was it, and who answers it?"""
         course, gone = self._course, self._gone()
-        incident = course.verdict or first_of(self.attempt, course.ends, course.heard)
+        failure = first_of(self.attempt, course.ends, course.heard)
+        # A rank that said why it failed, and then hung, tells more than what it was found doing.
+        incident = failure if failure is not None and is_explained(failure) else course.verdict or failure
         if incident is not None and is_consequence(incident):
             if not gone and not self._has_settled(now):
                 return

@@ -86,6 +86,11 @@ def is_consequence(incident: Incident) -> bool:
     return incident.end.cause == PEER_LOST
 
 
+def is_explained(incident: Incident) -> bool:
+    """Whether the rank itself has said what went wrong, and that was its own."""
+    return incident.end.exception is not None and not is_consequence(incident)
+
+
 def left_to_operator(text: str) -> tuple[frozenset[int], frozenset[str]]:
     """Exit codes and causes of `2,40-45,ConfigError`.
 
