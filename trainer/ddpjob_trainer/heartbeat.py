@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-SIGNATURE = b"DDPJHB\0\x01"
+SIGNATURE = b"DDPJHB\0\x02"
 """What each file begins with; the last byte is the version."""
 
 FILE_BYTES = 4096
@@ -41,6 +41,8 @@ class Record:
     """When it was finished, by the monotonic clock, which all processes of a machine share."""
     counted: float = math.nan
     """1 where steps are counted for a program that does not tell them: from 1 in each attempt."""
+    announces: float = math.nan
+    """1 where the program has shown that it tells what takes long between two steps."""
     epoch: float = math.nan
     total_steps: float = math.nan
     loss: float = math.nan

@@ -97,6 +97,12 @@ def tell_steps() -> None:
         teller.record.counted = 0
 
 
+def tell_activities() -> None:
+    """This program is going to tell of all that takes long between two steps, if there ever is anything."""
+    if teller := _current or _look():
+        teller.record.announces = 1
+
+
 def count_step() -> None:
     """One more step is finished, of a program that does not report steps by itself."""
     teller = _current or _look()

@@ -12,7 +12,7 @@ from .environment import Env
 from .heartbeat import FILE_BYTES, SIGNATURE, SLOTS, TEXT_BYTES, Record, encode, encode_metrics, newest_number
 from .pace import Pace
 
-STARTING, TRAINING, ENDING = "starting", "training", "ending"
+STARTING, TRAINING, EVALUATION, ENDING = "starting", "training", "evaluation", "ending"
 
 ACTIVITY_BYTES = 32
 METRICS_BYTES = TEXT_BYTES - ACTIVITY_BYTES
@@ -52,6 +52,8 @@ class Teller:
         """From now on the process does this; before the first step is finished, all training is a start."""
         if activity == TRAINING and math.isnan(self.record.step):
             activity = STARTING
+        if activity == EVALUATION:
+            self.record.announces = 1
         activity = activity.encode(errors="replace")[:ACTIVITY_BYTES].decode(errors="ignore")
         if activity != self.record.activity:
             self._do(activity, now)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,24 @@ def test_the_activity(here: Here, told: list[dict[str, Any]], activities: list[s
     assert seen == activities
 
 
+@pytest.mark.parametrize(
+    ("tell", "announces"),
+    [
+        (lambda: ddpjob_trainer.report(step=1), False),
+        (lambda: ddpjob_trainer.report(activity="saving"), False),
+        (lambda: ddpjob_trainer.report(activity="evaluation"), True),
+        (reporting.tell_activities, True),
+    ],
+    ids=["a step", "a save", "an evaluation", "it says so"],
+)
+def test_that_a_program_announces_what_takes_long_is_known_from_then_on(
+    here: Here, tell: Callable[[], None], *, announces: bool
+) -> None:
+    tell()
+    ddpjob_trainer.report(step=2)
+    assert here.beat.announces is announces
+
+
 def test_after_an_activity_comes_the_one_before_even_if_it_failed(here: Here) -> None:
     def evaluate() -> None:
         with ddpjob_trainer.activity("evaluation"):
@@ -339,6 +357,7 @@ def test_what_is_sent_is_a_beat() -> None:
         step=120,
         step_age=0.02,
         counted=True,
+        announces=True,
         epoch=1,
         total_steps=400,
         loss=0.31,
@@ -355,11 +374,11 @@ def test_what_is_sent_is_a_beat() -> None:
 
 def test_a_beat_is_sent_by_these_names() -> None:
     told = Beat(
-        1, 3, "training", 9, 0.5, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5, Checkpoint(8, "t"), {"a": 1.0}
+        1, 3, "training", 9, 0.5, True, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5, Checkpoint(8, "t"), {"a": 1.0}
     )
     assert set(told.to_dict()) == {
-        "process", "attempt", "activity", "step", "stepAge", "counted", "epoch", "totalSteps", "loss", "samples",
-        "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
+        "process", "attempt", "activity", "step", "stepAge", "counted", "announces", "epoch", "totalSteps", "loss",
+        "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
     }  # fmt: skip
     assert set(Beat(1, 3, "starting").to_dict()) == {"process", "attempt", "activity"}
 

@@ -34,10 +34,9 @@ def trained(timeout: float | None, *, steps: int = 20, every: float = 1.0, annou
     stalls = Stalls(timeout)
     begin = 100.0 - every * steps
     stalls.look(begin - 1, both(beat(None, None)))
-    if announces:
-        stalls.look(begin - 0.5, both(beat(None, None, totalSteps=1000) | {"activity": "evaluation"}))
+    told = {"announces": True} if announces else {}
     for step in range(1, steps + 1):
-        stalls.look(begin + step * every, both(beat(step, 0.0)))
+        stalls.look(begin + step * every, both(beat(step, 0.0, **told)))
     return stalls
 
 
@@ -131,7 +130,7 @@ def test_without_a_set_time_it_is_learned_from_the_steps(every: float, seconds: 
 
     # Looks that are further apart than a few seconds would be pauses; they only make what is learned later.
     stalls = Patience(None)
-    stalls.note_announcement()
+    stalls.note_announcements()
     for _ in range(20):
         stalls.note_pause(every)
     assert stalls.seconds(Doing.TRAINING) == seconds
@@ -150,10 +149,39 @@ def test_as_long_as_little_is_known_half_an_hour_may_pass(before: Callable[[], S
     assert 1799 < when < 1801
 
 
-def test_a_pause_for_a_save_is_not_taken_for_a_steps() -> None:
+def test_a_program_that_only_says_when_it_saves_may_evaluate_in_silence() -> None:
+    stalls = trained(None, announces=False)
+    stalls.look(100.5, both(beat(20, 0.5, activity="saving")))
+    when, _ = hang(stalls, lambda age: both(beat(20, 1.0 + age)), 101, 3000) or (0.0, None)
+    assert 1798 < when < 1801
+
+
+def test_what_is_learned_is_doubled_by_each_stall_up_to_half_an_hour() -> None:
+    stalls, begin, found = trained(None), 100.0, []
+    for attempt in range(1, 8):
+
+        def hangs(age: float, attempt: int = attempt) -> Beats:
+            return both(beat(20, age, attempt=attempt))
+
+        when, _ = hang(stalls, hangs, begin, begin + 3000) or (0.0, None)
+        found.append(when)
+        begin += when + 1
+    assert found == [60.5, 120.5, 240.5, 480.5, 960.5, 1800.5, 1800.5]
+
+
+def test_what_is_set_stays_as_it_is_after_a_stall() -> None:
+    stalls = trained(5.0)
+    assert hang(stalls, lambda age: both(beat(20, age)), 100, 200)
+    stalls.look(200, both(beat(20, 0.0, attempt=2)))
+    when, _ = hang(stalls, lambda age: both(beat(20, age, attempt=2)), 200, 300) or (0.0, None)
+    assert when == 5.5
+
+
+@pytest.mark.parametrize("activity", ["saving", "evaluation", "exporting"])
+def test_a_pause_for_what_was_announced_is_not_taken_for_a_steps(activity: str) -> None:
     stalls = trained(None)
     for second in range(100):
-        stalls.look(100.5 + second, both(beat(20, 0.5 + second, activity="saving")))
+        stalls.look(100.5 + second, both(beat(20, 0.5 + second, activity=activity)))
     when, _ = hang(stalls, lambda age: both(beat(21, age)), 200, 1000) or (0.0, None)
     assert when == 60.5
 

@@ -30,6 +30,7 @@ from .step_times import StepTimes
 def run(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
     """Trains as asked, from the newest checkpoint if there is one; `position` tells how far, also after an error."""
     reporting.tell_steps()
+    reporting.tell_activities()
     _set_threads(config, world)
     seed_all(config.seed)
     position.activity = "loading the data"

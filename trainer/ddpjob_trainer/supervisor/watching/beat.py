@@ -29,6 +29,8 @@ class Beat:
     """Seconds since then."""
     counted: bool = False
     """Whether steps are counted for a program that does not tell them: from 1 in each attempt."""
+    announces: bool = False
+    """Whether the program tells what takes long between two steps: it has announced an evaluation, or said so."""
     epoch: int | None = None
     total_steps: int | None = None
     loss: float | None = None
@@ -54,6 +56,7 @@ class Beat:
             "step": self.step,
             "stepAge": self.step_age,
             "counted": self.counted or None,
+            "announces": self.announces or None,
             "epoch": self.epoch,
             "totalSteps": self.total_steps,
             "loss": self.loss,
@@ -75,6 +78,7 @@ KINDS = {
     "step": frozenset({int}),
     "stepAge": NUMBER,
     "counted": frozenset({bool}),
+    "announces": frozenset({bool}),
     "epoch": frozenset({int}),
     "totalSteps": frozenset({int}),
     "loss": NUMBER,

@@ -1,14 +1,16 @@
 """How long a gang may go without a finished step.
 
     the gang is         with stallTimeoutSeconds T    learned from G, the longest pause between two steps
-    training            T                             10 G, at least 60 s, at most 1800 s
+    training            T                             10 G, at least 60 s; doubled by each stall; at most 1800 s
     anything else       10 T, at least 600 s          10 times the former, at least 600 s, at most 3600 s
 
 Anything else is: the first step of an attempt (data is loaded, kernels are compiled), a save, an evaluation, what
 comes after the last step, and whatever a program calls by another name.
 
 What is learned may be shorter than 1800 s only once enough pauses are known, and only where the program says when it
-saves or evaluates: one that does so silently looks, in its first evaluation, as if it hung.
+evaluates, as ddpjob-train does: one that does so silently looks, in its first evaluation, as if it hung. That it says
+when it saves shows nothing of its evaluations. And what is learned may be wrong: after each stall it is doubled, so
+that a program which only takes its time is not ended for that again and again.
 """
 
 from enum import StrEnum
@@ -41,15 +43,20 @@ class Patience:
         self._longest = 0.0
         self._pauses = 0
         self._announces = False
+        self._doublings = 0
 
     def note_pause(self, seconds: float) -> None:
         """Time between two steps, in which nothing else was announced."""
         self._longest = max(self._longest, seconds)
         self._pauses += 1
 
-    def note_announcement(self) -> None:
-        """The program says when it saves or evaluates."""
+    def note_announcements(self) -> None:
+        """The program tells of what takes long between two steps."""
         self._announces = True
+
+    def note_stall(self) -> None:
+        """A limit was exceeded. Whoever it was, what was learned may have been too little."""
+        self._doublings += 1
 
     def seconds(self, doing: Doing) -> float:
         """How long no step may be finished."""
@@ -62,7 +69,8 @@ class Patience:
     def _learned(self) -> float:
         if not self._announces or self._pauses < ENOUGH_PAUSES:
             return TRAINING_AT_MOST
-        return _between(TRAINING_AT_LEAST, TIMES_THE_LONGEST_PAUSE * self._longest, TRAINING_AT_MOST)
+        learned = max(TRAINING_AT_LEAST, TIMES_THE_LONGEST_PAUSE * self._longest)
+        return min(learned * 2**self._doublings, TRAINING_AT_MOST)
 
 
 def _between(least: float, seconds: float, most: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ddpjob_trainer.teller import ENDING, STARTING, TRAINING
+from ddpjob_trainer.teller import ENDING, EVALUATION, STARTING, TRAINING
 
 from .limits import Doing, Patience
 
@@ -28,7 +28,7 @@ ACTIVITIES = {
     STARTING: Doing.STARTING,
     TRAINING: Doing.TRAINING,
     "saving": Doing.SAVING,
-    "evaluation": Doing.EVALUATING,
+    EVALUATION: Doing.EVALUATING,
     ENDING: Doing.FINISHING,
 }
 
@@ -128,9 +128,10 @@ class Stalls:
 
     def _note_announcements(self, now: float) -> None:
         processes = self._processes.values()
-        if any(process.doing in {Doing.SAVING, Doing.EVALUATING} for process in processes):
-            self._patience.note_announcement()
+        if any(process.doing in {Doing.SAVING, Doing.EVALUATING, Doing.OTHER} for process in processes):
             self._announced = now
+        if any(process.beat.get("announces") for process in processes):
+            self._patience.note_announcements()
         # Nobody says how many steps there will be who will not report them.
         self._reports_steps |= any(
             process.finished is not None or process.beat.get("totalSteps") for process in processes
@@ -152,4 +153,5 @@ class Stalls:
         limit = self._patience.seconds(doing)
         if seconds <= limit:
             return None
+        self._patience.note_stall()
         return Stalled(seconds, limit, doing, max((process.step for process in stepped), default=None))
