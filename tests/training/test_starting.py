@@ -1,0 +1,223 @@
+"""Ranks that are started, asked and ended in each other's moments. Real processes, though none trains."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import pytest
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.supervisor.gang import strays
+from ddpjob_trainer.supervisor.gang.crew import Crew, Seat, seats_of
+from ddpjob_trainer.supervisor.starting.cold import Cold
+from ddpjob_trainer.supervisor.starting.program import Program
+from ddpjob_trainer.supervisor.starting.ranks import Place, Starter, StartError
+from ddpjob_trainer.supervisor.starting.warm import Warm
+
+DEADLINE_SECONDS = 30
+WAIT = "import time; time.sleep(3600)"
+
+TIMES = 20
+"""So often that a moment which one start in five falls into is not missed by luck."""
+
+TOO_LONG = "x" * 200_000
+"""For a variable: a process is given none of more than 128 KiB."""
+
+
+@dataclass
+class Scene:
+    """A node with two processes, and a way to start them."""
+
+    directory: Path
+    starter: Starter
+
+    def play(self, scene: Callable[[], Awaitable[None]]) -> None:
+        """The scene, with its starter ready."""
+
+        async def all_of_it() -> None:
+            async with asyncio.timeout(DEADLINE_SECONDS), self.starter:
+                await scene()
+
+        asyncio.run(all_of_it())
+
+    def program(self, text: str = WAIT) -> Program:
+        script = self.directory / "program.py"
+        script.write_text(text)
+        return Program(module=False, name=str(script))
+
+    @property
+    def place(self) -> Place:
+        return Place(self.program(), dict(os.environ))
+
+    @property
+    def seats(self) -> list[Seat]:
+        return seats_of(os.environ, 0, 2, self.directory)
+
+    def crew(self) -> Crew:
+        return Crew(self.starter, lambda: None)
+
+    async def appears(self, name: str) -> None:
+        """A file that a rank makes."""
+        while not (self.directory / name).exists():  # noqa: ASYNC110  (another process makes it)
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(params=[lambda: Warm(["json"]), Cold], ids=["warm", "cold"])
+def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
+    return Scene(tmp_path, request.param())
+
+
+@pytest.fixture
+def warm(tmp_path: Path) -> Scene:
+    return Scene(tmp_path, Warm(["json"]))
+
+
+@pytest.fixture
+def importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """With a zygote that never has done with its imports."""
+    (tmp_path / "endless.py").write_text(WAIT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    return Scene(tmp_path, Warm(["endless"]))
+
+
+def test_a_rank_that_is_killed_just_after_its_start_ends(scene: Scene) -> None:
+    async def killed() -> None:
+        for _ in range(TIMES):
+            rank = await scene.starter.start(scene.place)
+            rank.kill()
+            assert await rank.ended == 128 + signal.SIGKILL
+
+    scene.play(killed)
+
+
+def test_a_rank_that_is_asked_to_stop_just_after_its_start_has_heard_it(scene: Scene) -> None:
+    async def asked() -> None:
+        for _ in range(TIMES):
+            rank = await scene.starter.start(scene.place)
+            rank.tell(signal.SIGTERM)
+            assert await rank.ended == 128 + signal.SIGTERM
+
+    scene.play(asked)
+
+
+def test_a_crew_that_was_stopped_before_it_runs_starts_nobody(scene: Scene) -> None:
+    async def stopped() -> None:
+        for _ in range(TIMES):
+            crew = scene.crew()
+            crew.stop()
+            ends = await crew.run(scene.program(f"open('{scene.directory}/ran', 'w'); {WAIT}"), scene.seats)
+            assert [(end.process, end.exit_code, end.cause) for end in ends] == [(0, 137, ""), (1, 137, "")]
+
+    scene.play(stopped)
+    assert not (scene.directory / "ran").exists()
+
+
+@pytest.mark.parametrize("request_", ["stop", "SIGTERM"])
+def test_whoever_asks_for_the_end_waits_for_no_imports(importing: Scene, request_: str) -> None:
+    async def asked() -> None:
+        crew = importing.crew()
+        running = asyncio.create_task(crew.run(importing.program(), importing.seats))
+        await asyncio.sleep(0)  # It waits for the zygote by now.
+        if request_ == "stop":
+            crew.stop()
+        else:
+            crew.tell(signal.SIGTERM)
+        assert [end.exit_code for end in await running] == [137 if request_ == "stop" else 143] * 2
+
+    importing.play(asked)
+
+
+def test_what_a_zygote_cannot_import_is_the_users_mistake(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Warm(["json", "nosuchmodule"]))
+
+    async def imported() -> None:
+        message = "cannot import nosuchmodule, which the ranks are to be forked with: No module named 'nosuchmodule'"
+        with pytest.raises(ConfigError, match=message):
+            await scene.crew().run(scene.program(), scene.seats)
+        with pytest.raises(ConfigError, match=message):
+            await scene.starter.start(scene.place)
+
+    scene.play(imported)
+
+
+def test_after_the_death_of_a_zygote_all_ranks_come_from_one_new_one(warm: Scene) -> None:
+    async def died() -> None:
+        rank = await warm.starter.start(warm.place)
+        for _ in range(2):
+            psutil.Process(warm.starter.zygote).kill()
+            assert await rank.ended == 128 + signal.SIGKILL
+            rank, other = await asyncio.gather(*(warm.starter.start(warm.place) for _ in range(2)))
+            assert {psutil.Process(one.pid).ppid() for one in (rank, other)} == {warm.starter.zygote}
+
+    warm.play(died)
+
+
+def test_whoever_gives_up_asking_for_a_rank_leaves_none_behind(warm: Scene) -> None:
+    async def given_up() -> None:
+        await warm.starter.ready()
+        asking = asyncio.create_task(warm.starter.start(warm.place))
+        await asyncio.sleep(0)  # It has asked by now.
+        asking.cancel()
+        rank = await warm.starter.start(warm.place)
+        zygote = psutil.Process(warm.starter.zygote)
+        while [child.pid for child in zygote.children()] != [rank.pid]:  # noqa: ASYNC110  (others end)
+            await asyncio.sleep(0.01)
+
+    warm.play(given_up)
+
+
+def test_where_one_rank_cannot_be_started_none_runs(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Cold())
+
+    async def one_only() -> None:
+        well, too_long = scene.seats
+        crew = scene.crew()
+        with pytest.raises(StartError, match="Argument list too long"):
+            await crew.run(scene.program(), [well, replace(too_long, env={**too_long.env, "TOO_LONG": TOO_LONG})])
+        assert scene.starter.pids == set()
+
+    scene.play(one_only)
+
+
+@pytest.mark.parametrize("request_", ["stop", "SIGTERM"])
+def test_a_rank_that_has_said_why_it_failed_is_believed_though_it_was_ended_then(scene: Scene, request_: str) -> None:
+    failing = (
+        "import atexit, os, time\n"
+        f"atexit.register(lambda: (open('{scene.directory}/at exit' + os.environ['RANK'], 'w'), time.sleep(3600)))\n"
+        "if os.environ['RANK'] == '0': raise SystemExit(0)\n"
+        "raise ValueError('the cause')\n"
+    )
+
+    async def failed() -> None:
+        crew = scene.crew()
+        running = asyncio.create_task(crew.run(scene.program(failing), scene.seats))
+        await scene.appears("at exit0")
+        await scene.appears("at exit1")
+        if request_ == "stop":
+            crew.stop()
+        else:
+            crew.tell(signal.SIGTERM)
+        ends = [(end.cause, end.message, end.exit_code) for end in await running]
+        assert ends == [("", "", 137 if request_ == "stop" else 143), ("Application", "the cause", 1)]
+
+    scene.play(failed)
+
+
+def test_a_process_that_does_not_end_holds_nobody_up_and_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {child.pid for child in psutil.Process().children()}
+    stray = subprocess.Popen([sys.executable, "-c", WAIT])
+    monkeypatch.setattr(strays, "ENDING_SECONDS", 0.05)
+    monkeypatch.setattr(os, "kill", lambda *_: None)  # As if it waited in the kernel.
+    asyncio.run(strays.end_strays(known))
+    monkeypatch.undo()
+    assert f"process {stray.pid} (python" in capsys.readouterr().err
+    asyncio.run(strays.end_strays(known))
+    assert not psutil.pid_exists(stray.pid)
+    stray.wait()
