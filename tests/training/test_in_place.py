@@ -40,6 +40,15 @@ def test_when_a_node_is_lost_the_other_waits_in_place_for_the_one_that_replaces_
     assert gang.supervisors[0].poll() is None
 
 
+def test_a_rank_that_fails_while_another_node_still_imports_waits_for_nobody(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text("import time; time.sleep(3600)")
+    with a_gang(tmp_path, 2, DDPJOB_LEAVE_TO_OPERATOR="3") as gang:
+        (tmp_path / "fail.py").write_text("raise SystemExit(3)")
+        gang.start_node(0, "fail.py")
+        gang.start_node(1, "--preload", "endless", "fail.py")
+        assert gang.ends() == [3, 204]
+
+
 def test_a_new_rank_0_announces_itself_to_those_that_live_and_the_attempts_go_on(tmp_path: Path) -> None:
     with a_gang(tmp_path, 3) as gang:
         gang.start("train.py", LONG)

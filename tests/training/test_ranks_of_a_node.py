@@ -131,6 +131,21 @@ def test_when_one_fails_the_others_are_ended_at_once_with_all_that_they_have_sta
     assert not psutil.pid_exists(child)
 
 
+def test_what_comes_to_light_when_its_own_parent_has_ended_is_ended_too(launch: Launcher) -> None:
+    shell = "['bash', '-c', 'sleep 60 & echo $!; wait']"
+    launched = launch(
+        "import subprocess\n"
+        f"shell = subprocess.Popen({shell}, start_new_session=True, stdout=subprocess.PIPE)\n"
+        "say('grandchild', shell.stdout.readline().decode().strip())\n"
+        "sys.exit(3 if rank == '1' else 0)"
+    )
+    code, output = launched.end()
+    grandchildren = [int(line.split()[1]) for line in output.splitlines() if line.startswith("grandchild")]
+    assert code == 3
+    assert grandchildren
+    assert not any(map(psutil.pid_exists, grandchildren))
+
+
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
 def test_a_request_reaches_every_process(launch: Launcher, request_: signal.Signals) -> None:
     handler = f"signal.signal({int(request_)}, lambda *_: sys.exit(205))"
@@ -151,7 +166,8 @@ def test_a_killed_process_leaves_no_report_so_one_is_written_for_it(launch: Laun
 def test_a_program_finds_itself_as_if_it_had_been_started_by_itself(launch: Launcher, tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("name = 'beside'")
     code, output = launch(
-        "import beside, __main__\n"
+        "import beside, builtins, __main__\n"
+        "assert __builtins__ is builtins\n"
         "assert __name__ == '__main__' and __main__.__file__ == __file__ == sys.argv[0]\n"
         "assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and os.getsid(0) == os.getpid()\n"
         "say(beside.name)"

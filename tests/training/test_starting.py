@@ -145,6 +145,18 @@ def test_what_a_zygote_cannot_import_is_the_users_mistake(tmp_path: Path) -> Non
     scene.play(imported)
 
 
+def test_whoever_asked_a_zygote_that_dies_is_told(importing: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    async def died() -> None:
+        asking = asyncio.create_task(importing.starter.start(importing.place))
+        await asyncio.sleep(0)  # It has asked by now, and nobody reads it.
+        psutil.Process(importing.starter.zygote).kill()
+        with pytest.raises(StartError, match="the process that ranks are forked from has ended"):
+            await asking
+
+    importing.play(died)
+    assert caplog.text == ""
+
+
 def test_after_the_death_of_a_zygote_all_ranks_come_from_one_new_one(warm: Scene) -> None:
     async def died() -> None:
         rank = await warm.starter.start(warm.place)

@@ -82,8 +82,17 @@ def test_an_error_of_a_script_that_writes_no_report_is_reported(directory: Path)
         (["nothing.py"], "error: there is no script nothing.py in "),
         (["--fast", "train.py"], "error: unrecognized arguments"),
         (["--start-method", "hot", "train.py"], "error: argument --start-method: invalid choice: 'hot'"),
+        (["--start-method", "cold", "--preload", "json", "train.py"], "error: --preload needs --start-method warm"),
+        (["--max-restarts", "3", "--preload", "nosuch", "train.py"], "error: cannot import nosuch, which the ranks"),
     ],
-    ids=["no program", "no such script", "an unknown flag", "an unknown method"],
+    ids=[
+        "no program",
+        "no such script",
+        "an unknown flag",
+        "an unknown method",
+        "nothing to preload into",
+        "no module",
+    ],
 )
 def test_a_wrong_call_gets_one_clear_line(directory: Path, words: list[str], said: str) -> None:
     done = supervise(directory, *words)

@@ -37,19 +37,34 @@ def test_ranks_share_what_the_container_may_use(
 
 
 @pytest.mark.parametrize(
-    ("usable", "machine", "processes", "cores"),
+    ("usable", "machine", "limit", "processes", "cores"),
     [
-        ({4, 5, 6, 7}, 64, 2, [{4, 5}, {6, 7}]),
-        ({4, 5, 6}, 64, 2, [{4}, {5}]),
-        ({0, 1, 2, 3}, 4, 2, None),
-        ({4, 5, 6, 7}, 64, 1, None),
-        ({4}, 64, 2, None),
+        ({4, 5, 6, 7}, 64, "max 100000", 2, [{4, 5}, {6, 7}]),
+        ({4, 5, 6, 7}, 64, "400000 100000", 2, [{4, 5}, {6, 7}]),
+        ({4, 5, 6}, 64, "max 100000", 2, [{4}, {5}]),
+        ({0, 1, 2, 3}, 4, "max 100000", 2, None),
+        (set(range(4, 64)), 64, "400000 100000", 2, None),
+        ({4, 5, 6, 7}, 64, "max 100000", 1, None),
+        ({4}, 64, "max 100000", 2, None),
     ],
-    ids=["divided", "a core left over", "the whole machine", "one process", "too few"],
+    ids=[
+        *("divided", "divided under a limit", "a core left over"),
+        *("the whole machine", "a shared pool", "one process", "too few"),
+    ],
 )
 def test_cores_are_divided_only_where_they_are_the_containers_alone(
-    usable: set[int], machine: int, processes: int, cores: list[set[int]] | None, monkeypatch: pytest.MonkeyPatch
+    *,
+    usable: set[int],
+    machine: int,
+    limit: str,
+    processes: int,
+    cores: list[set[int]] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    file = tmp_path / "sys/fs/cgroup" / V2
+    file.parent.mkdir(parents=True)
+    file.write_text(limit)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable)
     monkeypatch.setattr(os, "cpu_count", lambda: machine)
-    assert cores_of_each(processes) == cores
+    assert cores_of_each(processes, tmp_path) == cores

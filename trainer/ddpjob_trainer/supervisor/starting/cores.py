@@ -15,15 +15,17 @@ def threads_of_each(processes: int, root: Path = Path("/")) -> int:
     return max(1, int(min([cores, *_quotas(root)])) // processes)
 
 
-def cores_of_each(processes: int) -> list[frozenset[int]] | None:
+def cores_of_each(processes: int, root: Path = Path("/")) -> list[frozenset[int]] | None:
     """Cores of each of so many processes; None where the scheduler is to choose.
 
     Cores are divided only where they are this container's alone, as with the kubelet's static CPU manager: else the
-    first ranks of all containers of a machine would crowd on the same ones.
+    first ranks of all containers of a machine would crowd on the same ones. That manager leaves a shared pool to all
+    other containers, and a limit below what may be used tells that this is one of them.
     """
     cores = sorted(_usable())
     share = len(cores) // processes
-    if processes == 1 or share == 0 or len(cores) == os.cpu_count():
+    shared = len(cores) == os.cpu_count() or any(quota < len(cores) for quota in _quotas(root))
+    if processes == 1 or share == 0 or shared:
         return None
     return [frozenset(cores[rank * share : (rank + 1) * share]) for rank in range(processes)]
 
