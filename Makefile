@@ -6,6 +6,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
+# Whatever the shell says, bytecode is kept: to compile the tests anew takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,12 +37,21 @@ setup: $(READY) ## Make the environment in .venv (the other targets do it themse
 run: $(READY) ## Train: two nodes on this machine, handwritten digits
 	@$(BIN)/ddpjob run --fresh deploy/examples/digits.yaml
 
+# In parts beside each other, without pytest-xdist: to report thousands of small tests costs it as much as they do.
 unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
+	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-engine unit-others
+
+unit-lint: $(READY)
 	@$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest tests/unit --numprocesses 2 --dist worksteal
+
+unit-engine: $(READY)
+	@$(BIN)/pytest tests/unit/engine
+
+unit-others: $(READY)
+	@$(BIN)/pytest tests/unit --ignore tests/unit/engine
 
 test: unit plant ## Everything: the inner loop, the state machine, real processes, the docs, clusters
 	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL)) --numprocesses 3 --dist worksteal
@@ -107,4 +119,4 @@ fault-table: $(READY) ## Every kind of fault at every stage of training; writes 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery fault-table clean
+.PHONY: help setup run unit unit-lint unit-engine unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery fault-table clean
