@@ -46,6 +46,8 @@ class Record:
     epoch: float = math.nan
     total_steps: float = math.nan
     loss: float = math.nan
+    loss_is_nan: float = math.nan
+    """1 where the loss is known to be no number: it has diverged."""
     samples: float = math.nan
     """Of a step, of all processes together."""
     step_seconds: float = math.nan

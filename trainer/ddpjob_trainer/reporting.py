@@ -65,7 +65,9 @@ def report(
     if checkpoint is not None and (number := _whole("checkpoint", checkpoint)) is not None:
         record.checkpoint_step, record.checkpoint_at = number, time.time()
     if loss is not None:
-        record.loss = _number("loss", loss)
+        number = _number("loss", loss)
+        record.loss = math.nan if number is None else number
+        record.loss_is_nan = 1 if number is not None and math.isnan(number) else math.nan
     for name, value in metrics.items():
         teller.measure(name, _number(name, value))
     teller.write(now)
@@ -170,17 +172,16 @@ def _is_at_hand(value: object) -> bool:
     return bool(getattr(value, "is_cpu", True))
 
 
-def _number(name: str, value: SupportsFloat) -> float:
-    """A number as a plain one; NaN where it has none that can be told."""
+def _number(name: str, value: SupportsFloat) -> float | None:
+    """A number as a plain one, which may be NaN or infinite; None where there is none that can be told."""
     if not _is_at_hand(value):
         warn_once(
             name, f"report({name}=…): left out, since it is on a GPU: give {name}.item() where it is read anyway"
         )
-        return math.nan
+        return None
     try:
         # A tensor that is part of a graph does not like to become a float.
-        number = float(value.item() if hasattr(value, "item") else value)
+        return float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         warn_once(name, f"report({name}=…): left out, since it is no number: {error}")
-        return math.nan
-    return number if math.isfinite(number) else math.nan
+        return None

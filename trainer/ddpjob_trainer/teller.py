@@ -37,6 +37,8 @@ class Teller:
         self._pace = Pace()
         self._number = newest_number(self._page[:])
         self._metrics = b""
+        self._measured = False
+        """Whether there are other metrics since they were encoded."""
         self._memory_due = 0.0
 
     def finish(self, step: float, now: float) -> None:
@@ -58,23 +60,21 @@ class Teller:
         if activity != self.record.activity:
             self._do(activity, now)
 
-    def measure(self, name: str, value: float) -> None:
-        """A number of the program's own; NaN: it is not known any more."""
-        metrics = self.record.metrics
-        metrics[name] = value
-        if math.isnan(value):
-            del metrics[name]
-        self._metrics = encode_metrics(metrics)
-        if len(self._metrics) > METRICS_BYTES:
-            del metrics[name]
-            self._metrics = encode_metrics(metrics)
-            warn_once("metrics", f"report({name}=…): left out, since all metrics must fit into {METRICS_BYTES} bytes")
+    def measure(self, name: str, value: float | None) -> None:
+        """A number of the program's own; None: it is not known any more."""
+        if value is None:
+            self.record.metrics.pop(name, None)
+        else:
+            self.record.metrics[name] = value
+        self._measured = True
 
     def write(self, now: float) -> None:
         """Makes the record visible, all of it at once."""
         if now >= self._memory_due:
             self._memory_due = now + MEMORY_SECONDS
             self.record.memory_bytes = _memory_bytes()
+        if self._measured:
+            self._measured, self._metrics = False, _fitting(self.record.metrics)
         self._number += 1
         slot = SLOTS[self._number % 2]
         content = encode(self._number, self.record, self._metrics)
@@ -86,6 +86,19 @@ class Teller:
         elif activity == TRAINING:
             self._pace.resume(now)
         self.record.activity = activity
+
+
+def _fitting(metrics: dict[str, float]) -> bytes:
+    """Metrics as they stand in the file; the newest that find no room there are removed."""
+    encoded = encode_metrics(metrics)
+    excess = len(encoded) - METRICS_BYTES
+    if excess <= 0:
+        return encoded
+    while excess > 0:
+        name, value = metrics.popitem()
+        excess -= len(encode_metrics({name: value})) - 1  # Without the braces, and with a comma.
+        warn_once("metrics", f"report({name}=…): left out, since all metrics must fit into {METRICS_BYTES} bytes")
+    return encode_metrics(metrics)
 
 
 def _locked_page(path: str) -> mmap.mmap:

@@ -259,8 +259,7 @@ class Tensor:
     [
         ({"loss": Tensor()}, ("loss", 0.5), ""),
         ({"loss": 3}, ("loss", 3.0), ""),
-        ({"loss": math.nan}, ("loss", None), ""),
-        ({"loss": math.inf}, ("loss", None), ""),
+        ({"loss": math.inf}, ("loss", math.inf), ""),
         ({"loss": OnGpu()}, ("loss", None), "it is on a GPU: give loss.item() where it is read anyway"),
         ({"loss": "low"}, ("loss", None), "report(loss=…): left out, since it is no number"),
         ({"loss": 10**400}, ("loss", None), "report(loss=…): left out, since it is no number"),
@@ -272,7 +271,7 @@ class Tensor:
         ({"epoch": 2.0}, ("epoch", 2), ""),
         ({"grades": [1, 2]}, ("metrics", {}), "report(grades=…): left out, since it is no number"),
         ({"x" * 3000: 1.0}, ("metrics", {}), "left out, since all metrics must fit into"),
-        ({"accuracy": math.nan}, ("metrics", {}), ""),
+        ({"accuracy": -math.inf}, ("metrics", {"accuracy": -math.inf}), ""),
     ],
 )
 def test_what_cannot_be_told_is_left_out_and_that_is_said_once(
@@ -285,6 +284,18 @@ def test_what_cannot_be_told_is_left_out_and_that_is_said_once(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == bool(warning), said
     assert warning in "".join(said)
+
+
+def test_a_loss_that_has_diverged_is_told_and_so_are_metrics(here: Here) -> None:
+    ddpjob_trainer.report(loss=0.5, accuracy=0.5)
+    ddpjob_trainer.report(loss=math.nan, accuracy=math.nan)
+    assert here.beat.loss is not None
+    assert math.isnan(here.beat.loss)
+    assert math.isnan(here.beat.metrics["accuracy"])
+    ddpjob_trainer.report(loss=OnGpu(), accuracy=OnGpu())
+    assert (here.beat.loss, here.beat.metrics) == (None, {})
+    ddpjob_trainer.report(loss=0.25)
+    assert here.beat.loss == 0.25
 
 
 def test_metrics_that_fit_stay_when_one_more_does_not(here: Here) -> None:
@@ -334,12 +345,13 @@ def test_a_file_that_cannot_be_written_is_said_once(
     assert here.heartbeats.read() == [None]
 
 
-def test_the_call_is_cheap(here: Here) -> None:
+@pytest.mark.parametrize("metrics", [{}, {f"metric_{number}": 0.1 * number for number in range(20)}], ids=len)
+def test_the_call_is_cheap(here: Here, metrics: dict[str, float]) -> None:
     calls, rounds = 2000, []
     for _ in range(5):
         began = time.process_time()
         for step in range(calls):
-            ddpjob_trainer.report(step=step, loss=0.5, epoch=1)
+            ddpjob_trainer.report(step=step, loss=0.5, epoch=1, **metrics)
         rounds.append((time.process_time() - began) / calls)
     print(f"CPU time of a report(): {min(rounds) * 1e6:.1f} us (bound {CALL_BOUND * 1e6:.0f})")
     assert min(rounds) <= CALL_BOUND

@@ -10,7 +10,7 @@ from .gang.follower import Follower
 from .gang.leader import Leader
 from .gang.rendezvous import Rendezvous
 from .gang.settings import Settings
-from .page.document import Document, Gang, Memory, document
+from .page.document import PROCESSES, Document, Gang, Memory, document
 from .page.memory import proportional_set_size
 from .page.progress import Beat, Pace
 from .page.stragglers import Comparison
@@ -33,7 +33,6 @@ class Picture:
         self._pace = Pace()
         self._comparison = Comparison()
         self._memory = Memory()
-        self._since = time.time()
 
     def hear(self, attempt: int, beats: Sequence[Beat]) -> None:
         """Takes beats that have just come."""
@@ -66,7 +65,7 @@ class Picture:
             missing=coordinator.missing,
             in_place_restarts=coordinator.restarts,
             incidents=coordinator.incidents,
-            beats=list(leader.beats().values()),
+            beats=list(leader.beats().values()) if settings.nodes * settings.processes <= PROCESSES else (),
             progress=self._pace.progress(time.monotonic(), time.time()),
             slowest_node=self._comparison.slowest,
             checkpoint=self._pace.checkpoint,

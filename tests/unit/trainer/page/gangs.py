@@ -20,6 +20,7 @@ BEAT: Beat = {
     "stepSeconds": 0.0200000004,
     "seconds": {"data": 0.001, "forward": 0.005},
     "memoryBytes": 1 << 30,
+    "metrics": {"learning_rate": 0.1},
     "attempt": 3,
 }
 KILLED = Incident(2, 1, End(3, 137, AT, "Application", "killed by SIGKILL", None, 120), consequences=(0,))

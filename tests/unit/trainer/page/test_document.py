@@ -76,6 +76,7 @@ def test_the_whole_document() -> None:
                 "stepSeconds": None,
                 "seconds": {},
                 "memoryBytes": None,
+                "metrics": {},
             },
             {
                 "process": 3,
@@ -85,6 +86,7 @@ def test_the_whole_document() -> None:
                 "stepSeconds": 0.02,
                 "seconds": {"data": 0.001, "forward": 0.005},
                 "memoryBytes": 1 << 30,
+                "metrics": {"learning_rate": 0.1},
             },
         ],
         "memory": {"zygotePssBytes": 1000, "supervisorPssBytes": 200},
@@ -125,9 +127,13 @@ def test_processes_are_listed_where_they_are_few(
     assert ("ranks" in said(nodes=nodes, procs_per_node=processes, coordinator=coordinator)) is listed
 
 
-def test_a_supervisor_other_than_rank_0s_says_who_knows_more() -> None:
+def test_a_supervisor_other_than_rank_0s_tells_what_it_knows_and_who_knows_more() -> None:
     other = said(coordinator="job-0:29502")
-    assert (other["coordinator"], other["progress"]) == ("job-0:29502", None)
+    assert set(other) == {
+        *("version", "job", "now", "mark", "nodes", "procsPerNode", "attempt", "phase", "memory", "ranks"),
+        "coordinator",
+    }
+    assert other["coordinator"] == "job-0:29502"
     assert "coordinator" not in said()
 
 
@@ -137,12 +143,23 @@ def test_no_end_is_in_sight_while_no_step_is_made(phase: Phase) -> None:
     assert said(phase=phase)["progress"]["etaSeconds"] is None
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_numbers_that_json_does_not_have_are_left_out(loss: float) -> None:
+def test_numbers_that_json_does_not_have_are_left_out() -> None:
     strange = {**BEAT, "stepSeconds": math.nan, "memoryBytes": math.nan, "seconds": {"data": math.inf}}
-    whole = said(progress=dataclasses.replace(PROGRESS, loss=loss), beats=(strange,))
-    assert whole["progress"]["loss"] is None
-    assert (whole["ranks"][0]["stepSeconds"], whole["ranks"][0]["seconds"]) == (None, {"data": None})
+    (rank,) = said(beats=(strange,))["ranks"]
+    assert (rank["stepSeconds"], rank["memoryBytes"], rank["seconds"]) == (None, None, {"data": None})
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (0.5, 0.5)]
+)
+def test_that_a_loss_or_a_metric_has_gone_astray_is_shown(number: float, shown: object) -> None:
+    whole = said(progress=dataclasses.replace(PROGRESS, loss=number), beats=({**BEAT, "metrics": {"a": number}},))
+    assert (whole["progress"]["loss"], whole["ranks"][0]["metrics"]) == (shown, {"a": shown})
+
+
+def test_of_many_metrics_the_first_are_shown() -> None:
+    (rank,) = said(beats=({**BEAT, "metrics": {f"m{number}": number for number in range(40)}},))["ranks"]
+    assert rank["metrics"] == {f"m{number}": number for number in range(16)}
 
 
 STALL = Stall(AT)

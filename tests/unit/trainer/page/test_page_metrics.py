@@ -1,14 +1,16 @@
 """What Prometheus reads, as its own parser understands it."""
 
 import dataclasses
+import math
 from typing import Any
 
+import pytest
 from ddpjob_trainer.supervisor.gang.coordinator import Phase
 from ddpjob_trainer.supervisor.page.document import Document, Gang, document
 from ddpjob_trainer.supervisor.page.metrics import PREFIX, Metrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from .gangs import AT, BEAT, GANG, KILLED
+from .gangs import AT, BEAT, GANG, KILLED, PROGRESS
 
 
 def read(metrics: Metrics, said: Document) -> dict[str, Any]:
@@ -44,7 +46,22 @@ def test_all_metrics() -> None:
         "rank_step": {("1", "3"): 120},
         "rank_seconds": {("data", "3"): 0.001},
         "memory_bytes": {("3",): 1 << 30},
+        "rank_metric": {("learning_rate", "3"): 0.1},
     }
+
+
+def test_what_counts_for_the_gang_is_told_by_one_supervisor_alone() -> None:
+    other = read(Metrics(), document(dataclasses.replace(GANG, coordinator="job-0:29502")))
+    assert other.keys() == {"attempt", "phase", "rank_step", "rank_seconds", "memory_bytes", "rank_metric"}
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_loss_or_a_metric_that_has_gone_astray_is_told(number: float) -> None:
+    gang = dataclasses.replace(
+        GANG, progress=dataclasses.replace(PROGRESS, loss=number), beats=({**BEAT, "metrics": {"a": number}},)
+    )
+    found = read(Metrics(), document(gang))
+    assert repr((found["loss"], found["rank_metric"])) == repr((number, {("a", "3"): number}))
 
 
 def test_what_is_unknown_is_left_out() -> None:

@@ -24,10 +24,11 @@ class Served:
     """A page whose gang is at an attempt, and a client."""
 
     def __init__(self) -> None:
-        self.attempt = 1
+        self.attempt, self.reads = 1, 0
         self.page = Page(0, ADDRESS, self.read)
 
     def read(self) -> dict[str, Any]:
+        self.reads += 1
         return document(Gang("u", 2, 1, self.attempt, Phase.RUNNING, 0.0))
 
     def next_attempt(self) -> None:
@@ -111,6 +112,34 @@ def test_who_waits_is_answered_when_the_mark_changes_and_not_before(wait: str) -
         async with await asked as answer:
             assert (await answer.json())["attempt"] == 2
         await until_waiting(served, 0)
+
+    serve(asking)
+
+
+def test_whether_there_is_news_is_found_out_once_for_all_who_wait() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        headers = waiting(f'"{served.read()["mark"]}"')
+        asked = [asyncio.create_task(client.get(served.url("/status"), headers=headers)) for _ in range(20)]
+        await until_waiting(served, 20)
+        before = served.reads
+        for _ in range(3):
+            served.page.changed()
+        await asyncio.sleep(0.05)
+        assert served.reads == before + 1
+        served.next_attempt()
+        for one in await asyncio.gather(*asked):
+            assert (await one.json())["attempt"] == 2
+
+    serve(asking)
+
+
+def test_while_nobody_waits_a_change_costs_nothing() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.get(served.url("/status")):
+            before = served.reads
+        served.page.changed()
+        await asyncio.sleep(0.05)
+        assert served.reads == before
 
     serve(asking)
 

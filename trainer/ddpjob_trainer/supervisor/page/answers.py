@@ -35,7 +35,10 @@ class Answers:
     def __init__(self, read: Callable[[], Document]) -> None:
         self._read = read
         self._metrics = Metrics()
-        self._changed = asyncio.Event()
+        self._mark = ""
+        """Of the last document."""
+        self._news = asyncio.Event()
+        self._look: asyncio.Handle | None = None
         self._waiting = 0
         self._closing = False
         self._server = web.Server(
@@ -52,14 +55,14 @@ class Answers:
         return self._server() if len(self._server.connections) < CONNECTIONS else _TooMany()
 
     def changed(self) -> None:
-        """Those who wait look again."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        """Those who wait are answered if there is news. That is found out once for all of them, and all changes."""
+        if self._waiting and self._look is None:
+            self._look = asyncio.get_running_loop().call_soon(self._look_for_news)
 
     async def close(self) -> None:
         """Answers those who wait, and closes all connections."""
         self._closing = True
-        self.changed()
+        self._news.set()
         await self._server.shutdown(CLOSING_SECONDS)
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
@@ -94,15 +97,23 @@ class Answers:
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    while self._document()["mark"] == mark and not self._closing:
-                        await self._changed.wait()
+                    while self._mark == mark and not self._closing:
+                        await self._news.wait()
         finally:
             self._waiting -= 1
         return self._document()
 
+    def _look_for_news(self) -> None:
+        self._look = None
+        self._document()
+
     def _document(self) -> Document:
         document = self._read()
         self._metrics.note(document)
+        if document["mark"] != self._mark:
+            self._mark = document["mark"]
+            self._news.set()
+            self._news = asyncio.Event()
         return document
 
 

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from ddpjob_trainer.exit_codes import SIGNAL_BASE
@@ -24,6 +25,8 @@ NODES = 8
 INCIDENTS = 16
 PROCESSES = 64
 """A larger world's document does not list its processes."""
+METRICS = 16
+"""Of each process: the first ones that it has told."""
 
 SIGNALS = range(SIGNAL_BASE + 1, SIGNAL_BASE + 65)
 """Exit codes that tell of a signal."""
@@ -39,14 +42,17 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What a supervisor knows: rank 0's of the whole gang, another one of itself. Times are seconds of the epoch."""
+    """What a supervisor knows: rank 0's of the whole gang, another one of itself. Times are seconds of the epoch.
+
+    What follows the phase, only rank 0's knows, but for its own beats and memory.
+    """
 
     uid: str
     nodes: int
     procs_per_node: int
     attempt: int
     phase: Phase
-    since: float
+    since: float = 0.0
     """When the phase began."""
     first_step_seen: bool = False
     missing: Sequence[int] = ()
@@ -80,6 +86,17 @@ def document(gang: Gang) -> Document:
         "procsPerNode": gang.procs_per_node,
         "attempt": gang.attempt,
         "phase": gang.phase,
+        "memory": {"zygotePssBytes": gang.memory.zygote, "supervisorPssBytes": gang.memory.supervisor},
+    }
+    said |= _of_all(gang) if gang.coordinator is None else {"coordinator": gang.coordinator}
+    if gang.procs_per_node * (gang.nodes if gang.coordinator is None else 1) <= PROCESSES:
+        said["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["process"])]
+    return said
+
+
+def _of_all(gang: Gang) -> Document:
+    """What only rank 0's supervisor knows."""
+    return {
         "since": rfc3339(gang.since),
         "firstStepSeen": gang.first_step_seen,
         "missing": list(gang.missing[:NODES]),
@@ -89,13 +106,7 @@ def document(gang: Gang) -> Document:
         "checkpoint": gang.checkpoint and {name: gang.checkpoint[name] for name in ("step", "time")},
         "stall": _stall(gang.stall),
         "stragglers": [_straggler(straggler) for straggler in gang.stragglers],
-        "memory": {"zygotePssBytes": gang.memory.zygote, "supervisorPssBytes": gang.memory.supervisor},
     }
-    if gang.coordinator is not None:
-        said["coordinator"] = gang.coordinator
-    if gang.procs_per_node * (gang.nodes if gang.coordinator is None else 1) <= PROCESSES:
-        said["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["process"])]
-    return said
 
 
 def fingerprint(uid: str) -> str:
@@ -139,7 +150,7 @@ def _incident(incident: Incident) -> Document:
 
 def _progress(gang: Gang) -> Document | None:
     seen = gang.progress
-    if seen is None or gang.coordinator is not None:
+    if seen is None:
         return None
     # While no step is made there is no end in sight.
     eta = seen.eta_seconds if gang.phase is Phase.RUNNING else None
@@ -149,7 +160,7 @@ def _progress(gang: Gang) -> Document | None:
         "totalSteps": seen.total_steps,
         "percent": seen.percent,
         "etaSeconds": None if eta is None else round(eta),
-        "loss": _finite(seen.loss),
+        "loss": _in_json(seen.loss),
         "samplesPerSecond": _rounded(seen.samples_per_second, 1),
         "lastStepTime": None if seen.last_step_time is None else rfc3339(seen.last_step_time),
         "stepSeconds": _rounded(seen.step_seconds, 6),
@@ -168,7 +179,7 @@ def _straggler(straggler: Straggler) -> Document:
 
 
 def _rank(beat: Beat) -> Document:
-    parts = beat.get("seconds") or {}
+    parts, metrics = beat.get("seconds") or {}, beat.get("metrics") or {}
     return {
         "process": beat["process"],
         "node": beat["node"],
@@ -177,11 +188,19 @@ def _rank(beat: Beat) -> Document:
         "stepSeconds": _rounded(beat.get("stepSeconds"), 6),
         "seconds": {part: _rounded(seconds, 6) for part, seconds in parts.items()},
         "memoryBytes": _finite(beat.get("memoryBytes")),
+        "metrics": {name: _in_json(metrics[name]) for name in islice(metrics, METRICS)},
     }
 
 
+def _in_json(number: float | None) -> float | str | None:
+    """One whose going astray is news. JSON has no word for such, so it is the one that protobuf has in JSON."""
+    if number is None or math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
 def _finite(number: float | None) -> float | None:
-    """JSON has no other numbers."""
+    """JSON has no others."""
     return number if number is not None and math.isfinite(number) else None
 
 

@@ -40,7 +40,7 @@ class Metrics(Collector):
 
     def note(self, document: Document) -> None:
         """Counts what is new in a document."""
-        for incident in document["incidents"]:
+        for incident in document.get("incidents", ()):
             if incident["attempt"] > self._counted:
                 self._counted = incident["attempt"]
                 self._incidents[incident["cause"]] += 1
@@ -53,16 +53,13 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """What the registry asks for."""
         if self._document:
-            yield from self._gang(self._document)
-            yield from _progress(self._document)
+            yield from _state(self._document)
+            if "coordinator" not in self._document:  # Each supervisor's would count the same.
+                yield from self._restarts(self._document)
+                yield from _progress(self._document)
             yield from _processes(self._document)
 
-    def _gang(self, document: Document) -> Iterator[Metric]:
-        yield _gauge("attempt", "Starts of the gang", document["attempt"])
-        phases = GaugeMetricFamily(f"{PREFIX}phase", "1 for what the gang is doing, else 0", labels=["phase"])
-        for phase in Phase:
-            phases.add_metric([phase], float(phase == document["phase"]))
-        yield phases
+    def _restarts(self, document: Document) -> Iterator[Metric]:
         yield CounterMetricFamily(
             f"{PREFIX}restarts_in_place", "Restarts by the supervisors alone", document["inPlaceRestarts"]
         )
@@ -74,11 +71,19 @@ class Metrics(Collector):
         yield incidents
 
 
+def _state(document: Document) -> Iterator[Metric]:
+    yield _gauge("attempt", "Starts of the gang", document["attempt"])
+    phases = GaugeMetricFamily(f"{PREFIX}phase", "1 for what the gang is doing, else 0", labels=["phase"])
+    for phase in Phase:
+        phases.add_metric([phase], float(phase == document["phase"]))
+    yield phases
+
+
 def _progress(document: Document) -> Iterator[Metric]:
     progress, checkpoint = document["progress"] or {}, document["checkpoint"]
     for field, name, meaning in PROGRESS:
         if progress.get(field) is not None:
-            yield _gauge(name, meaning, progress[field])
+            yield _gauge(name, meaning, float(progress[field]))  # It may be a word, such as NaN.
     if progress.get("lastStepTime"):
         yield _gauge(
             "last_step_timestamp_seconds", "When the last step was finished", _epoch(progress["lastStepTime"])
@@ -94,6 +99,9 @@ def _processes(document: Document) -> Iterator[Metric]:
         f"{PREFIX}rank_seconds", "Time in the parts of a step, recent means", labels=["process", "part"]
     )
     memory = GaugeMetricFamily(f"{PREFIX}memory_bytes", "Memory of a process, as it tells it", labels=["process"])
+    metrics = GaugeMetricFamily(
+        f"{PREFIX}rank_metric", "A number of the program's own, as a process tells it", labels=["process", "name"]
+    )
     for rank in document.get("ranks", ()):
         process = str(rank["process"])
         if rank["step"] is not None:
@@ -103,7 +111,9 @@ def _processes(document: Document) -> Iterator[Metric]:
                 seconds.add_metric([process, part], value)
         if rank["memoryBytes"] is not None:
             memory.add_metric([process], rank["memoryBytes"])
-    yield from (steps, seconds, memory)
+        for name, value in rank["metrics"].items():
+            metrics.add_metric([process, name], float(value))
+    yield from (steps, seconds, memory, metrics)
 
 
 def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:

@@ -122,7 +122,7 @@ def _beat(record: Record, now: float) -> Beat:
         announces=record.announces == 1,
         epoch=_whole(record.epoch),
         total_steps=_whole(record.total_steps),
-        loss=_known(record.loss),
+        loss=math.nan if record.loss_is_nan == 1 else _known(record.loss),
         samples=_whole(record.samples),
         step_seconds=_known(record.step_seconds),
         seconds={part: seconds for part, seconds in parts.items() if not math.isnan(seconds)},

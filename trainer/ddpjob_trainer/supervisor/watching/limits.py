@@ -70,7 +70,7 @@ class Patience:
         if not self._announces or self._pauses < ENOUGH_PAUSES:
             return TRAINING_AT_MOST
         learned = max(TRAINING_AT_LEAST, TIMES_THE_LONGEST_PAUSE * self._longest)
-        return min(learned * 2**self._doublings, TRAINING_AT_MOST)
+        return min(learned * 2.0**self._doublings, TRAINING_AT_MOST)
 
 
 def _between(least: float, seconds: float, most: float) -> float:
