@@ -13,7 +13,13 @@ from .source import first_paragraph
 
 Schema = dict[str, Any]
 
-TYPES = {"integer": "whole number", "boolean": "true or false", "array": "list", "object": "mapping"}
+TYPES = {
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "mapping",
+}
 
 
 def name() -> str:

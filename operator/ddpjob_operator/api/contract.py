@@ -115,8 +115,8 @@ class Env:
     """Where supervisors are found: `host:port`, with commas between; rank 0's first. A pod that replaces a lost one
     also gets the addresses of up to eight pods that live."""
     IN_PLACE_RESTARTS = "DDPJOB_IN_PLACE_RESTARTS"
-    """Restarts in place that are allowed within the window: `spec.restart.inPlaceRestarts`, or what is left of
-    `maxRestarts` where that is less; 0 with `mode: Recreate`."""
+    """Restarts in place that are allowed within the window: `spec.restart.inPlaceRestarts`, or `maxRestarts` where
+    that is less; 0 with `mode: Recreate`."""
     RESTART_WINDOW_SECONDS = "DDPJOB_RESTART_WINDOW_SECONDS"
     """That window: `spec.restart.windowSeconds`."""
     LEAVE_TO_OPERATOR = "DDPJOB_LEAVE_TO_OPERATOR"

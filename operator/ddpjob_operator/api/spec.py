@@ -148,8 +148,8 @@ class DDPJobSpec(Model):
     """The gang is stalled when no step was finished for so long. Without it, the limit is learned from the job's own
     steps. The first step, saves and evaluations have longer limits; who reports no steps is never stalled."""
     preflight: Preflight = Preflight.FAST
-    """What is checked before ranks start. Fast: names, ports, clocks, shared memory, disk. Full: GPUs and the
-    network's bandwidth too. "Off" needs quotes in YAML."""
+    """What is checked before ranks start. Fast: rank 0's name, clocks, shared memory, open files, disk, the
+    number of GPUs. Full: what GPUs compute and the network carries too. "Off" needs quotes in YAML."""
     checkpoint: Checkpoint | None = None
     """Where and how often the trainer saves. Without it, training that is restarted begins anew."""
     template: JsonObject

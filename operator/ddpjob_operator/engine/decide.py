@@ -27,7 +27,7 @@ def decide(snapshot: Snapshot) -> Decision:
     changed = status != view.status
     return Decision(
         status=status if changed else None,
-        actions=(*verdict.actions, *_forced(view)),
+        actions=(*verdict.actions, *_forced(view, status)),
         events=(*verdict.events, *events(view.status, status)) if changed else (),
         wake_at=next_look(view, verdict.wake_at, status),
         can_wait=changed and not verdict.actions and _is_minor(view.status, status),
@@ -43,8 +43,8 @@ def vanished(snapshot: Snapshot) -> bool:
 def nodes_in_question(snapshot: Snapshot) -> frozenset[str]:
     """Nodes whose state would tell why pods are taken away, or not heard any more; at most a few of them."""
     view = View(snapshot)
-    if snapshot.job.spec.suspend or any(view.status.is_true(end) for end in ENDS):
-        return frozenset()  # It is we who take them away.
+    if _is_over(view, view.status):
+        return frozenset()
     lost = members_lost(view)
     going = (pod for pod in view.current.values() if pod.active and (pod.deleting or pod.rank in lost))
     return frozenset(sorted({pod.node for pod in going if pod.node})[:MOST_QUESTIONS])
@@ -71,8 +71,17 @@ def _what_matters(status: DDPJobStatus) -> DDPJobStatus:
     return status.model_copy(update={"conditions": conditions})
 
 
-def _forced(view: View) -> tuple[Action, ...]:
-    """Removes pods whose nodes do not answer from the API, where the operator's administrator permits it."""
+def _forced(view: View, status: DDPJobStatus) -> tuple[Action, ...]:
+    """Removes pods whose nodes do not answer from the API, where the operator's administrator permits it.
+
+    None that has still to be accounted for: the one that were made in its place would have its name.
+    """
     if not view.snapshot.settings.force_delete_lost_pods:
         return ()
-    return tuple(DeletePod(pod.name, pod.uid, 0) for pod in view.overdue if not pod.forced)
+    present = () if _is_over(view, status) else tuple(view.with_status(status).current.values())
+    return tuple(DeletePod(pod.name, pod.uid, 0) for pod in view.overdue if not pod.forced and pod not in present)
+
+
+def _is_over(view: View, status: DDPJobStatus) -> bool:
+    """Whether no pod is made any more: pods go because we take them away."""
+    return view.spec.suspend or any(status.is_true(end) for end in ENDS)

@@ -78,13 +78,12 @@ def _checkpoint(job: DDPJob) -> dict[str, object]:
 
 def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
     restart, control_port = job.spec.restart, job.status.control_port
-    left = max(0, restart.max_restarts - job.status.budget.used)
     in_place = restart.mode is RestartMode.IN_PLACE
     return {
         Env.STATUS_PORT: job.status.status_port,
         Env.CONTROL_PORT: control_port,
         Env.PEERS: ",".join(f"{host}:{control_port}" for host in (master_address(job), *map(_host, living))),
-        Env.IN_PLACE_RESTARTS: min(restart.in_place_restarts, left) if in_place else 0,
+        Env.IN_PLACE_RESTARTS: min(restart.in_place_restarts, restart.max_restarts) if in_place else 0,
         Env.RESTART_WINDOW_SECONDS: restart.window_seconds,
         Env.LEAVE_TO_OPERATOR: left_to_operator(restart),
         Env.STALL_TIMEOUT_SECONDS: job.spec.stall_timeout_seconds,

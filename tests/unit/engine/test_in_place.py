@@ -480,6 +480,10 @@ ACCOUNTS: dict[str, tuple[Scene, int, int, Budget, int]] = {
         gang.hears(attempt=4).asks(suspend=True).decided().asks(suspend=False).decided(),
         *(0, 0, Budget(), 5),
     ),
+    "also where nothing is left of those who told of them": (
+        gang.hears(attempt=4).suspended().asks(suspend=False).decided(),
+        *(0, 0, Budget(), 5),
+    ),
     "a failure report may know of attempts that were never heard of": (
         gang.reports(1, cause="Application", attempt=6, message="no").decided(),
         *(1, 0, Budget(used=1, streak=1), 7),
@@ -634,9 +638,9 @@ def _env(scene: Scene) -> dict[str, str]:
 RIGHTS: dict[str, tuple[Scene, str, str]] = {
     "by default: what is configured wrong, and full disks": (a_job(), "5", "ConfigError,StorageFull"),
     "no more restarts in place than restarts": (a_job(restart={"maxRestarts": 3}), "3", "ConfigError,StorageFull"),
-    "than are left": (
+    "whatever is used of them: that may be free again before the next incident": (
         a_job(restart={"maxRestarts": 3}).running().fails(0).ready_again(),
-        "2",
+        "3",
         "ConfigError,StorageFull",
     ),
     "than are allowed": (a_job(restart={"inPlaceRestarts": 2}), "2", "ConfigError,StorageFull"),

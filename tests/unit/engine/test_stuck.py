@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from ddpjob_operator.engine import CreatePod, nodes_in_question
+from ddpjob_operator.engine import CreatePod, Service, nodes_in_question
 
 from .builders import START, Scene, a_job
 from .tables import Table, rows, verdict
@@ -109,6 +109,12 @@ TABLE: Table = {
         "+2.0 +2.1 -1.1/0",
         "Restarting",
         "Creating 2 of 2 pods",
+    ),
+    "but not while the job has still to account for it: another one of its name would be made": (
+        two.decided().runs(1).node_dies(1).service(Service.FOREIGN).after(40).allows(force_delete_lost_pods=True),
+        "",
+        "Pending",
+        "Service digits exists and belongs to somebody else: delete it, or give the job another name",
     ),
     "once: what a finalizer keeps is nobody's to remove": (
         permitted.after(15).kept_by_a_finalizer(1),

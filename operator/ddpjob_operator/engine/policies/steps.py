@@ -126,8 +126,12 @@ def next_attempt(view: View) -> dict[str, Any]:
 
 def attempt_after(view: View, ended: int = 0) -> int:
     """The number of the next attempt: above those that supervisors began without us, and above one that `ended`."""
-    heard = view.heard.attempt if view.heard else 0
-    return max(view.status.attempt, heard, ended) + 1
+    return max(last_attempt(view), ended) + 1
+
+
+def last_attempt(view: View) -> int:
+    """The last attempt that was begun, by us or by supervisors."""
+    return max(view.status.attempt, view.heard.attempt if view.heard else 0)
 
 
 def stamped(view: View) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from ddpjob_operator.engine.naming import network_policy_name
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.view import View
 
-from .steps import budget, delete, start
+from .steps import budget, delete, last_attempt, start
 from .verdict import Verdict
 
 STOPPED = tuple(
@@ -21,7 +21,8 @@ def suspended(view: View) -> Verdict | None:
     """Suspension lets every pod save within its own grace period; it costs nothing of the budget."""
     if not view.spec.suspend or _has_finished_before(view):
         return None
-    fields = {"budget": budget(view), "start_time": None, "first_run_time": None, "backoff_until": None}
+    no_times = {"start_time": None, "first_run_time": None, "backoff_until": None}
+    fields = {**no_times, "budget": budget(view), "attempt": last_attempt(view)}
     if view.active:
         message = f"{counted(len(view.active), 'pod')} to save and stop"
         return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
