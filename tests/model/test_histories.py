@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import CleanPodPolicy
-from ddpjob_operator.engine import Disruption, Service, Settings, Waiting
+from ddpjob_operator.engine import Disruption, Service, Settings, Waiting, whom_else_to_ask
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -419,9 +419,14 @@ class Supervised(Histories):
     def supervisors_are_not_heard(self) -> None:
         self.world.hear_nothing()
 
+    @happens(when=lambda self: whom_else_to_ask(self.world.seen()))
+    def rank_0_is_out_of_reach_for_all(self) -> None:
+        self.world.hear_another()
+        self.world.pass_time(60)
+
     @happens()
     def what_was_heard_is_forgotten(self) -> None:
-        self.world.heard = None
+        self.world.heard = self.world.witness = None
 
     def all_goes_well(self) -> None:
         self.world.supervisors.missed = None

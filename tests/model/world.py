@@ -28,8 +28,10 @@ from ddpjob_operator.engine import (
     Settings,
     Snapshot,
     StopPod,
+    heard_of,
     nodes_in_question,
     unheard,
+    whom_else_to_ask,
     whom_to_ask,
 )
 
@@ -70,6 +72,8 @@ class World:
     supervisors: Supervisors = field(default_factory=Supervisors)
     heard: Heard | None = None
     """What the operator has heard of them."""
+    witness: Heard | None = None
+    """What another supervisor than rank 0's has said of itself."""
 
     def copy(self) -> "World":
         """The same world, which goes its own way from now on."""
@@ -111,6 +115,7 @@ class World:
         pods = tuple(pod.seen() for pod in self.pods.values())
         policy = self.network_policy
         seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, {}, policy, self.heard)
+        seen = replace(seen, witness=self.witness if whom_else_to_ask(seen) is not None else None)
         asked = nodes_in_question(seen) if self.reads_nodes else ()
         problems = {node: self.lost[node] for node in asked if self.lost.get(node)}
         return replace(seen, node_problems=problems) if problems else seen
@@ -197,6 +202,13 @@ class World:
         asked = whom_to_ask(self.seen())
         if asked is not None:
             self.heard = unheard(self.heard, "refused", self.now, pod=asked.pod)
+
+    def hear_another(self) -> None:
+        """Where rank 0's supervisor is silent, the operator asks another one, which does not hear it either."""
+        asked, last = whom_else_to_ask(self.seen()), self.witness
+        if asked is not None:
+            said = {"uid": "uid", "attempt": 1, "phase": "Gathering", "coordinator": ""}
+            self.witness = heard_of(said, self.now, uid="uid", pod=asked.pod, last=last)
 
     def pass_time(self, seconds: float) -> None:
         """Time goes by, and kubelets keep to it: only on a dead node does a pod outstay its grace period."""

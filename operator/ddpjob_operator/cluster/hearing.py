@@ -127,17 +127,18 @@ class Hearing:
     async def _hear(self, key: Key, ear: _Ear) -> float:
         """Asks once; returns the seconds until the next question."""
         began = _now()
+        pod = ear.asked.pod
         async with self._turns:
             wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._ears))
             try:
                 answer = await ask(self._session, ear.asked, ear.mark, wait)
-                heard = heard_of(answer.document, datetime.now(UTC), uid=ear.job_uid, pod=ear.asked.pod)
+                heard = heard_of(answer.document, datetime.now(UTC), uid=ear.job_uid, pod=pod, last=ear.heard)
                 if heard is None:
                     raise UnheardError("unreadable", f"{where(ear.asked)} tells nothing of this job")  # noqa: TRY301
             except UnheardError as error:
                 STATUS_READS.labels(error.result).inc()
                 ear.mark = ""  # The next answer need not wait for news.
-                self._note(key, ear, unheard(ear.heard, str(error), datetime.now(UTC), pod=ear.asked.pod))
+                self._note(key, ear, unheard(ear.heard, str(error), datetime.now(UTC), pod=pod))
                 return ear.pause_after_failure(refused=error.result == "refused")
         STATUS_READS.labels("ok").inc()
         news = answer.mark != ear.mark

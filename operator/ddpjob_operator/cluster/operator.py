@@ -60,13 +60,14 @@ class Operator:
         self._store = Store()
         self._dirty: DirtyKeys[Key] = DirtyKeys()
         self._announcer = Announcer(self._api)
-        self._hearing = Hearing(self._dirty)
+        self._hearing, self._witnesses = Hearing(self._dirty), Hearing(self._dirty)
         self._reconciler = Reconciler(
             self._api,
             self._store,
             self._dirty,
             self._announcer,
             hearing=self._hearing,
+            witnesses=self._witnesses,
             settings=options.settings,
         )
         self._not_ready = "starting"
@@ -82,6 +83,7 @@ class Operator:
         _on_signals(self._stopping)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._hearing.close)
+            stack.push_async_callback(self._witnesses.close)
             try:
                 runner, port = await serve(
                     self._options.port, healthy=self._ill, ready=lambda: self._not_ready, store=self._store

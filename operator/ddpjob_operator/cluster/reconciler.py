@@ -22,6 +22,7 @@ from ddpjob_operator.engine import (
     decide,
     nodes_in_question,
     vanished,
+    whom_else_to_ask,
     whom_to_ask,
 )
 
@@ -94,6 +95,7 @@ class Reconciler:
         announcer: Announcer,
         *,
         hearing: Hearing,
+        witnesses: Hearing,
         settings: Settings,
     ) -> None:
         self._api = api
@@ -101,6 +103,7 @@ class Reconciler:
         self._dirty = dirty
         self._announcer = announcer
         self._hearing = hearing
+        self._witnesses = witnesses
         self._settings = settings
         self._writer = Writer(api, store)
         self._nodes = Nodes(api)
@@ -204,7 +207,8 @@ class Reconciler:
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
         )
-        return replace(snapshot, heard=self._heard(key, snapshot))
+        snapshot = replace(snapshot, heard=self._heard(key, snapshot))
+        return replace(snapshot, witness=self._witness(key, snapshot))
 
     def _heard(self, key: Key, snapshot: Snapshot) -> Heard | None:
         """What the job's supervisors say; nobody listens to those of a job that has finished."""
@@ -213,10 +217,19 @@ class Reconciler:
             return None
         return self._hearing.attend(key, snapshot.job.metadata.uid, whom_to_ask(snapshot))
 
+    def _witness(self, key: Key, snapshot: Snapshot) -> Heard | None:
+        """What another supervisor says, as long as there is reason to ask it."""
+        asked = whom_else_to_ask(snapshot)
+        if asked is None:
+            self._witnesses.forget(key)
+            return None
+        return self._witnesses.attend(key, snapshot.job.metadata.uid, asked)
+
     def _leave(self, key: Key) -> None:
         """There is nothing more to do for this job."""
         self._memories.pop(key, None)
         self._hearing.forget(key)
+        self._witnesses.forget(key)
         self._dirty.forget(key)
 
     def _memory(self, key: Key, stored: StoredJob) -> _Memory:

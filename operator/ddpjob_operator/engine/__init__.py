@@ -1,6 +1,6 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
-from .asking import Asked, whom_to_ask
+from .asking import Asked, whom_else_to_ask, whom_to_ask
 from .build import CHECKPOINT_VOLUME
 from .decide import decide, nodes_in_question, vanished
 from .decision import (
@@ -60,5 +60,6 @@ __all__ = [
     "pod_name",
     "unheard",
     "vanished",
+    "whom_else_to_ask",
     "whom_to_ask",
 ]

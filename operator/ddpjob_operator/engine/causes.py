@@ -115,7 +115,8 @@ def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: s
     """The failure of a pod that runs, and whose supervisor is missed; `problem` is what is wrong with its node."""
     if problem:
         return _failure(pod, attempt, now, Cause.NODE_LOST, f"node {pod.node} {problem}")
-    message = f"rank {pod.rank}'s supervisor does not answer rank 0's, for {seconds:.0f} s"
+    whom = "rank 0's" if pod.rank > 0 else "the operator nor the others"
+    message = f"rank {pod.rank}'s supervisor does not answer {whom}, for {seconds:.0f} s"
     return _failure(pod, attempt, now, Cause.PEER_LOST, message)
 
 

@@ -117,10 +117,11 @@ class Heard:
     """Since when it cannot be read."""
 
 
-def heard_of(document: Any, at: datetime, *, uid: str, pod: str) -> Heard | None:
+def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | None = None) -> Heard | None:
     """What a status document says, read from that pod at that moment; None where it is none of this job's.
 
-    Its moments are told by the reader's clock, as far as it says what its own one shows.
+    Its moments are told by the reader's clock, as far as it says what its own one shows. `last` is what was heard
+    before: where a document does not say since when, it is so since it was heard first.
     """
     if not isinstance(document, Mapping) or not _is_about(document, uid):
         return None
@@ -128,11 +129,15 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str) -> Heard | None
     if attempt is None:
         return None
     said, clock = document.get("phase"), _clock(document.get("now"), at)
+    phase = next((phase for phase in Phase if phase == said), Phase.UNKNOWN)
+    same = last is not None and (last.pod, last.attempt, last.phase) == (pod, attempt, phase)
+    # Of a phase that is its own alone, a supervisor that does not lead knows no beginning.
+    since = None if "coordinator" in document else clock.time(document.get("since"))
     return Heard(
         at=at,
         attempt=attempt,
-        phase=next((phase for phase in Phase if phase == said), Phase.UNKNOWN),
-        since=clock.time(document.get("since")) or at,
+        phase=phase,
+        since=since or (last.since if last and same else at),
         missing=_ranks(document.get("missing")),
         incidents=_incidents(document.get("incidents"), clock),
         progress=_progress(document.get("progress"), clock),

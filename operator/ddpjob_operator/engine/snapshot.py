@@ -141,6 +141,8 @@ class Snapshot:
     """Whether the job's own NetworkPolicy exists."""
     heard: Heard | None = None
     """What rank 0's supervisor said last; None where it was never asked, or has never answered."""
+    witness: Heard | None = None
+    """What another supervisor of the present gang says of itself, where rank 0's is silent."""
 
 
 Manifest = dict[str, Any]

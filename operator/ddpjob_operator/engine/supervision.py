@@ -8,14 +8,15 @@ from ddpjob_operator.api.reasons import Reason
 
 from .hearing import Heard, Phase, Stall
 from .saying import Say, with_conditions
+from .snapshot import Pod
 from .view import View
 
 SILENT_AFTER = timedelta(seconds=30)
 """A rank 0 that cannot be asked for so long leaves its job's progress unknown."""
 
 MEMBER_LOST_AFTER = timedelta(seconds=60)
-"""A supervisor that rank 0's has missed for so long, though its pod runs, is gone or cut off. By then Kubernetes has
-found out as well whether its node is lost."""
+"""A supervisor that is missed for so long by rank 0's, or rank 0's by the others, though its pod runs, is gone or cut
+off. By then Kubernetes has found out as well whether its node is lost."""
 
 COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 """Phases in which no rank trains yet."""
@@ -44,24 +45,34 @@ def missed(view: View) -> str:
     return f"Rank 0's supervisor waits for rank {ranks}"
 
 
-def member_lost_at(view: View, rank: int) -> datetime | None:
-    """When a rank whose pod runs is given up, unless its supervisor answers rank 0's before; None where it does.
+def lost_at(view: View) -> dict[int, datetime]:
+    """When each rank is given up whose pod runs, and whose supervisor is missed, unless it answers before."""
+    first = _first_lost_at(view)
+    limits = {} if first is None else {0: first}
+    heard = view.heard
+    if heard is None or heard.error or heard.phase is not Phase.GATHERING:
+        return limits
+    missing = {rank: view.current[rank] for rank in heard.missing if rank > 0 and rank in view.current}
+    return limits | {rank: _limit(heard.since, pod) for rank, pod in missing.items() if pod.running}
 
-    Counted from what began last: that rank 0 waits, or that the pod runs.
-    """
-    heard, pod = view.heard, view.current.get(rank)
-    if heard is None or heard.error or heard.phase is not Phase.GATHERING or rank not in heard.missing:
+
+def _first_lost_at(view: View) -> datetime | None:
+    """For rank 0: it does not answer us, and another supervisor has nothing to run although all pods do."""
+    silent, witness = silent_at(view), view.snapshot.witness
+    if silent is None or view.now < silent or witness is None or witness.error or view.running < view.nodes:
         return None
-    if rank == 0 or pod is None or not pod.running:
-        return None
-    since = (heard.since, pod.started_at, pod.scheduled_at, pod.created_at)
-    return max(time for time in since if time is not None) + MEMBER_LOST_AFTER
+    return _limit(witness.since, *view.current.values()) if witness.phase is Phase.GATHERING else None
+
+
+def _limit(since: datetime, *pods: Pod) -> datetime:
+    """Counted from what began last: that somebody waits, or that these pods run."""
+    times = (time for pod in pods for time in (pod.started_at, pod.scheduled_at, pod.created_at))
+    return max((since, *(time for time in times if time is not None))) + MEMBER_LOST_AFTER
 
 
 def members_lost(view: View) -> tuple[int, ...]:
     """Ranks whose pods run, and whose supervisors have been missed for too long."""
-    limits = ((rank, member_lost_at(view, rank)) for rank in (view.heard.missing if view.heard else ()))
-    return tuple(rank for rank, limit in limits if limit is not None and view.now >= limit)
+    return tuple(rank for rank, limit in lost_at(view).items() if view.now >= limit)
 
 
 def silent_at(view: View) -> datetime | None:

@@ -7,7 +7,7 @@ from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobSpec, DDPJo
 
 from .budget import JITTER, share
 from .causes import unstartable_at
-from .supervision import member_lost_at, silent_at
+from .supervision import lost_at, silent_at
 from .view import LOST_AFTER, View
 
 SETTLING = timedelta(seconds=5)
@@ -122,7 +122,7 @@ def _ahead(view: View, status: DDPJobStatus) -> Iterator[datetime | None]:
         yield growth_time(view)
         yield finish_timeout(view)
         yield from (unstartable_at(pod) for pod in view.current.values())
-        yield from (member_lost_at(view, rank) for rank in (view.heard.missing if view.heard else ()))
+        yield from lost_at(view).values()
         yield silent_at(view)
     if any(pod.stopped for pod in view.active):
         yield stop_timeout(view)

@@ -94,6 +94,15 @@ def test_what_is_no_news_is_read_every_ten_seconds_and_looked_at_if_it_is_new() 
         assert desk.looks == looks
 
 
+def test_since_when_another_supervisor_than_rank_0s_waits_is_told_by_when_that_was_heard() -> None:
+    @scene(lambda: Supervisor(coordinator="10.0.0.1:29502", phase="Gathering"))
+    async def play(desk: Desk, supervisor: Supervisor, asked: Asked) -> None:
+        first = await desk.hears(asked)
+        await supervisor.says(missing=[2])
+        again = await desk.hears(asked, lambda heard: heard.missing == (2,))
+        assert again.since == first.since == first.at != again.at
+
+
 def test_a_server_that_does_not_wait_is_not_asked_again_before_its_time() -> None:
     times: list[float] = []
     enough = asyncio.Event()

@@ -195,6 +195,26 @@ class Scene:
         first = present_pod_name(self.snapshot.job, 0)
         return Scene(replace(self.snapshot, heard=unheard(self.snapshot.heard, why, self.snapshot.now, pod=first)))
 
+    def asks_another(self, phase: str, *, rank: int = 1) -> "Scene":
+        """Another supervisor says this of itself, and has for as long as the one that is asked was heard of."""
+        job, last = self.snapshot.job, self.snapshot.witness
+        name = present_pod_name(job, rank)
+        said = {
+            "uid": job.metadata.uid,
+            "attempt": self.status.attempt,
+            "phase": phase,
+            "coordinator": "10.0.1.0:29502",
+        }
+        witness = heard_of(said, self.snapshot.now, uid=job.metadata.uid, pod=name, last=last)
+        return Scene(replace(self.snapshot, witness=witness))
+
+    def another_is_silent(self) -> "Scene":
+        """The other supervisor that is asked cannot be either."""
+        last = self.snapshot.witness
+        assert last is not None
+        witness = unheard(last, "refused", self.snapshot.now, pod=last.pod)
+        return Scene(replace(self.snapshot, witness=witness))
+
     def deleted_by_hand(self, *ranks: int) -> "Scene":
         """Somebody else deletes the pods of these ranks; they take their time to end."""
         return self._each(ranks, lambda pod: replace(pod, deleting=True))

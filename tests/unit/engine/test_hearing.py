@@ -147,6 +147,19 @@ def test_what_an_answer_takes_is_no_difference_of_clocks_nor_is_nonsense(now: An
     assert heard(now=now) == heard()
 
 
+def test_a_phase_whose_beginning_nobody_tells_began_when_it_was_heard_first() -> None:
+    follower = DOCUMENT | {"coordinator": "10.0.1.0:29502", "phase": "Gathering"}
+    first = heard_of(follower, START, uid="uid-1", pod="digits-1")
+    again = heard_of(follower, START + timedelta(seconds=9), uid="uid-1", pod="digits-1", last=first)
+    other = heard_of(
+        follower | {"phase": "Running"}, START + timedelta(seconds=9), uid="uid-1", pod="digits-1", last=first
+    )
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    assert (first.since, again.since, other.since) == (START, START, START + timedelta(seconds=9))
+
+
 MISSHAPEN: dict[str, tuple[dict[str, Any], str, Any]] = {
     "a phase of another version": ({"phase": "Dreaming"}, "phase", Phase.UNKNOWN),
     "a step that no reader could hold": ({"checkpoint": {"step": 2**53 + 1}}, "checkpoint", None),

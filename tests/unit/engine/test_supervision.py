@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import Condition, ConditionType
-from ddpjob_operator.engine import nodes_in_question, whom_to_ask
+from ddpjob_operator.engine import nodes_in_question, whom_else_to_ask, whom_to_ask
 
 from .builders import START, Scene, a_job
 from .tables import Table, rows, verdict
@@ -20,6 +20,10 @@ silent = gang.hears_nothing("10.0.1.0:29501 refuses connections")
 SOME = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.04, "etaSeconds": 3930, "loss": 0.31}
 trains = gang.hears(progress=SOME, checkpoint={"step": 100, "time": "2026-01-01T12:00:00Z"}, firstStepSeen=True)
 
+LOST_LEADER = "Rank 0 failed: PeerLost: rank 0's supervisor does not answer the operator nor the others, for 60 s"
+three = a_job(nodes=3).running().hears().settled().hears_nothing("refused").after(30)
+comes_late = three.asks_another("Gathering").vanishes(2).decided(2)
+unled = silent.after(30).settled().asks_another("Gathering")
 STANDS = "No step is finished any more: rank 1 is stopped (state T) (node node-1)"
 TABLE: Table = {
     # stalled
@@ -99,6 +103,61 @@ TABLE: Table = {
         "",
         "Running",
         "2 nodes running",
+    ),
+    # a rank 0 that leads nobody any more
+    "a silent rank 0 whose gang trains is let alone": (
+        silent.after(30).settled().asks_another("Running").after(1e6),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "one that leads nobody any more has its time": (
+        unled.after(59).asks_another("Gathering"),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "and is given up then": (
+        unled.after(60).asks_another("Gathering"),
+        "-1.0/5 -1.1/5",
+        "Restarting",
+        f"{LOST_LEADER}; restart 1 of 6 in 0.9 s",
+    ),
+    "unless its node turns out to be lost: then it alone is replaced": (
+        unled.after(60).node_has("node-0", "is not ready: silent"),
+        "-1.0/5",
+        "Restarting",
+        "Rank 0 failed: NodeLost: node node-0 is not ready: silent; restart not counted; replacing its pod",
+    ),
+    "the time begins anew when the others have trained meanwhile": (
+        unled.after(30).asks_another("Running").after(20).asks_another("Gathering").after(59),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "who is heard again is not given up, whatever the others said": (
+        unled.after(60).hears(),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "nor on the word of one that does not answer either": (
+        unled.another_is_silent().after(60),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "nor while a pod is still to come for which all may wait": (
+        comes_late.after(500),
+        "",
+        "Restarting",
+        "2 of 3 pods running; rank 2: waiting for a node",
+    ),
+    "nor before that one has had its time": (
+        comes_late.after(500).runs(2).after(59),
+        "",
+        "Running",
+        "3 nodes running",
     ),
     # progress
     "progress is no news": (trains, "", "Running", "2 nodes running"),
@@ -251,6 +310,23 @@ WAITS: dict[str, tuple[Scene, bool]] = {
 def test_what_can_wait_to_be_written(scene: Scene, can_wait: bool) -> None:  # noqa: FBT001  a table's column
     assert scene.decision.status is not None
     assert scene.decision.can_wait is can_wait
+
+
+def test_another_one_is_asked_only_while_rank_0_is_silent() -> None:
+    other = whom_else_to_ask(silent.after(30).snapshot)
+    assert other is not None
+    assert (other.pod, other.address) == (two.pods[1].name, "10.0.1.1")
+    for quiet in (
+        silent.after(29),
+        silent.after(30).hears(),
+        silent.after(30).fails(1),
+        two.hears_nothing("no").after(30),
+    ):
+        assert whom_else_to_ask(quiet.snapshot) is None
+
+
+def test_the_next_look_is_when_rank_0_is_to_be_given_up() -> None:
+    assert unled.decision.wake_at == unled.snapshot.now + timedelta(seconds=60)
 
 
 ASKED: dict[str, tuple[Scene, frozenset[str]]] = {

@@ -80,7 +80,7 @@ def _restart(view: View, incident: Failure, budget: Budget, fields: dict[str, An
 def _failures(view: View) -> list[Failure]:
     """Of present pods that failed, cannot start, hang at the end, that somebody else deletes, or that vanished.
 
-    And of those that run, and whose supervisors are not heard by rank 0's.
+    And of those that run, and whose supervisors are missed.
     """
     attempt, now, nodes = view.status.attempt, view.now, view.snapshot.node_problems
     found = [failure_of(pod, attempt, now, nodes) for pod in view.current.values() if _is_in_trouble(view, pod)]
