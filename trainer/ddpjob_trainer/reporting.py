@@ -65,9 +65,9 @@ def report(
     if checkpoint is not None and (number := _whole("checkpoint", checkpoint)) is not None:
         record.checkpoint_step, record.checkpoint_at = number, time.time()
     if loss is not None:
-        number = _number("loss", loss)
-        record.loss = math.nan if number is None else number
-        record.loss_is_nan = 1 if number is not None and math.isnan(number) else math.nan
+        told = _number("loss", loss)
+        record.loss = math.nan if told is None else told
+        record.loss_is_nan = 1 if told is not None and math.isnan(told) else math.nan
     for name, value in metrics.items():
         teller.measure(name, _number(name, value))
     teller.write(now)
