@@ -1,6 +1,7 @@
 """Ranks that are started, asked and ended in each other's moments. Real processes, though none trains."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -154,6 +155,8 @@ def test_whoever_asked_a_zygote_that_dies_is_told(importing: Scene, caplog: pyte
             await asking
 
     importing.play(died)
+    importing.starter = Cold()
+    gc.collect()  # An error that nobody has seen is told of once it is forgotten.
     assert caplog.text == ""
 
 
