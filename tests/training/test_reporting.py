@@ -24,15 +24,15 @@ DEADLINE_SECONDS = 120
 
 
 @pytest.fixture
-def heartbeats() -> Iterator[Heartbeats]:
-    made = Heartbeats(2)
+def heartbeats(tmp_path: Path) -> Iterator[Heartbeats]:
+    made = Heartbeats(tmp_path, 2)
     yield made
     made.close()
 
 
 def told(directory: Path, programs: Sequence[str], method: str) -> list[Beat | None]:
     """What the ranks of a supervisor had told at their ends, each with a program of its own."""
-    heartbeats = Heartbeats(len(programs))
+    heartbeats = Heartbeats(directory, len(programs))
 
     async def run() -> list[int]:
         async with Warm(["torch"]) if method == "warm" else Cold() as starter:

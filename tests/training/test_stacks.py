@@ -129,7 +129,7 @@ class Pairs:
         return pair
 
     async def _start(self, starter: Starter) -> Pair:
-        port, heartbeats = free_port(), Heartbeats(2)
+        port, heartbeats = free_port(), Heartbeats(self._directory, 2)
         program = program_of([str(self._directory / "train.py")])
         places = [
             Place(

@@ -17,7 +17,6 @@ import pytest
 from ddpjob_trainer import heartbeat, reporting, teller
 from ddpjob_trainer.heartbeat import EMPTY, SLOTS, Record, decode, encode
 from ddpjob_trainer.pace import Pace
-from ddpjob_trainer.supervisor.watching import heartbeats as module
 from ddpjob_trainer.supervisor.watching.beat import Beat, Checkpoint, check
 from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 
@@ -118,9 +117,8 @@ class Here:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
-    monkeypatch.setattr(module, "PARENTS", (tmp_path,))
     monkeypatch.setattr(teller, "_warned", set())
-    heartbeats = Heartbeats(1)
+    heartbeats = Heartbeats(tmp_path, 1)
     monkeypatch.setenv("DDPJOB_HEARTBEAT", str(heartbeats.path(0)))
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("DDPJOB_ATTEMPT", "2")
@@ -128,7 +126,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
     yield Here(heartbeats)
     reporting._forget()
     heartbeats.close()
-    assert not list(tmp_path.iterdir())
+    assert heartbeats.read() == [None], "who asks while a supervisor ends gets an answer"
 
 
 def test_without_a_supervisor_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,9 +435,8 @@ def run(code: str, path: Path, **env: str) -> str:
 
 
 @pytest.fixture
-def heartbeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heartbeats]:
-    monkeypatch.setattr(module, "PARENTS", (tmp_path,))
-    made = Heartbeats(2)
+def heartbeats(tmp_path: Path) -> Iterator[Heartbeats]:
+    made = Heartbeats(tmp_path, 2)
     yield made
     made.close()
 
@@ -532,29 +529,6 @@ def test_who_tells_may_be_followed_by_another_process(heartbeats: Heartbeats) ->
     beat = heartbeats.read()[1]
     assert beat
     assert beat.step == 51
-
-
-def test_what_a_killed_supervisor_left_is_removed_by_the_next_and_a_living_ones_stays(
-    heartbeats: Heartbeats, tmp_path: Path
-) -> None:
-    left = tmp_path / f"{module.PREFIX}left"
-    left.mkdir()
-    (left / "0").write_bytes(EMPTY)
-    other = Heartbeats(1)
-    assert not left.exists()
-    assert heartbeats.path(0).exists()
-    other.close()
-    assert sorted(tmp_path.iterdir()) == [heartbeats.path(0).parent]
-
-
-def test_where_memory_takes_no_files_they_are_made_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PARENTS", (tmp_path / "none", tmp_path))
-    made = Heartbeats(1)
-    assert made.path(0).parent.parent == tmp_path
-    made.close()
-    monkeypatch.setattr(module, "PARENTS", (tmp_path / "none", tmp_path / "neither"))
-    with pytest.raises(OSError, match=r"none|neither"):
-        Heartbeats(1)
 
 
 def test_to_import_it_takes_no_pytorch() -> None:

@@ -1,19 +1,16 @@
 """A supervisor from its start to its exit code: brings up its parts in the order in which they need each other."""
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 
-from ddpjob_trainer.errors import TrainerError
 from ddpjob_trainer.exit_codes import ExitCode
 
+from .directory import own_directory
 from .gang.control import control_port
 from .gang.follower import Follower
 from .gang.leader import Leader
@@ -29,7 +26,6 @@ from .starting import warm
 from .starting.cold import Cold
 from .starting.program import Program
 from .starting.ranks import Starter
-from .watching.heartbeats import PARENTS
 
 REQUESTS = (signal.SIGTERM, signal.SIGINT)
 PR_SET_CHILD_SUBREAPER = 36
@@ -65,11 +61,11 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
     """Runs this node's ranks as a part of its gang, and returns the exit code that tells of all."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(starter)  # First: what it imports takes longest.
-        directory = stack.enter_context(_own_directory())
+        directory = stack.enter_context(own_directory())
         rendezvous = Rendezvous(settings)
         fit = asyncio.create_task(_try_this_node(settings, starter, env))
         stack.callback(fit.cancel)
-        follower = Follower(settings, program, starter, rendezvous, fit=fit, env=env, directory=Path(directory))
+        follower = Follower(settings, program, starter, rendezvous, fit=fit, env=env, directory=directory)
         leader = Leader(settings) if settings.leads else None
         _listen_to_signals(follower, starter)
         if settings.in_a_job:
@@ -80,16 +76,6 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         if leader is None:
             return await follower.follow(port)
         return await _lead(leader, follower, port)
-
-
-def _own_directory() -> tempfile.TemporaryDirectory[str]:
-    for parent in PARENTS:
-        with contextlib.suppress(OSError):
-            return tempfile.TemporaryDirectory(prefix="ddpjob-", dir=parent)
-    places = " and ".join(map(str, PARENTS))
-    raise TrainerError(
-        f"no files can be made in {places}: mount an emptyDir there, or name another place with TMPDIR"
-    )
 
 
 async def _open_page(stack: AsyncExitStack, settings: Settings, picture: Picture, leader: Leader | None) -> None:

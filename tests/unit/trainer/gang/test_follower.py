@@ -15,7 +15,6 @@ from ddpjob_trainer.supervisor.gang.rendezvous import Rendezvous
 from ddpjob_trainer.supervisor.gang.settings import Settings
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place, Rank
-from ddpjob_trainer.supervisor.watching import heartbeats
 
 DEADLINE_SECONDS = 30
 
@@ -56,7 +55,6 @@ Scene = Callable[[Follower, Sleepers], Awaitable[None]]
 
 @pytest.fixture
 def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
-    monkeypatch.setattr(heartbeats, "PARENTS", (tmp_path,))
     monkeypatch.setenv("DDPJOB_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
 
     async def play(scene: Scene) -> None:

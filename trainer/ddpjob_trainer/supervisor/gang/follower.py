@@ -77,7 +77,7 @@ class Follower:
         self._fit = fit
         self._report_file = report_path(env)
         self._seats = seats_of(env, settings.first_process, settings.processes, directory)
-        self._heartbeats = Heartbeats(settings.processes)
+        self._heartbeats = Heartbeats(directory, settings.processes)
         self._link: Link | None = None
         self._crew: Crew | None = None
         self._running: asyncio.Task[None] | None = None

@@ -1,23 +1,14 @@
 """The ranks' heartbeats, as their supervisor reads them."""
 
-import fcntl
 import math
 import os
-import shutil
-import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from ddpjob_trainer.heartbeat import EMPTY, FILE_BYTES, PARTS, Record, decode
 from ddpjob_trainer.moments import rfc3339
 
 from .beat import Beat, Checkpoint
-
-PARENTS = (Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))  # noqa: S108  (a private directory is made there)
-"""Where the files may be: in memory if possible, so that nobody ever waits for a disk."""
-
-PREFIX = "ddpjob-heartbeats-"
 
 TRIES = 3
 """How often a file is read that is not whole. It takes two writes during a read; what was known stays known."""
@@ -28,22 +19,17 @@ _NO_FILE = -1
 class Heartbeats:
     """Makes a file for each rank of this node, and reads what the ranks write into them."""
 
-    def __init__(self, count: int) -> None:
-        """Makes the files.
+    def __init__(self, directory: Path, count: int) -> None:
+        """Makes the files in a directory, which nobody else may write into.
 
         Raises:
-            OSError: They cannot be made anywhere.
+            OSError: They cannot be made.
         """
+        self._directory = directory
         self._files = [_NO_FILE] * count
         self._last: list[Record | None] = [None] * count
-        for place, parent in enumerate(PARENTS, start=1):
-            try:
-                self._make(parent)
-            except OSError:
-                if place == len(PARENTS):
-                    raise
-            else:
-                return
+        for local_rank in range(count):
+            self.reset(local_rank)
 
     def path(self, local_rank: int) -> Path:
         """The file of a rank, for its environment; the same in all attempts."""
@@ -59,33 +45,20 @@ class Heartbeats:
         new.replace(path)
 
     def read(self) -> list[Beat | None]:
-        """What each rank of this node told last, by local rank; None: nothing since the reset."""
+        """What each rank of this node told last, by local rank; None: nothing since the reset, or all is over."""
         now = time.monotonic()
         return [_beat(record, now) if record else None for record in map(self._record, range(len(self._files)))]
 
     def close(self) -> None:
-        """Removes the files. A rank that still writes does no harm."""
+        """Lets go of the files."""
         for local_rank in range(len(self._files)):
             self._forget(local_rank)
-        shutil.rmtree(self._directory, ignore_errors=True)
-        os.close(self._lock)
-
-    def _make(self, parent: Path) -> None:
-        _sweep(parent)
-        self._directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        self._lock = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for local_rank in range(len(self._files)):
-                self.reset(local_rank)
-        except OSError:
-            self.close()
-            raise
 
     def _record(self, local_rank: int) -> Record | None:
         """The rank's last record. Read, not mapped: whatever becomes of the file, this process lives on."""
-        for _ in range(TRIES):
-            if record := decode(os.pread(self._files[local_rank], FILE_BYTES, 0)):
+        file = self._files[local_rank]
+        for _ in range(TRIES if file != _NO_FILE else 0):
+            if record := decode(os.pread(file, FILE_BYTES, 0)):
                 self._last[local_rank] = record
                 break
         return self._last[local_rank]
@@ -94,18 +67,6 @@ class Heartbeats:
         file, self._files[local_rank], self._last[local_rank] = self._files[local_rank], _NO_FILE, None
         if file != _NO_FILE:
             os.close(file)
-
-
-def _sweep(parent: Path) -> None:
-    """Removes what supervisors left that were killed: of a living one the directory is locked."""
-    for directory in parent.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(directory)
-            finally:
-                os.close(lock)
 
 
 def _beat(record: Record, now: float) -> Beat:

@@ -1,0 +1,69 @@
+"""A directory of this supervisor's own: its ranks' heartbeats and reports are there. None outlives its supervisor."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ddpjob_trainer.errors import TrainerError
+
+PARENTS = (Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))  # noqa: S108  (a private directory is made there)
+"""Where it may be: in memory if possible, so that nobody ever waits for a disk."""
+
+PREFIX = "ddpjob-supervisor-"
+NEW = ".ddpjob-supervisor-"
+
+
+@contextmanager
+def own_directory() -> Iterator[Path]:
+    """The directory, as long as the block runs. It is locked: those of supervisors that were killed are not.
+
+    Raises:
+        TrainerError: It cannot be made anywhere.
+    """
+    directory, lock = _made()
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.close(lock)
+
+
+def _made() -> tuple[Path, int]:
+    for parent in PARENTS:
+        with contextlib.suppress(OSError):
+            _sweep(parent)
+            return _locked(parent)
+    places = " and ".join(map(str, PARENTS))
+    raise TrainerError(
+        f"no files can be made in {places}: mount an emptyDir there, or name another place with TMPDIR"
+    )
+
+
+def _locked(parent: Path) -> tuple[Path, int]:
+    """It has a name that others sweep only once it is locked."""
+    new = Path(tempfile.mkdtemp(prefix=NEW, dir=parent))
+    lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return new.rename(parent / f"{PREFIX}{new.name.removeprefix(NEW)}"), lock
+    except OSError:
+        os.close(lock)
+        new.rmdir()
+        raise
+
+
+def _sweep(parent: Path) -> None:
+    """Removes what supervisors left that were killed."""
+    for directory in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory)
+            finally:
+                os.close(lock)
