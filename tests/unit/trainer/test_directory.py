@@ -1,6 +1,8 @@
 """A supervisor's own directory: where it is, and what becomes of those whose supervisors were killed."""
 
+import errno
 import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -85,3 +87,20 @@ def test_where_memory_takes_no_files_it_is_elsewhere(parent: Path, monkeypatch: 
     monkeypatch.setattr(module, "PARENTS", (parent / "none", parent / "neither"))
     with pytest.raises(TrainerError, match=r"no files can be made in .*none and .*neither"), own_directory():
         pass
+
+
+def test_where_memory_is_full_it_is_elsewhere(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full, other, write = parent / "full", parent / "other", Path.write_bytes
+    full.mkdir()
+    other.mkdir()
+
+    def write_bytes(path: Path, content: bytes) -> int:
+        if full in path.parents:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    monkeypatch.setattr(module, "PARENTS", (full, other))
+    with own_directory() as directory:
+        assert directory.parent == other
+        assert not list(full.iterdir())

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ddpjob_trainer.errors import TrainerError
+from ddpjob_trainer.heartbeat import EMPTY
 
 PARENTS = (Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))  # noqa: S108  (a private directory is made there)
 """Where it may be: in memory if possible, so that nobody ever waits for a disk."""
@@ -49,11 +50,13 @@ def _locked(parent: Path) -> tuple[Path, int]:
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=parent))
     lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        (new / "room").write_bytes(EMPTY)  # Where memory is full, a directory finds room, and no file.
+        (new / "room").unlink()
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return new.rename(parent / f"{PREFIX}{new.name.removeprefix(NEW)}"), lock
     except OSError:
         os.close(lock)
-        new.rmdir()
+        shutil.rmtree(new, ignore_errors=True)
         raise
 
 
