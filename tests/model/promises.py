@@ -60,7 +60,8 @@ def check_creation(world: "World", pod: RealPod) -> None:
     """No pod comes too many, too early, or again."""
     assert not world.status.finished, "a finished job gets no pods"
     assert not world.status.is_true(ConditionType.FAILURE_TARGET), "a job that is to fail gets no pods"
-    assert pod.name not in world.books.ended, "a pod that the operator has ended does not come back"
+    back = not pod.reserve and pod.name in world.books.ended
+    assert not back, "a pod that the operator has ended does not come back, unless it only looks out for a place"
     old = [other.name for other in world.live if other.start != pod.start or other.rank == pod.rank]
     assert not old, f"{pod.name} was created while {old} live, in another gang or of its rank"
     assert pod.reserve == (pod.rank >= pod.world_size), "who has no rank in the world never trains, and nobody else"

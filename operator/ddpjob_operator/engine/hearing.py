@@ -131,13 +131,11 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     said, clock = document.get("phase"), _clock(document.get("now"), at)
     phase = next((phase for phase in Phase if phase == said), Phase.UNKNOWN)
     same = last is not None and (last.pod, last.attempt, last.phase) == (pod, attempt, phase)
-    # Of a phase that is its own alone, a supervisor that does not lead knows no beginning.
-    since = None if "coordinator" in document else clock.time(document.get("since"))
     return Heard(
         at=at,
         attempt=attempt,
         phase=phase,
-        since=since or (last.since if last and same else at),
+        since=clock.time(document.get("since")) or (last.since if last and same else at),
         missing=_ranks(document.get("missing")),
         incidents=_incidents(document.get("incidents"), clock),
         progress=_progress(document.get("progress"), clock),

@@ -95,7 +95,7 @@ def test_what_is_no_news_is_read_every_ten_seconds_and_looked_at_if_it_is_new() 
 
 
 def test_since_when_another_supervisor_than_rank_0s_waits_is_told_by_when_that_was_heard() -> None:
-    @scene(lambda: Supervisor(coordinator="10.0.0.1:29502", phase="Gathering"))
+    @scene(lambda: Supervisor(coordinator="10.0.0.1:29502", phase="Gathering", since=None))
     async def play(desk: Desk, supervisor: Supervisor, asked: Asked) -> None:
         first = await desk.hears(asked)
         await supervisor.says(missing=[2])

@@ -148,7 +148,7 @@ def test_what_an_answer_takes_is_no_difference_of_clocks_nor_is_nonsense(now: An
 
 
 def test_a_phase_whose_beginning_nobody_tells_began_when_it_was_heard_first() -> None:
-    follower = DOCUMENT | {"coordinator": "10.0.1.0:29502", "phase": "Gathering"}
+    follower = {"uid": "uid-1", "attempt": 3, "phase": "Gathering", "coordinator": "10.0.1.0:29502"}
     first = heard_of(follower, START, uid="uid-1", pod="digits-1")
     again = heard_of(follower, START + timedelta(seconds=9), uid="uid-1", pod="digits-1", last=first)
     other = heard_of(
