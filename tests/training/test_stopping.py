@@ -1,8 +1,27 @@
 """Requests to stop, at each stage of a run."""
 
 import signal
+import subprocess
+import sys
 
 from tests.training.conftest import Runs
+
+BETWEEN = """
+import os, signal, time
+from ddpjob_trainer import stopping
+def set_and_ask(number, handler, set=signal.signal):
+    set(number, handler)
+    if number == signal.SIGTERM: os.kill(os.getpid(), number)
+signal.signal = set_and_ask
+stopping.StopRequest().listen()
+time.sleep(60)
+"""
+"""Is asked to stop as soon as that would not end it any more."""
+
+
+def test_a_request_in_the_moment_in_which_a_run_begins_to_listen_is_heard() -> None:
+    done = subprocess.run([sys.executable, "-c", BETWEEN], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (205, "stopped before the first step\n")
 
 
 def test_before_the_first_step_a_run_ends_at_once(runs: Runs) -> None:

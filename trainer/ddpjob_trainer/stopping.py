@@ -37,9 +37,9 @@ class StopRequest:
         """Starts to act on signals; to be called once, from the main thread."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno())  # First: a signal that only the handlers below get is lost.
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(writer.fileno())
         # A forked data loader worker shares the socket, and a signal of its own is none of ours.
         os.register_at_fork(after_in_child=_forget_wakeup)
         threading.Thread(target=self._watch, args=(reader, writer), name="signals", daemon=True).start()
