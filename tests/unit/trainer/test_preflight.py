@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.failure import report_of
+from ddpjob_trainer.supervisor.preflight import names
 from ddpjob_trainer.supervisor.preflight.clocks import Skew, clocks, skew
 from ddpjob_trainer.supervisor.preflight.facts import Directory, Facts, directory, look
 from ddpjob_trainer.supervisor.preflight.fast import GIB, MIB, fast
@@ -259,7 +260,8 @@ UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 SILENT = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
 
-def test_a_name_that_appears_late_is_well() -> None:
+def test_a_name_that_appears_late_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "FIRST_PAUSE", 0.01)
     assert asyncio.run(name("job-0.job.default.svc", 30, raising(UNKNOWN, SILENT))) == []
 
 
