@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 
 from ddpjob_trainer.exit_codes import ExitCode
 
+from . import open_files
 from .directory import own_directory
 from .gang.control import control_port
 from .gang.follower import Follower
@@ -54,6 +55,7 @@ def supervise(
     settings = read_settings(os.environ, max_restarts)
     own = warm.TRAINER_PRELOADED if program.module and program.name == TRAINER else ()
     starter = Cold() if start_method == "cold" else warm.Warm([*warm.PRELOADED, *own, *preload])
+    open_files.take_all()
     return asyncio.run(take_part(settings, program, starter, os.environ))
 
 

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Self
 
+from ddpjob_trainer.supervisor import open_files
+
 from .ranks import Place, Rank, StartError, exit_code
 
 COMMAND = (sys.executable, "-m", f"{__package__}.rank")
@@ -35,6 +37,7 @@ class Cold:
             )
         except OSError as error:
             raise StartError(f"cannot start {place.program.name}: {error.strerror}") from error
+        open_files.give_back(process.pid)
         rank = Rank(process.pid)
         self.pids.add(process.pid)
         task = asyncio.create_task(self._report_end(process, rank))

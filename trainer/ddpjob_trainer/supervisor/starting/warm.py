@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from ddpjob_trainer.errors import ConfigError, TrainerError
+from ddpjob_trainer.supervisor import open_files
 
 from .ranks import Place, Rank, StartError, exit_code
 
@@ -113,6 +114,7 @@ class _Zygote:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        open_files.give_back(process.pid)
         return cls(process, *await asyncio.open_connection(sock=ours, limit=LINE_BYTES))
 
     async def ready(self) -> None:
