@@ -1,5 +1,8 @@
 """The names of all environment variables that the trainer reads."""
 
+TORCHRUN = "TORCHELASTIC_RUN_ID"
+"""Set in all that torchrun starts."""
+
 
 class Env:
     """Set by the operator, the last two by the supervisor; the six of the world and the master also by torchrun."""

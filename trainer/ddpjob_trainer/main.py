@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from . import memory
 from .config import TrainConfig, read_config
 from .console import complain, say
-from .environment import Env
+from .environment import TORCHRUN, Env
 from .errors import PeerLostError, TrainerError
 from .exit_codes import ExitCode
 from .failure import clear, is_peer_lost, last_line, leave, report_of, report_path
@@ -18,9 +18,6 @@ from .stopping import StoppedOnRequest, StopRequest, leave_at_once
 from .supervisor.starting.program import Program
 from .supervisor.supervise import supervise
 from .world import Node, World, read_world
-
-TORCHRUN = "TORCHELASTIC_RUN_ID"
-"""Set in all that torchrun starts."""
 
 
 def main() -> None:

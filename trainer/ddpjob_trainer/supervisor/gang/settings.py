@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpjob_trainer.config import counting_from
-from ddpjob_trainer.environment import Env
+from ddpjob_trainer.environment import TORCHRUN, Env
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.world import Node, read_world
 
+from .addresses import host_and_port
 from .judging import Limits, left_to_operator
 
 CONTROL_PORT = 29502
@@ -65,13 +66,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
     Raises:
         ConfigError: A variable is missing, is no number, or contradicts another one.
     """
-    place = read_world(env)
-    node, nodes, processes = 0, 1, 1
-    if isinstance(place, Node):
-        node, processes = place.node_rank, place.processes
-        nodes = place.world_size // processes
-    elif Env.NODE_RANK in env and Env.NNODES in env:
-        node, nodes, processes = place.rank // place.local_world_size, int(env[Env.NNODES]), place.local_world_size
+    node, nodes, processes = _place(env)
     control = _number(env, Env.CONTROL_PORT, CONTROL_PORT)
     master = env.get(Env.MASTER_ADDR, "")
     codes, causes = left_to_operator(env.get(Env.LEAVE_TO_OPERATOR, ""))
@@ -98,14 +93,35 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
     )
 
 
+def _place(env: Mapping[str, str]) -> tuple[int, int, int]:
+    """This node's rank, the number of nodes, and of the processes of each."""
+    if TORCHRUN in env:
+        raise ConfigError(
+            "torchrun has started this supervisor, which starts the ranks of a node itself: put ddpjob-supervise in"
+            " torchrun's place, or torchrun alone in front of the program"
+        )
+    place = read_world(env)
+    if isinstance(place, Node):
+        return place.node_rank, place.world_size // place.processes, place.processes
+    if place.alone:
+        return 0, 1, 1
+    if not {Env.NODE_RANK, Env.NNODES} <= env.keys():
+        raise ConfigError(
+            f"RANK is {place.rank} of {place.world_size}, and NODE_RANK and NNODES are not both set: a supervisor has"
+            " to know its node; with NPROC_PER_NODE instead of RANK it starts all processes of that"
+        )
+    return place.rank // place.local_world_size, int(env[Env.NNODES]), place.local_world_size
+
+
 def _peers(env: Mapping[str, str]) -> tuple[str, ...]:
     peers = tuple(part.strip() for part in env.get(Env.PEERS, "").split(",") if part.strip())
-    for peer in peers:
-        host, _, port = peer.rpartition(":")
-        if not host or not port.isdecimal():
-            raise ConfigError(
-                f"{Env.PEERS} has {peer!r}: it must be addresses as host:port, with commas between them"
-            )
+    try:
+        for peer in peers:
+            host_and_port(peer)
+    except ValueError as error:
+        raise ConfigError(
+            f"{Env.PEERS}: {error}: it must be addresses as host:port, with commas between them"
+        ) from None
     return peers
 
 
