@@ -24,6 +24,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Leave,
     Leaving,
     Message,
+    Past,
     Start,
     Stop,
 )
@@ -62,6 +63,8 @@ class Crew:
     """Of those that have failed so far."""
     stepped: bool = False
     stopped: bool = False
+    stuck: bool = False
+    """Whether it does not end although it was killed."""
 
 
 @dataclass
@@ -71,11 +74,13 @@ class Supervisor:
     node: int
     incarnation: int
     attempt: int
-    incidents: tuple[Incident, ...] = ()
+    past: Past = field(default_factory=Past)
     crew: Crew | None = None
     link: Link | None = None
     leaving: bool = False
     alone: bool = False
+    done: bool = False
+    """Whether its ranks have ended, and well."""
     exit_code: int | None = None
     """None while it lives."""
 
@@ -92,9 +97,9 @@ class Supervisor:
     def hear(self, message: Message, now: float) -> None:
         """Does what the leader says."""
         match message:
-            case Start(attempt, incidents=incidents, check=check):
+            case Start(attempt, past=past, check=check):
                 assert self.crew is None, f"{self} is to start attempt {attempt} while another one runs"
-                self.attempt, self.incidents = attempt, incidents
+                self.attempt, self.past, self.done = attempt, past, False
                 self.crew = Crew(attempt, check, now)
             case Stop(attempt) if self.crew and attempt == self.attempt:
                 self.crew.stopped = True
@@ -105,7 +110,7 @@ class Supervisor:
             case Farewell():
                 self.alone = True
                 if self.crew is None:
-                    self.exit(0)
+                    self.exit(0 if self.done else 205)
 
     def fail(self, end: End) -> None:
         """One of its ranks fails."""
@@ -120,13 +125,12 @@ class Supervisor:
         assert crew is not None
         self.crew = None
         ends = (*crew.ends, End(self.node, code, now))
-        done = code == 0 and not crew.ends
-        if done and not crew.check:
-            self.tell(Done(crew.attempt))
-        else:
-            self.tell(Idle(crew.attempt, ends, crew.stepped))
-        if self.alone or self.leaving or (done and not crew.check):
-            self.exit(0 if done and not crew.check else ends[0].exit_code or 143)
+        self.done = code == 0 and not crew.ends and not crew.check
+        self.tell(Done(crew.attempt) if self.done else Idle(crew.attempt, ends, crew.stepped))
+        if self.alone:
+            self.exit(0 if self.done else ends[0].exit_code or 143)
+        elif self.leaving and (self.link is None or not self.done):
+            self.exit(ends[0].exit_code or 205)
 
     def exit(self, code: int) -> None:
         """It goes; what it has said still arrives."""
@@ -173,6 +177,8 @@ class Gang:
         """Whether a leader has decided that there is no other attempt."""
         self.told: list[tuple[Supervisor, Link]] = []
         """Who has been sent its last words."""
+        self.dismissed: set[int] = set()
+        """Nodes to which the present leader has said farewell."""
         self.zombies: list[Supervisor] = []
         """Whose pod the operator has replaced although it lives, somewhere out of reach."""
         for node in range(nodes):
@@ -180,8 +186,8 @@ class Gang:
         self._new_leader()
 
     def _new_leader(self) -> None:
-        self.links, self.course, self.fruitless = {}, None, 0
-        self.restarts = []
+        self.links, self.course, self.fruitless, self.restarts = {}, None, 0, []
+        self.dismissed = set()
         self.leader = Coordinator(self.nodes, self.limits, self.now, check_first=self.check)
 
     @property
@@ -200,17 +206,19 @@ class Gang:
         """Something happens to the leader, and it acts."""
         leader = self.leader
         assert leader is not None
-        known, phase = leader.incidents, leader.phase
+        known, phase = leader.past.incidents, leader.phase
         happens(leader)
-        if leader.incidents != known:
+        if leader.past.incidents != known:
             self._check_incident(leader, known)
-        said = list(leader.drained())
+        said = [(node, message) for nodes, message in leader.drained() for node in nodes]
         start = next((message for _, message in said if isinstance(message, Start)), None)
         if start is not None:
             self._check_start(leader, start)
         for node, message in said:
             if isinstance(message, Farewell):
-                assert phase is not Phase.STOPPING, "what ended the attempt is told to nobody"
+                going = node not in leader.members or leader.members[node].leaving or node in self.dismissed
+                assert phase is not Phase.STOPPING or going, "what ended the attempt is told to nobody"
+                self.dismissed.add(node)
             link = self.links[node]
             if link.closed:
                 continue
@@ -230,10 +238,10 @@ class Gang:
             link.closed = True
 
     def _check_incident(self, leader: Coordinator, known: tuple[Incident, ...]) -> None:
-        *_, new = leader.incidents
-        attempts = [incident.attempt for incident in leader.incidents]
+        *_, new = incidents = leader.past.incidents
+        attempts = [incident.attempt for incident in incidents]
         assert attempts == sorted(set(attempts)), f"an attempt has two incidents: {attempts}"
-        assert not known or known[-1] in leader.incidents, "incidents are not forgotten"
+        assert not known or known[-1] in incidents, "incidents are not forgotten"
         assert self.course is not None
         assert new.attempt == self.course.attempt, "the incident is the last attempt's"
         assert not self.course.check, "what the trial of the machines finds is the operator's"
@@ -273,7 +281,7 @@ class Gang:
 
     def _check_accounts(self, leader: Coordinator, course: Course, *, passed: bool) -> None:
         """The end of an attempt has one reason, and it is known."""
-        recorded = any(incident.attempt == course.attempt for incident in leader.incidents)
+        recorded = any(incident.attempt == course.attempt for incident in leader.past.incidents)
         assert recorded or not course.failed, f"a rank failed in {course}, and that is no incident"
         assert recorded or course.excused or passed, f"nothing tells why {course} ended"
         back = [node for node, lost in course.lost.items() if leader.members[node].incarnation == lost]
@@ -363,6 +371,9 @@ class Gang:
         one.link = None
         if one.crew is not None and not one.alone:
             one.crew.stopped = True
+        elif one.crew is None and one.leaving:
+            one.exit(205)
+            self._may_end()
 
     # What happens to pods.
 
@@ -393,11 +404,11 @@ class Gang:
             self.check = self.asked_to_check
             self._new_leader()
             if living:
-                self._remember(attempt, ())
+                self._remember(attempt, Past())
             for one in asked(living):
-                self._remember(one.attempt, one.incidents)
+                self._remember(one.attempt, one.past)
 
-    def _remember(self, attempt: int, incidents: tuple[Incident, ...]) -> None:
+    def _remember(self, attempt: int, past: Past) -> None:
         assert self.leader is not None
-        self.leader.remember(attempt, incidents)
-        self.restarts = [incident.end.time for incident in self.leader.incidents]
+        self.leader.remember(attempt, past)
+        self.restarts, self.fruitless = [*self.leader.past.recent], self.leader.past.fruitless

@@ -8,7 +8,7 @@ The coordinator is the real one; supervisors, links and pods are simulated in ga
 from typing import Any
 
 from ddpjob_trainer.supervisor.gang.coordinator import Phase
-from ddpjob_trainer.supervisor.gang.judging import Limits
+from ddpjob_trainer.supervisor.gang.judging import KILLED_SECONDS, Limits
 from ddpjob_trainer.supervisor.gang.messages import Beats, End, Leaving
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -76,7 +76,7 @@ class Histories(RuleBasedStateMachine):
 
     @property
     def stopping(self) -> list[Supervisor]:
-        return [one for one in self.running if one.crew and one.crew.stopped]
+        return [one for one in self.running if one.crew and one.crew.stopped and not one.crew.stuck]
 
     @property
     def failing(self) -> list[Supervisor]:
@@ -153,6 +153,10 @@ class Histories(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 2, 30, 100]))
     def time_passes(self, seconds: float) -> None:
+        if seconds >= KILLED_SECONDS:
+            for one in self.stopping:
+                self.gang.ends(one, 137)
+            self.all_is_heard()
         self._wait(seconds)
 
     @some("running")
@@ -190,6 +194,13 @@ class Histories(RuleBasedStateMachine):
         one.fail(End(one.node, code, self.gang.now, cause))
         if whole:
             self.gang.ends(one, 137)
+
+    @some("stopping")
+    @rule(data=st.data())
+    def a_rank_is_stuck(self, data: st.DataObject) -> None:
+        crew = data.draw(st.sampled_from(self.stopping)).crew
+        assert crew
+        crew.stuck = True
 
     @some("running")
     @rule()
@@ -253,10 +264,11 @@ class Histories(RuleBasedStateMachine):
             done = {node for node, one in self.gang.supervisors.items() if one.exit_code == 0}
             assert leader.missing, f"all are there, and nothing starts: {state}"
             assert done >= set(leader.missing), f"they wait for {leader.missing}: {state}"
+            assert not self.gang.dismissed & done, f"they wait for whom they let go: {state}"
             return
         assert leader.phase is Phase.RUNNING, f"{leader.phase}: {state}"
         crews = {node: one.crew.attempt for node, one in state.items() if one.crew}
-        assert set(crews.values()) == {leader.attempt}, f"attempt {leader.attempt} runs on {crews}"
+        assert set(crews.values()) == {leader.attempt}, f"attempt {leader.attempt} runs on {crews}: {leader.members} {state}"
 
     def _round(self) -> bool:
         """What comes by itself, without any fault; whether anything did."""
@@ -273,6 +285,9 @@ class Histories(RuleBasedStateMachine):
         )
         for one in self.running:
             assert one.crew
+            if one.crew.stopped and one.crew.stuck and one.link:
+                self._wait(KILLED_SECONDS)
+                break
             if one.crew.stopped:
                 self.gang.ends(one, 137)
             elif one.leaving or (saved and not one.crew.ends):

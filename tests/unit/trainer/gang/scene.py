@@ -19,6 +19,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Leave,
     Leaving,
     Message,
+    Past,
     Start,
     Stop,
 )
@@ -69,10 +70,10 @@ class Scene:
     @property
     def incidents(self) -> list[str]:
         """As `1: rank 0 Application`."""
-        return [_named(incident) for incident in self.leader.incidents]
+        return [_named(incident) for incident in self.leader.past.incidents]
 
     def _hear(self) -> Scene:
-        self.said = list(self.leader.drained())
+        self.said = [(node, message) for nodes, message in self.leader.drained() for node in nodes]
         return self
 
     def joins(self, *nodes: int, incarnation: int = 1, attempt: int = 1) -> Scene:
@@ -128,8 +129,8 @@ class Scene:
                 self.idle(one, other)
         return self
 
-    def remembers(self, attempt: int, *incidents: Incident) -> Scene:
-        self.leader.remember(attempt, incidents)
+    def remembers(self, attempt: int, past: Past = Past()) -> Scene:  # noqa: B008  (it is frozen)
+        self.leader.remember(attempt, past)
         return self._hear()
 
 

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from ddpjob_trainer.supervisor.gang.coordinator import EXAMINING_SECONDS, INCIDENTS_KEPT, SETTLING_SECONDS, Phase
+from ddpjob_trainer.supervisor.gang.coordinator import EXAMINING_SECONDS, SETTLING_SECONDS, Phase
+from ddpjob_trainer.supervisor.gang.judging import KILLED_SECONDS
 from ddpjob_trainer.supervisor.gang.messages import (
+    INCIDENTS_KEPT,
     Beats,
     Done,
     End,
@@ -12,7 +14,9 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Failed,
     Idle,
     Incident,
+    Leave,
     Message,
+    Past,
     Ping,
     Start,
     UnreadableError,
@@ -161,7 +165,7 @@ STOPPING_WELL: dict[str, Row] = {
 }
 
 ENDING: dict[str, Row] = {
-    "a node is done": (trains().done(1), R, "", []),
+    "a node is done": (trains().done(1), R, "Farewell to 1", []),
     "it goes": (trains().done(1).lost(1), R, "", []),
     "rank 0's node is done": (trains().done(0), D, "Farewell to 0 1", []),
     "it is the last one": (trains().done(1).lost(1).done(0), D, "Farewell to 0", []),
@@ -175,12 +179,19 @@ ENDING: dict[str, Row] = {
         trains().done(1).fails(0).idle(0, KILLED),
         *(D, "Leave(1: rank 0 Application) to 0 1", []),
     ),
+    "it goes without having heard that it may, and comes back": (
+        trains().done(1).lost(1).joins(1),
+        *(R, "Farewell to 1", []),
+    ),
     "rank 0's node is done when a rank has failed": (trains().fails(1).done(0), X, "", []),
-    "what it was is told to those that are there": (
-        trains().fails(1).done(0).idle(1, KILLED),
+    "there is another attempt then, as for all": (
+        trains(3).fails(1).done(0).done(2).idle(1, KILLED),
+        *(R, "Start(2) to 0 1 2", [KILL]),
+    ),
+    "unless one that is done is to go": (
+        trains(3).fails(1).leaving(2).done(2).lost(2).idle(0).idle(1, KILLED),
         *(D, f"Leave({KILL}) to 0 1", []),
     ),
-    "or still there": (trains(3).fails(1).done(0).lost(0).idle(2).idle(1, KILLED), D, f"Leave({KILL}) to 1 2", []),
     "a node is lost after others are done": (
         trains(3).done(1).lost(1).lost(2).idle(0, LOST),
         *(D, "Leave(1: rank 2 PeerLost) to 0", []),
@@ -370,7 +381,7 @@ def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Messag
 
     def state(scene: Scene) -> str:
         leader = scene.leader
-        return repr((leader.phase, leader.attempt, leader.members, leader.incidents, leader.progressed, scene.said))
+        return repr((leader.phase, leader.attempt, leader.members, leader.past, leader.progressed, scene.said))
 
     told = made()
     told.said.clear()
@@ -388,13 +399,13 @@ def test_the_first_failure_is_the_one_that_was_heard_of_first_whatever_the_clock
     ahead, behind = replace(KILLED, process=0, time=BEGIN + 900), replace(KILLED, process=1, time=BEGIN - 900)
     scene = trains().fails(0).after(0.1).fails(1).idle(1, behind).idle(0, ahead)
     assert scene.incidents == ["1: rank 0 Application"]
-    incident = scene.leader.incidents[0]
-    assert (incident.end, incident.tied, incident.consequences) == (ahead, False, (1,))
+    incident = scene.leader.past.incidents[0]
+    assert (incident.end, incident.tied, incident.consequence_ranks) == (ahead, False, (1,))
 
 
 def test_a_leader_of_several_processes_names_the_first_one_of_a_node_that_was_out_of_reach() -> None:
     scene = Scene(3, limits(), processes=4).starts().lost(2).idle(0).idle(1).joins(2)
-    assert [(incident.rank, incident.end.process) for incident in scene.leader.incidents] == [(2, 8)]
+    assert [(incident.rank, incident.end.process) for incident in scene.leader.past.incidents] == [(2, 8)]
 
 
 def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
@@ -402,25 +413,26 @@ def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
     assert scene.leader.stall is not None
     assert scene.leader.stall.since == BEGIN - 30
     scene.blames(3).idle(0).idle(1).idle(2)
-    (incident,) = scene.leader.incidents
+    (incident,) = scene.leader.past.incidents
     assert (incident.rank, incident.end.process, incident.end.exit_code, incident.end.step) == (1, 3, 203, 7)
-    assert incident.consequences == (0, 2)
+    assert (incident.consequences, incident.consequence_ranks) == (2, (0, 2))
     assert scene.leader.stall is None, "the next attempt has not stalled"
 
 
 def test_nobody_is_a_consequence_of_itself() -> None:
     scene = trains(3).stalls().blames(None).idle(0).idle(1).idle(2)
-    assert scene.leader.incidents[0].consequences == (1, 2)
+    assert scene.leader.past.incidents[0].consequence_ranks == (1, 2)
 
 
 def test_all_have_been_examined_once_each_node_with_ranks_has_answered() -> None:
     scene = trains(3).done(2).stalls()
     assert scene.words == "Examine(1) to 0 1"
-    assert scene.leader.examined() is None
+    assert not scene.leader.examined
     scene.says(0, Examined(1, ({"process": 0},)))
-    assert scene.leader.examined() is None
+    assert not scene.leader.examined
     scene.says(1, Examined(1, ({"process": 1},)))
-    assert scene.leader.examined() == {0: {"process": 0}, 1: {"process": 1}, 2: {"process": 2, "state": "X"}}
+    assert scene.leader.examined
+    assert scene.leader.findings() == {0: {"process": 0}, 1: {"process": 1}, 2: {"process": 2, "state": "X"}}
 
 
 @pytest.mark.parametrize("goes", ["stays", "goes"])
@@ -477,18 +489,18 @@ def test_a_start_says_who_is_there_and_what_was() -> None:
     start = trains().steps().after(60).breaks(1).said[0][1]
     assert isinstance(start, Start)
     assert start.members == {"0": "10.0.0.0:29502", "1": "10.0.0.1:29502"}
-    assert [(incident.attempt, incident.end) for incident in start.incidents] == [(1, KILLED)]
-    assert start.mean_time_to_failure == 60
+    assert [(incident.attempt, incident.end) for incident in start.past.incidents] == [(1, KILLED)]
+    assert start.past.mean_time_to_failure == 60
 
 
 def test_the_mean_time_to_failure_counts_lost_nodes_and_neither_waiting_nor_stops_on_request() -> None:
     scene = trains().steps().after(100).breaks(1)
     scene.steps().after(50).lost(1).idle(0).after(1000).joins(1, incarnation=2)
-    assert scene.leader.mean_time_to_failure == 75
+    assert scene.leader.past.mean_time_to_failure == 75
     scene.after(50).leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=3)
-    assert scene.leader.mean_time_to_failure == 100
+    assert scene.leader.past.mean_time_to_failure == 100
     scene.steps().lost(1).idle(0).joins(1, incarnation=3)
-    assert scene.leader.mean_time_to_failure == 200 / 3, "a supervisor that comes back is one failure, not two"
+    assert scene.leader.past.mean_time_to_failure == 200 / 3, "a supervisor that comes back is one failure, not two"
 
 
 def test_a_step_of_the_former_attempt_is_none_of_this_one() -> None:
@@ -502,28 +514,52 @@ def test_the_last_incidents_are_kept_and_all_restarts_counted() -> None:
     scene = trains(restarts=100)
     for _ in range(INCIDENTS_KEPT + 4):
         scene.steps().breaks(1)
-    attempts = [incident.attempt for incident in scene.leader.incidents]
+    attempts = [incident.attempt for incident in scene.leader.past.incidents]
     assert attempts == list(range(5, INCIDENTS_KEPT + 5))
-    assert scene.leader.restarts == INCIDENTS_KEPT + 4
+    assert scene.leader.past.restarts == INCIDENTS_KEPT + 4
 
 
-def incident(attempt: int, seconds_ago: float = 10) -> Incident:
-    return Incident(attempt, 1, replace(KILLED, time=BEGIN - seconds_ago))
+def past(restarts: int, seconds_ago: float = 10) -> Past:
+    """What a gang knows after so many restarts, all at once."""
+    incidents = (Incident(attempt, 1, KILLED) for attempt in range(1, restarts + 1))
+    return Past((*incidents,)[-INCIDENTS_KEPT:], restarts, (BEGIN - seconds_ago,) * restarts)
 
 
 def test_restarts_under_the_former_leader_count() -> None:
-    scene = Scene(2, limits(restarts=2)).remembers(3, incident(1), incident(2)).starts().steps().breaks(1)
+    scene = Scene(2, limits(restarts=2)).remembers(3, past(2)).starts().steps().breaks(1)
     assert scene.words == "Leave(4: rank 1 Application) to 0 1"
-    old = Scene(2, limits(restarts=2, window=60)).remembers(3, incident(1, 70), incident(2, 61)).starts()
+    old = Scene(2, limits(restarts=2, window=60)).remembers(3, past(2, 61)).starts()
     assert old.steps().breaks(1).words == "Start(5) to 0 1"
-    assert old.leader.restarts == 3
+    assert old.leader.past.restarts == 3
+
+
+def test_they_count_also_where_there_were_more_than_incidents_are_kept() -> None:
+    many = INCIDENTS_KEPT + 4
+    scene = Scene(2, limits(restarts=many)).remembers(many + 1, past(many)).starts().steps().breaks(1)
+    assert scene.words == f"Leave({many + 2}: rank 1 Application) to 0 1"
+    assert scene.leader.past.restarts == many
+
+
+def test_a_new_leader_knows_all_that_the_former_one_knew() -> None:
+    former = trains().steps().after(100).breaks(1)
+    (_, start), *_ = former.said
+    assert isinstance(start, Start)
+    assert start.past == former.leader.past
+    assert (start.past.ran, start.past.failures, start.past.mean_time_to_failure) == (100, 1, 100)
+    assert Scene().remembers(2, start.past).leader.past == former.leader.past
+
+
+def test_attempts_that_got_nowhere_under_the_former_leader_count() -> None:
+    (_, start), *_ = trains().breaks(1).said
+    assert isinstance(start, Start)
+    assert Scene().remembers(2, start.past).starts().breaks(1).words == "Leave(3: rank 1 Application) to 0 1"
 
 
 def test_the_newest_of_what_the_living_know_is_remembered_whoever_answers_first() -> None:
-    older, newer = (incident(1), incident(2)), (incident(2), incident(3))
+    older, newer = past(2), past(3)
     for first, second in [(older, newer), (newer, older)]:
-        scene = Scene().remembers(3, *first).remembers(4, *second)
-        assert scene.leader.incidents == newer
+        scene = Scene().remembers(3, first).remembers(4, Past()).remembers(4, second)
+        assert scene.leader.past == newer
         assert scene.starts().words == "Start(5) to 0 1"
 
 
@@ -534,3 +570,25 @@ def test_a_pod_that_was_replaced_is_not_to_come_back() -> None:
     assert not scene.leader.is_outdated(hello(0, incarnation=1))
     scene.lost(1).idle(0)
     assert scene.leader.is_outdated(hello(1, incarnation=2)), "nor while its successor is away"
+
+
+def test_a_rank_that_does_not_end_although_it_was_killed_is_named_and_left_to_the_operator() -> None:
+    scene = Scene(3, limits(), processes=4).starts()
+    scene.says(1, Beats(1, (), running=(4, 5, 6, 7))).fails(2).idle(2, KILLED).idle(0)
+    scene.after(1).says(1, Beats(1, (), running=(7, 6)))
+    assert scene.leader.next_moment() == BEGIN + KILLED_SECONDS
+    assert scene.after(KILLED_SECONDS - 2).leader.phase is Phase.STOPPING
+    assert scene.after(1).words == "Leave(1: rank 1 Stalled) to 0 1 2"
+    ((_, leave), *_) = scene.said
+    assert isinstance(leave, Leave)
+    assert (leave.incident.end.process, leave.incident.end.exit_code) == (6, 203)
+    assert leave.incident.end.message.startswith("SIGKILL has not ended rank 6, 7 within 30 s")
+    assert scene.leader.next_moment() is None
+
+
+def test_where_only_what_the_ranks_had_started_does_not_end_its_node_is_named() -> None:
+    scene = trains().fails(1).idle(0).after(KILLED_SECONDS)
+    ((_, leave), *_) = scene.said
+    assert isinstance(leave, Leave)
+    assert (leave.incident.rank, leave.incident.end.process) == (1, 1)
+    assert leave.incident.end.message.startswith("SIGKILL has not ended what the ranks of node 1 had started")

@@ -14,7 +14,7 @@ from ddpjob_trainer.supervisor.gang.judging import (
     is_well,
     left_to_operator,
 )
-from ddpjob_trainer.supervisor.gang.messages import End, Incident
+from ddpjob_trainer.supervisor.gang.messages import NAMED, End, Incident
 
 from .scene import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
 
@@ -59,8 +59,15 @@ def test_the_first_failure_is_the_incident(title: str) -> None:
     ends, heard, expected = FIRST[title]
     incident = first_of(3, ends, heard)
     assert incident is not None
-    assert (incident.rank, incident.end.process, incident.tied, incident.consequences) == expected
+    assert (incident.rank, incident.end.process, incident.tied, incident.consequence_ranks) == expected
     assert incident.attempt == 3
+
+
+def test_of_a_thousand_consequences_the_first_are_named_and_all_counted() -> None:
+    ends = {node: (replace(LOST, process=node),) for node in range(1000)} | {700: (at(KILLED, 0, 700),)}
+    incident = first_of(3, ends, dict.fromkeys(ends, 1.0))
+    assert incident is not None
+    assert (incident.rank, incident.consequences, incident.consequence_ranks) == (700, 999, tuple(range(NAMED)))
 
 
 @pytest.mark.parametrize("ends", [{}, {0: (), 1: ()}, {0: (STOPPED,), 1: (SAVED, WELL)}])

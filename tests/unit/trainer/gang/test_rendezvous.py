@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
-from ddpjob_trainer.supervisor.gang.link import LinkLostError, TcpLink, address_of, connect
+from ddpjob_trainer.supervisor.gang.addresses import address_of
+from ddpjob_trainer.supervisor.gang.link import LinkLostError, TcpLink, connect
 from ddpjob_trainer.supervisor.gang.messages import (
     Announce,
     Elsewhere,
@@ -114,7 +115,7 @@ def test_another_version_is_a_clear_error_and_not_tried_again() -> None:
         why = "its version 0.1 cannot work with rank 0's 0.2: all nodes must run the same image"
         async with listening(Refused(why, for_good=True)) as leader:
             with pytest.raises(
-                OtherVersionError, match=r"^rank 0's supervisor at 127\.0\.0\.1:\d+ refuses this one: its"
+                OtherVersionError, match=r"^127\.0\.0\.1:\d+ refuses this supervisor: its version 0\.1 cannot"
             ):
                 await rendezvous(leader.address).reach(HELLO)
             assert len(leader.heard) == 1
@@ -143,7 +144,7 @@ def test_a_new_rank_0_is_followed_and_the_others_are_told() -> None:
             known = rendezvous("127.0.0.1:1")
             known.members = {"0": nobody(), "1": nobody(), "2": second.address, "3": third.address}
             await known.announced(Announce("uid", 2, ":29502"), "10.0.0.7")
-            assert known.where() == Elsewhere("10.0.0.7:29502")
+            assert known.where() == Elsewhere("10.0.0.7:29502", 2)
             assert known.master_addr == "10.0.0.7"
             assert second.heard == third.heard == [Announce("uid", 2, "10.0.0.7:29502")]
 
@@ -156,7 +157,7 @@ def test_who_is_told_by_another_passes_it_on_to_nobody() -> None:
             known = rendezvous("127.0.0.1:1")
             known.members = {"3": third.address}
             await known.announced(Announce("uid", 2, "10.0.0.7:29502"), "10.0.0.3")
-            assert known.where() == Elsewhere("10.0.0.7:29502")
+            assert known.where() == Elsewhere("10.0.0.7:29502", 2)
             assert third.heard == []
 
     run(test())
@@ -181,7 +182,7 @@ def test_another_job_and_an_older_rank_0_change_nothing(announce: Announce) -> N
         known = rendezvous("127.0.0.1:1")
         await known.announced(Announce("uid", 2, ":29502"), "10.0.0.7")
         await known.announced(announce, "10.0.0.9")
-        assert known.where() == Elsewhere("10.0.0.7:29502")
+        assert known.where() == Elsewhere("10.0.0.7:29502", 2)
 
     run(test())
 
@@ -223,7 +224,7 @@ def test_an_address_has_brackets_where_its_host_has_colons(host: str, address: s
     async def test() -> None:
         known = rendezvous("127.0.0.1:1")
         await known.announced(Announce("uid", 2, address), "10.0.0.3")
-        assert known.where() == Elsewhere(address)
+        assert known.where() == Elsewhere(address, 2)
         assert known.master_addr == host, "for the ranks, which want no brackets"
 
     run(test())

@@ -110,7 +110,8 @@ def test_the_signal_is_told_from_the_exit_code(exit_code: int, signal: int | Non
 
 
 def test_long_lists_are_cut() -> None:
-    incidents = tuple(dataclasses.replace(KILLED, attempt=attempt, consequences=range(20)) for attempt in range(40))
+    many = dataclasses.replace(KILLED, consequences=20, consequence_ranks=tuple(range(8)))
+    incidents = tuple(dataclasses.replace(many, attempt=attempt) for attempt in range(40))
     long = said(nodes=100, missing=range(1, 100), incidents=incidents)
     assert long["missing"] == list(range(1, 9))
     assert [incident["attempt"] for incident in long["incidents"]] == list(range(24, 40))

@@ -12,13 +12,24 @@ phases, and each is left by one method:
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from operator import attrgetter
 from typing import Any
 
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.supervisor.watching.blame import ENDED
 
-from .judging import LONG_SECONDS, Limits, Record, first_of, is_consequence, is_explained, is_well
+from .judging import (
+    KILLED_SECONDS,
+    LONG_SECONDS,
+    Limits,
+    Record,
+    first_of,
+    incident_of,
+    is_consequence,
+    is_explained,
+    is_well,
+)
 from .messages import (
     Beats,
     Done,
@@ -33,6 +44,7 @@ from .messages import (
     Leave,
     Leaving,
     Message,
+    Past,
     Start,
     Stop,
     UnreadableError,
@@ -43,8 +55,6 @@ SETTLING_SECONDS = 1.0
 
 EXAMINING_SECONDS = 2.0
 """For each rank of a stalled gang to be looked at."""
-
-INCIDENTS_KEPT = 16
 
 
 class Phase(StrEnum):
@@ -84,6 +94,8 @@ class Member:
     leaving: bool = False
     beats: tuple[dict[str, Any], ...] = ()
     """What its processes said last, each with `node`, its rank."""
+    running: tuple[int, ...] = ()
+    """Those that have not ended."""
     findings: tuple[dict[str, Any], ...] | None = None
 
 
@@ -132,13 +144,10 @@ class Coordinator:
         self.attempt = 0
         self.phase = Phase.GATHERING
         self.since = now
-        self.incidents: tuple[Incident, ...] = ()
         self.stall: Stall | None = None
-        self.outbox: list[tuple[int, Message]] = []
+        self.outbox: list[tuple[Sequence[int], Message]] = []
         self.progressed = False
         """Whether a step was finished in this attempt."""
-        self.restarts = 0
-        """Restarts in place in the life of this gang."""
         self._processes = processes
         self._record = Record(limits)
         self._course = _Course(now)
@@ -150,7 +159,6 @@ class Coordinator:
         self._newest: dict[int, int] = {}
         """The highest incarnation of each node that was here."""
         self._done: set[int] = set()
-        self._ran, self._failures = 0.0, 0
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -163,24 +171,24 @@ class Coordinator:
         return self.phase is Phase.DONE
 
     @property
-    def mean_time_to_failure(self) -> float | None:
-        """Seconds of running for each failure, a lost node's too; None before the first."""
-        return self._ran / self._failures if self._failures else None
+    def past(self) -> Past:
+        """What is known of the attempts before."""
+        return self._record.past
 
     def next_moment(self) -> float | None:
         """When `tick` has something to do although nothing happens."""
         if self.phase is Phase.STALLED:
             return self.since + EXAMINING_SECONDS
-        if self.phase is Phase.STOPPING and self._course.idle_since is not None:
-            return self._course.idle_since + SETTLING_SECONDS
+        if self.phase is Phase.STOPPING:
+            idle = self._course.idle_since
+            return self.since + KILLED_SECONDS if idle is None else idle + SETTLING_SECONDS
         return None
 
-    def remember(self, attempt: int, incidents: Sequence[Incident]) -> None:
-        """What one of the living knows of the time before this leader."""
+    def remember(self, attempt: int, past: Past) -> None:
+        """What one of the living knows of the time before this leader: nothing, if it came just now."""
         self.attempt, self._inherited = max(self.attempt, attempt), True
-        if incidents and (not self.incidents or incidents[-1].attempt > self.incidents[-1].attempt):
-            self.incidents, self.restarts = tuple(incidents), len(incidents)
-            self._record.times = [incident.end.time for incident in incidents]
+        # Nothing in it ever goes back, so the newest has the most of it.
+        self._record.past = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
 
     def is_outdated(self, hello: Hello) -> bool:
         """Whether a newer pod of the same node has been here: this one is not to come back."""
@@ -190,8 +198,11 @@ class Coordinator:
         """A supervisor is there, with nothing running."""
         if node in self.members:  # Its former connection is dead, and nobody has noticed.
             self.left(node, now)
+        done = node in self._done and hello.incarnation == self._newest[node]
         self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
         self.members[node] = Member(hello.incarnation, address, hello.attempt)
+        if done:
+            self._dismiss(node)  # It has not heard that it may go.
         self._go_on(now)
 
     def left(self, node: int, now: float) -> None:
@@ -219,9 +230,9 @@ class Coordinator:
         match message:
             case Leaving():
                 member.leaving = True
-            case Beats(attempt, beats) if attempt == self.attempt:
+            case Beats(attempt, beats, running) if attempt == self.attempt:
                 self._check_processes(node, beats)
-                member.beats = tuple({**beat, "node": node} for beat in beats)
+                member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
                 self.progressed |= any(beat.get("step") is not None for beat in beats)
                 return  # By far the most messages, and no phase ends by them.
             case Examined(attempt, findings) if attempt == self.attempt:
@@ -253,12 +264,19 @@ class Coordinator:
                 self.progressed |= progressed
                 if not is_well(ends):  # If they have saved and stopped, the others still save.
                     self._stop(now)
-            case Done():
+            case Done() if self.phase is Phase.STOPPING and not member.leaving:
+                member.doing = _Doing.IDLE  # There will be another attempt, in which it is done again.
+            case Done() if node == 0 and self.phase is not Phase.STOPPING:
+                # There are no attempts without its supervisor, and need be none if all goes well.
                 member.doing = _Doing.DONE
-                if node == 0 and self.phase is not Phase.STOPPING:
-                    # There are no attempts without its supervisor, and need be none if all goes well.
-                    self._enter(Phase.DONE, now)
-                    self._tell_all(Farewell())
+                self._enter(Phase.DONE, now)
+                self._tell_all(Farewell())
+            case Done():
+                self._dismiss(node)
+
+    def _dismiss(self, node: int) -> None:
+        self.members[node].doing = _Doing.DONE
+        self.outbox.append(([node], Farewell()))
 
     def found_stalled(self, since: float, now: float) -> None:
         """No rank goes on: each is to be looked at, and then ended."""
@@ -270,11 +288,10 @@ class Coordinator:
             member.findings = None
         self._tell_busy(Examine(self.attempt))
 
-    def examined(self) -> dict[int, dict[str, Any]] | None:
-        """What each rank was found doing, by process, once all members have looked."""
-        if self.phase is not Phase.STALLED or any(member.findings is None for _, member in self._busy()):
-            return None
-        return self.findings()
+    @property
+    def examined(self) -> bool:
+        """Whether it is known what each rank of a stalled gang is doing."""
+        return self.phase is Phase.STALLED and all(member.findings is not None for _, member in self._busy())
 
     def findings(self) -> dict[int, dict[str, Any]]:
         """What is known so far of what each rank is doing, by process: where none runs any more, they have ended."""
@@ -291,8 +308,7 @@ class Coordinator:
         rank = None if process is None else process // self._processes
         self.stall = Stall(self.stall.since, rank, process, message)
         end = End(process or 0, ExitCode.STALLED, now, "Stalled", message, None, step)
-        others = tuple(node for node in sorted(self.members) if node != (rank or 0))
-        self._course.verdict = Incident(self.attempt, rank or 0, end, consequences=others)
+        self._course.verdict = incident_of(self.attempt, rank or 0, end, self.members)
         self._stop(now)
 
     def tick(self, now: float) -> None:
@@ -305,6 +321,8 @@ class Coordinator:
             self._stop(now)
         if self.phase is Phase.STOPPING and not self._busy():
             self._judge(now)
+        elif self.phase is Phase.STOPPING and now >= self.since + KILLED_SECONDS:
+            self._give_up(self._stuck(now), now)
         if self.phase is Phase.GATHERING:
             self._start(now)
 
@@ -322,19 +340,10 @@ class Coordinator:
         self._course = _Course(now)
         self.progressed, self.stall = False, None
         for member in self.members.values():
-            member.doing, member.beats = _Doing.BUSY, ()
+            member.doing, member.beats, member.running = _Doing.BUSY, (), ()
         self._enter(Phase.PREFLIGHT if self._check_first else Phase.RUNNING, now)
         members = {str(node): member.address for node, member in self.members.items()}
-        self._tell_all(
-            Start(
-                self.attempt,
-                port=0,
-                members=members,
-                incidents=self.incidents,
-                check=self._check_first,
-                mean_time_to_failure=self.mean_time_to_failure,
-            )
-        )
+        self._tell_all(Start(self.attempt, port=0, members=members, past=self.past, check=self._check_first))
 
     def _next_attempt(self) -> int:
         """A number that no attempt has had, and no lower than the operator's."""
@@ -364,8 +373,8 @@ class Coordinator:
             incident = None if gone else incident
         self._enter(Phase.GATHERING, now)
         if not self._check_first:
-            self._ran += course.lasted
-            self._failures += incident is not None or any(one is not None for one in course.absent.values())
+            lost = any(one is not None for one in course.absent.values())
+            self._record.ran(course.lasted, failed=incident is not None or lost)
         if incident is not None:
             self._answer(incident, now)
         elif gone:
@@ -390,11 +399,21 @@ class Coordinator:
         if self._someone_is_done:
             self._give_up(self._lost(node, "it went away after others were done", now), now)
         elif self._got_somewhere:
-            self._record.fruitless = 0
+            self._record.got_somewhere()
 
     def _lost(self, node: int, message: str, now: float) -> Incident:
         end = End(node * self._processes, ExitCode.PEER_LOST, now, PeerLostError.cause, message)
         return Incident(self.attempt, node, end)
+
+    def _stuck(self, now: float) -> Incident:
+        """Some ranks do not end, though they were killed. What they hold, such as a GPU, is not free."""
+        (node, member), *_ = busy = self._busy()
+        ranks = sorted(member.running)
+        who = f"rank {', '.join(map(str, ranks))}" if ranks else f"what the ranks of node {node} had started"
+        message = f"SIGKILL has not ended {who} within {KILLED_SECONDS:.0f} s: it waits for a disk or a device"
+        first = ranks[0] if ranks else node * self._processes
+        end = End(first, ExitCode.STALLED, now, "Stalled", message)
+        return incident_of(self.attempt, node, end, (other for other, _ in busy))
 
     def _stopped(self, now: float) -> Incident:
         """Nobody failed nor went, and yet it is over."""
@@ -411,8 +430,6 @@ class Coordinator:
             self._give_up(incident, now)
             return
         self._course.answered = True
-        self.restarts += 1
-        self.incidents = (*self.incidents, incident)[-INCIDENTS_KEPT:]
 
     @property
     def _got_somewhere(self) -> bool:
@@ -433,12 +450,12 @@ class Coordinator:
         return [(node, member) for node, member in sorted(self.members.items()) if member.doing is _Doing.BUSY]
 
     def _tell_busy(self, message: Message) -> None:
-        self.outbox.extend((node, message) for node, _ in self._busy())
+        self.outbox.append(([node for node, _ in self._busy()], message))
 
     def _tell_all(self, message: Message) -> None:
-        self.outbox.extend((node, message) for node in sorted(self.members))
+        self.outbox.append((sorted(self.members), message))
 
-    def drained(self) -> Iterator[tuple[int, Message]]:
+    def drained(self) -> Iterator[tuple[Sequence[int], Message]]:
         """What is to be said to whom, once."""
         said, self.outbox = self.outbox, []
         yield from said

@@ -42,7 +42,7 @@ class Crew:
         self._ranks: Sequence[Rank] = ()
         self._requests: list[signal.Signals] = []
         self._stopped = False
-        self._unwanted = asyncio.Event()
+        self.unwanted = asyncio.Event()
         """Whether ranks that do not run yet are not to start any more."""
 
     @property
@@ -68,7 +68,7 @@ class Crew:
         for seat in seats:
             seat.report.unlink(missing_ok=True)
         await self._await_starter()
-        if self._unwanted.is_set():
+        if self.unwanted.is_set():
             code = SIGNAL_BASE + (signal.SIGKILL if self._stopped else self._requests[0])
             return tuple(End(seat.process, code, time.time()) for seat in seats)
         self._ranks = await self._started(program, seats)
@@ -84,7 +84,7 @@ class Crew:
 
     async def _await_starter(self) -> None:
         """Until ranks can be started, or are not to be any more."""
-        waits = [asyncio.ensure_future(one) for one in (self._starter.ready(), self._unwanted.wait())]
+        waits = [asyncio.ensure_future(one) for one in (self._starter.ready(), self.unwanted.wait())]
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
@@ -113,13 +113,13 @@ class Crew:
     def tell(self, number: signal.Signals) -> None:
         """Passes a signal on, also to ranks that are being started."""
         self._requests.append(number)
-        self._unwanted.set()
+        self.unwanted.set()
         self._tell(number)
 
     def stop(self) -> None:
         """Ends all at once: they have nothing to save."""
         self._stopped = True
-        self._unwanted.set()
+        self.unwanted.set()
         self._kill()
 
     def _tell(self, number: signal.Signals) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ddpjob_trainer.console import complain, say
+from ddpjob_trainer.console import complain, say, warn
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import SIGNAL_BASE, ExitCode
@@ -23,6 +23,7 @@ from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 from ddpjob_trainer.supervisor.watching.stacks import collect
 
 from .crew import APPLICATION, Crew, Seat, seats_of
+from .judging import KILLED_SECONDS, PEER_LOST, is_well
 from .link import Link, LinkLostError, answers
 from .messages import (
     Beats,
@@ -38,6 +39,7 @@ from .messages import (
     Leave,
     Leaving,
     Message,
+    Past,
     Start,
     Stop,
     UnreadableError,
@@ -69,7 +71,8 @@ class Follower:
         directory: Path,
     ) -> None:
         self.attempt = settings.attempt
-        self.incidents: tuple[Incident, ...] = ()
+        self.past = Past()
+        """What the leader has told of the attempts before."""
         self._settings = settings
         self._program = program
         self._starter = starter
@@ -81,6 +84,7 @@ class Follower:
         self._link: Link | None = None
         self._crew: Crew | None = None
         self._running: asyncio.Task[None] | None = None
+        self._examining: asyncio.Task[None] | None = None
         self._ends: Sequence[End] = ()
         self._alone = False
         self._leaving = False
@@ -113,7 +117,7 @@ class Follower:
                 task.cancel()
             self._stop()
             if self._running is not None:
-                await asyncio.wait([self._running])
+                await asyncio.wait([self._running], timeout=KILLED_SECONDS)
             if self._link is not None:
                 await self._link.close()
             self._heartbeats.close()
@@ -125,8 +129,7 @@ class Follower:
         if self._crew is not None and self._fit.done():
             self._crew.tell(number)
         else:
-            saved = any(end.exit_code == ExitCode.SAVED_AND_STOPPED for end in self._ends)
-            self._finish(ExitCode.SAVED_AND_STOPPED if saved else SIGNAL_BASE + number)
+            self._finish(ExitCode.SAVED_AND_STOPPED if is_well(self._ends) else SIGNAL_BASE + number)
 
     @property
     def running(self) -> bool:
@@ -158,12 +161,18 @@ class Follower:
                 self._stop()
             if self._running is not None:
                 await asyncio.wait([self._running])
+            if self._leaving:
+                self._finish(ExitCode.SAVED_AND_STOPPED)  # It is done, and nobody knows.
 
     async def _beat(self) -> None:
         seconds = beat_seconds(self._settings.nodes * self._settings.processes)
         while True:
             await asyncio.sleep(seconds)
-            self._tell(Beats(self.attempt, self.beats() if self._crew is not None else ()))
+            if self._crew is None:
+                self._tell(Beats(self.attempt))
+            else:
+                running = tuple(self._seats[local].process for local in self._crew.pids)
+                self._tell(Beats(self.attempt, self.beats(), running))
 
     def _heed(self, message: Message) -> None:
         match message:
@@ -172,14 +181,12 @@ class Follower:
                 self._rendezvous.members = message.members
                 for local in range(len(self._seats)):  # First: what was told in the last attempt is not this one's.
                     self._heartbeats.reset(local)
-                self.attempt, self.incidents = message.attempt, message.incidents
-                self._crew = Crew(self._starter, lambda: self._tell(Failed(message.attempt)))
-                self._running = asyncio.create_task(self._run(self._crew, message))
-                self._running.add_done_callback(self._fall_with)
+                self._start(message)
             case Stop(attempt) if attempt == self.attempt:
                 self._stop()
             case Examine(attempt) if attempt == self.attempt:
                 self._examining = asyncio.create_task(self._examine())
+                self._examining.add_done_callback(self._fall_with)
             case Leave(incident):
                 self._leave(incident)
             case Farewell():
@@ -189,27 +196,53 @@ class Follower:
             case _:
                 pass  # A ping, or what concerns an attempt that is over.
 
-    async def _run(self, crew: Crew, start: Start) -> None:
-        """One attempt of this node's ranks."""
-        await asyncio.wait([self._fit])  # The node may still be looked at, and the others gather meanwhile.
-        if self._fit.cancelled() or self._fit.exception() is not None:
+    def _start(self, start: Start) -> None:
+        self._stop()  # The leader knows of nothing that runs; and yet two attempts must never meet on one node.
+        former, self.attempt, self.past = self._running, start.attempt, start.past
+        crew = self._crew = Crew(self._starter, lambda: self._failed(crew, start.attempt))
+        self._running = asyncio.create_task(self._run(crew, start, former))
+        self._running.add_done_callback(self._fall_with)
+
+    def _failed(self, crew: Crew, attempt: int) -> None:
+        """A rank has failed: the others are ended everywhere, or here where nobody leads any more."""
+        if self._alone or self._link is None:
+            crew.stop()
+        else:
+            self._tell(Failed(attempt))
+
+    async def _run(self, crew: Crew, start: Start, former: asyncio.Task[None] | None) -> None:
+        """One attempt of this node's ranks, once the former one is over."""
+        if former is not None:
+            await asyncio.wait([former])
+        unwanted = asyncio.create_task(crew.unwanted.wait())
+        # The node may still be looked at, and the others gather meanwhile.
+        await asyncio.wait([self._fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
+        unwanted.cancel()
+        if not self._fit.done():
+            self._ends = ()
+        elif self._fit.cancelled() or self._fit.exception() is not None:
             return  # This supervisor ends.
-        if not self._settings.leads:
-            await self._await_store(start.port)
-        seats = [self._seated(local, seat, start) for local, seat in enumerate(self._seats)]
-        try:
-            self._ends = await crew.run(COLLECTIVE if start.check else self._program, seats)
-        except StartError as error:
-            self._ends = [
-                End(seat.process, ExitCode.APPLICATION_ERROR, time.time(), APPLICATION, str(error)) for seat in seats
-            ]
-        self._ends = [_with_step(*told) for told in zip(self._ends, self._heartbeats.read(), strict=True)]
-        await end_strays(self._starter.pids)
+        else:
+            self._ends = await self._ends_of(crew, start)
+            await end_strays(self._starter.pids)
+        if self._crew is not crew:
+            return  # It is superseded, and nobody waits for what became of it.
         self._crew = None
         for end in self._ends:
             if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
                 complain(f"rank {end.process} was {end.message}")
         self._answer(start)
+
+    async def _ends_of(self, crew: Crew, start: Start) -> Sequence[End]:
+        if not self._settings.leads:
+            await self._await_store(start.port)
+        seats = [self._seated(local, seat, start) for local, seat in enumerate(self._seats)]
+        try:
+            ends: Sequence[End] = await crew.run(COLLECTIVE if start.check else self._program, seats)
+        except StartError as error:
+            message, now = str(error), time.time()
+            ends = [End(seat.process, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for seat in seats]
+        return [_with_step(*told) for told in zip(ends, self._heartbeats.read(), strict=True)]
 
     async def _await_store(self, port: int) -> None:
         """Lets rank 0 be first, for a moment: a rank whose store does not listen yet tries again only much later."""
@@ -219,20 +252,22 @@ class Follower:
                     await asyncio.sleep(STORE_LOOK_SECONDS)
 
     def _answer(self, start: Start) -> None:
-        """All ranks of this node have ended."""
-        if self._leaving or self._alone:
-            self._tell(Idle(start.attempt, tuple(self._ends)))  # If they have saved, the others are still at it.
-            self._finish(self._verdict())
-        elif not start.check and all(end.exit_code == ExitCode.DONE for end in self._ends):
+        """All ranks of this node have ended. If all is done, the leader says when to go: it has to know of that."""
+        done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
+        if done:
             self._tell(Done(start.attempt))
-            self._finish(ExitCode.DONE)
         else:
             progressed = any(beat.get("step") is not None for beat in self.beats())
             self._tell(Idle(start.attempt, tuple(self._ends), progressed))
+        if self._alone or (self._leaving and not done):
+            self._finish(self._verdict())
+        elif self._leaving and self._link is None:
+            self._finish(ExitCode.SAVED_AND_STOPPED)
 
     def _verdict(self) -> int:
         """The exit code for all ranks, where this supervisor goes by itself."""
-        failed = min((end for end in self._ends if end.cause), key=lambda end: end.time, default=None)
+        failures = (end for end in self._ends if end.cause)
+        failed = min(failures, key=lambda end: (end.cause == PEER_LOST, end.time), default=None)
         if failed is None:
             return max((end.exit_code for end in self._ends), default=ExitCode.SAVED_AND_STOPPED)
         self._report(failed)
@@ -256,23 +291,29 @@ class Follower:
 
     async def _examine(self) -> None:
         """Looks at what each rank is doing, stuck as it is; of one that has ended there is no more to say."""
+        attempt = self.attempt
         pids, ended = ({}, ()) if self._crew is None else (self._crew.pids, self._crew.ended)
-        found = await asyncio.gather(
-            *(
-                collect(pid, self._seats[local].process, self._heartbeats.path(local), self.attempt)
-                for local, pid in pids.items()
-            )
-        )
+        found = await asyncio.gather(*(self._found(local, pid) for local, pid in pids.items()))
         gone = (asdict(Finding(self._seats[local].process, ENDED)) for local in ended)
-        self._tell(Examined(self.attempt, (*found, *gone)))
+        self._tell(Examined(attempt, (*found, *gone)))
+
+    async def _found(self, local: int, pid: int) -> dict[str, Any]:
+        """What a rank is doing; where it cannot be looked at, what others tell is told all the same."""
+        process = self._seats[local].process
+        try:
+            return await collect(pid, process, self._heartbeats.path(local), self.attempt)
+        except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
+            warn(f"cannot look at rank {process}: {type(error).__name__}: {error}")
+            return asdict(Finding(process))
 
     def _seated(self, local: int, seat: Seat, start: Start) -> Seat:
         """A seat with what is different in each attempt."""
         env = {**seat.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(self._heartbeats.path(local))}
         if self._settings.master_addr:
             env |= {Env.MASTER_ADDR: self._rendezvous.master_addr, Env.MASTER_PORT: str(start.port)}
-        if start.mean_time_to_failure is not None:
-            env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, start.mean_time_to_failure):.0f}"
+        seconds = start.past.mean_time_to_failure
+        if seconds is not None:
+            env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, seconds):.0f}"
         return replace(seat, env=env)
 
     def _stop(self) -> None:
@@ -308,7 +349,7 @@ def _with_step(end: End, beat: Beat | None) -> End:
 
 def _tell_of(start: Start) -> None:
     """A line in every node's log about why its ranks start again."""
-    before = start.incidents[-1] if start.incidents else None
+    before = start.past.incidents[-1] if start.past.incidents else None
     if before is None or before.attempt != start.attempt - 1:
         return
     end = before.end

@@ -1,13 +1,13 @@
 """Which rank of an attempt failed first, and who answers for it: the supervisors or the operator."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from ddpjob_trainer.errors import ConfigError, PeerLostError
 from ddpjob_trainer.exit_codes import ExitCode
 
-from .messages import End, Incident
+from .messages import INCIDENTS_KEPT, NAMED, End, Incident, Past
 
 PEER_LOST = PeerLostError.cause
 
@@ -19,6 +19,9 @@ MOST_CODE = 255
 
 LONG_SECONDS = 60.0
 """An attempt of a program that reports no steps got somewhere if it ran for so long."""
+
+KILLED_SECONDS = 30.0
+"""Whoever is still there so long after SIGKILL waits in the kernel, perhaps for ever; much memory takes long, too."""
 
 Ends = Mapping[int, Sequence[End]]
 """By node rank, how its ranks ended."""
@@ -38,20 +41,30 @@ class Limits:
 
 @dataclass(slots=True)
 class Record:
-    """The restarts in place of this gang."""
+    """The past of this gang, to which each attempt adds."""
 
     limits: Limits
-    times: list[float] = field(default_factory=list)
-    fruitless: int = 0
+    past: Past = field(default_factory=Past)
+
+    def ran(self, seconds: float, *, failed: bool) -> None:
+        """The ranks of an attempt have run for so long, until one failed or a node was lost, or else."""
+        self.past = replace(self.past, ran=self.past.ran + seconds, failures=self.past.failures + failed)
+
+    def got_somewhere(self) -> None:
+        """So did an attempt that no failure ended."""
+        self.past = replace(self.past, fruitless=0)
 
     def takes(self, incident: Incident, now: float, *, progressed: bool) -> bool:
         """Whether one more restart in place answers an incident; then it is counted."""
-        self.fruitless = 0 if progressed else self.fruitless + 1
-        recent = [time for time in self.times if now - time < self.limits.window_seconds]
-        left = incident.end.exit_code in self.limits.left_codes or incident.end.cause in self.limits.left_causes
-        if left or len(recent) >= self.limits.restarts or self.fruitless >= FRUITLESS:
+        past, limits = self.past, self.limits
+        past = replace(past, fruitless=0 if progressed else past.fruitless + 1)
+        recent = tuple(time for time in past.recent if now - time < limits.window_seconds)
+        left = incident.end.exit_code in limits.left_codes or incident.end.cause in limits.left_causes
+        if left or len(recent) >= limits.restarts or past.fruitless >= FRUITLESS:
+            self.past = past
             return False
-        self.times = [*recent, now]
+        incidents = (*past.incidents, incident)[-INCIDENTS_KEPT:]
+        self.past = replace(past, incidents=incidents, restarts=past.restarts + 1, recent=(*recent, now))
         return True
 
 
@@ -72,8 +85,13 @@ def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident |
     failures.sort(key=itemgetter(0, 1, 2))
     kind, moment, node, first = failures[0]
     tied = any(other[:2] == (kind, moment) for other in failures[1:])
-    others = sorted({other for _, _, other, _ in failures} - {node})
-    return Incident(attempt, node, first, tied, tuple(others))
+    return incident_of(attempt, node, first, {other for _, _, other, _ in failures}, tied=tied)
+
+
+def incident_of(attempt: int, rank: int, end: End, nodes: Iterable[int], *, tied: bool = False) -> Incident:
+    """The incident of one node, with which all these nodes failed."""
+    others = sorted({*nodes} - {rank})
+    return Incident(attempt, rank, end, tied, len(others), tuple(others[:NAMED]))
 
 
 def is_well(ends: Sequence[End]) -> bool:

@@ -2,30 +2,32 @@
 
 import asyncio
 import contextlib
-import socket
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddpjob_trainer.console import warn
+from ddpjob_trainer.supervisor.listening import listen_on
 from ddpjob_trainer.supervisor.watching.blame import blame
 from ddpjob_trainer.supervisor.watching.stalls import Stalls
 
+from .addresses import address_of
 from .coordinator import Coordinator, Phase
-from .link import PING_SECONDS, SILENT_SECONDS, Link, LinkLostError, TcpLink, address_of
+from .link import PING_SECONDS, SILENT_SECONDS, Link, LinkLostError, TcpLink, send_all
 from .messages import (
-    PROTOCOL,
     Announce,
     Beats,
     Hello,
     History,
     Message,
+    Past,
     Ping,
     Refused,
     Start,
     UnreadableError,
     Welcome,
 )
+from .once import Once
 from .rendezvous import RELEASE, announce_to
 from .settings import Settings
 
@@ -54,6 +56,8 @@ class Leader:
         self.on_change: Callable[[], None] = lambda: None
         """Called when something may have changed that others want to know at once."""
         self._links: dict[int, Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._once = Once()
         self._moved = asyncio.Event()
         self._ports: set[int] = set()
         self._port_of: dict[tuple[int, bool], int] = {}
@@ -64,33 +68,28 @@ class Leader:
         """Learns of the time before from those that live, where this pod takes the place of a former one."""
         announce = Announce(self._settings.uid, self._settings.incarnation, f":{listening_on}")
         if self._settings.peers[1:]:  # Even if none answers: those that live come by themselves, and know more.
-            self.coordinator.remember(self._settings.attempt - 1, ())
+            self.coordinator.remember(self._settings.attempt - 1, Past())
         await asyncio.gather(*(self._ask(address, announce) for address in self._settings.peers[1:]))
 
     async def _ask(self, address: str, announce: Announce) -> None:
         answer = await announce_to(address, announce, self._settings.listen)
         if isinstance(answer, History):
-            self.coordinator.remember(answer.attempt, answer.incidents)
+            self.coordinator.remember(answer.attempt, answer.past)
             self._ports.add(self._settings.master_port)
 
     async def serve(self, link: Link, hello: Hello) -> None:
-        """Takes a member in, and listens to it until it goes."""
+        """Takes a member in, and listens to it until it goes.
+
+        Raises:
+            UnreadableError: It has said what nobody understands, and counts as gone.
+        """
         refusal = self._refusal(hello)
         if refusal is not None:
             link.send(refusal)
-            warn(f"a supervisor that calls itself rank {hello.node} was refused: {refusal.why}")
+            self._once.warn(f"a supervisor that calls itself rank {hello.node} was refused: {refusal.why}")
             return
         node = hello.node
-        link.send(Welcome(RELEASE, time.time()))
-        former = self._links.get(node)
-        self._links[node] = link
-        if former is not None:
-            await former.close()
-            if self._links.get(node) is not link:  # Meanwhile it has come once more.
-                return
-        host = link.peer_host if isinstance(link, TcpLink) else ""
-        self.coordinator.joined(node, hello, address_of(host, hello.port), self._now())
-        self._act()
+        self._take_in(link, hello)
         try:
             while True:
                 message = await link.receive()
@@ -101,23 +100,36 @@ class Leader:
                     self._pass_on(node, message.attempt)
                 else:
                     self._act()
-        except (LinkLostError, UnreadableError):
-            if self._links.get(node) is link:
-                del self._links[node]
-                self.coordinator.left(node, self._now())
-                self._act()
+        except LinkLostError:
+            self._miss(node, link)
+        except UnreadableError:
+            self._miss(node, link)
+            raise
+
+    def _take_in(self, link: Link, hello: Hello) -> None:
+        """All at once: nothing may be said to a member on a connection that the coordinator does not know of yet."""
+        node, former = hello.node, self._links.get(hello.node)
+        if former is not None:
+            closing = asyncio.create_task(former.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._links[node] = link
+        link.send(Welcome(RELEASE, time.time()))
+        host = link.peer_host if isinstance(link, TcpLink) else ""
+        self.coordinator.joined(node, hello, address_of(host, hello.port), self._now())
+        self._act()
+
+    def _miss(self, node: int, link: Link) -> None:
+        if self._links.get(node) is link:
+            del self._links[node]
+            self.coordinator.left(node, self._now())
+            self._act()
 
     def _pass_on(self, node: int, attempt: int) -> None:
         if attempt == self.coordinator.attempt:
             self.on_beats(attempt, self.coordinator.members[node].beats)
 
     def _refusal(self, hello: Hello) -> Refused | None:
-        if hello.uid != self._settings.uid:
-            return Refused("this is another job's", for_good=False)
-        if hello.protocol != PROTOCOL:
-            theirs, ours = f"{hello.release} (protocol {hello.protocol})", f"{RELEASE} (protocol {PROTOCOL})"
-            why = f"its version {theirs} cannot work with rank 0's {ours}: all nodes must run the same image"
-            return Refused(why, for_good=True)
         if self.coordinator.is_outdated(hello):
             return Refused(f"a newer pod of rank {hello.node} has been here", for_good=False)
         if not 0 <= hello.node < self._settings.nodes:
@@ -134,7 +146,7 @@ class Leader:
 
     async def close(self) -> None:
         """Ends all connections, once what was to be said is said."""
-        await asyncio.gather(*(link.close() for link in self._links.values()))
+        await asyncio.gather(*self._closing, *(link.close() for link in self._links.values()))
 
     async def look_after(self) -> None:
         """Looks at the ranks' heartbeats now and then, and lets the members know that it is there."""
@@ -144,10 +156,9 @@ class Leader:
             now = time.monotonic()
             if now - pinged >= PING_SECONDS:
                 pinged = now
-                for link in self._links.values():
-                    link.send(Ping())
+                send_all(self._links.values(), Ping())
             self._look_for_stalls(now)
-            self.on_change()  # Beats alone tell of some news, such as stragglers; they are too many to call it for each.
+            self.on_change()  # Some news, such as stragglers, come by beats, which are too many to call it for each.
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
@@ -165,12 +176,10 @@ class Leader:
     def _act(self) -> None:
         """Says what the coordinator wants said, and looks again when it wants to."""
         coordinator = self.coordinator
-        if coordinator.phase is Phase.STALLED and coordinator.examined() is not None:
+        if coordinator.examined:
             self._blame()
-        for node, message in coordinator.drained():
-            link = self._links.get(node)
-            if link is not None:
-                link.send(self._completed(message))
+        for nodes, message in coordinator.drained():
+            send_all([self._links[node] for node in nodes if node in self._links], self._completed(message))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -213,8 +222,7 @@ class Leader:
         """The first attempt's store is where the contract says; each other one's has a port that none has had."""
         port = self._settings.master_port
         while not port or port in self._ports:
-            with socket.socket() as probe:
-                probe.bind((self._settings.listen or "", 0))
+            with listen_on(self._settings.listen, 0) as probe:
                 port = probe.getsockname()[1]
         self._ports.add(port)
         return port

@@ -1,10 +1,12 @@
 """A connection between a member and the leader: over TCP, or within rank 0's own supervisor."""
 
 import asyncio
-import contextlib
+import os
 import socket
+from collections.abc import Iterable
 from typing import Protocol
 
+from .addresses import host_and_port
 from .messages import Message, UnreadableError, from_line, to_line
 
 LINE_BYTES = 1 << 20
@@ -17,6 +19,9 @@ PING_SECONDS = 1.0
 CONNECT_SECONDS = 2.0
 """Who does not take a connection for so long is not there: packets to the address of a pod that is gone are lost."""
 
+NAME_SECONDS = 30.0
+"""For a name: a resolver waits 5 s for a server that is dead, with each domain that it tries."""
+
 
 class LinkLostError(Exception):
     """The other side is gone, or says nothing any more."""
@@ -25,8 +30,11 @@ class LinkLostError(Exception):
 class Link(Protocol):
     """Messages to and from one other supervisor, in order."""
 
-    def send(self, message: Message) -> None:
-        """Says something; that the other side is gone is found out by `receive`."""
+    def send(self, message: Message, line: bytes = b"") -> None:
+        """Says something; that the other side is gone is found out by `receive`.
+
+        `line` is what `to_line` makes of it, where that is known already.
+        """
 
     async def receive(self) -> Message:
         """What the other says next.
@@ -38,6 +46,13 @@ class Link(Protocol):
 
     async def close(self) -> None:
         """Ends the connection once all is sent."""
+
+
+def send_all(links: Iterable[Link], message: Message) -> None:
+    """Says the same to many, and encodes it once: a Start names all nodes, to each of them."""
+    line = to_line(message)
+    for link in links:
+        link.send(message, line)
 
 
 class TcpLink:
@@ -55,10 +70,10 @@ class TcpLink:
         host: str = self._writer.get_extra_info("peername")[0]
         return host.removeprefix("::ffff:")
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, line: bytes = b"") -> None:
         """Says something; that the other side is gone is found out by `receive`."""
         if not self._writer.is_closing():
-            self._writer.write(to_line(message))
+            self._writer.write(line or to_line(message))
 
     async def receive(self) -> Message:
         """What the other says next.
@@ -79,11 +94,17 @@ class TcpLink:
         return from_line(line)
 
     async def close(self) -> None:
-        """Ends the connection once all is sent."""
+        """Ends the connection once all is sent, or the other side takes no more."""
         self._writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(PING_SECONDS):
-                await self._writer.wait_closed()
+        closing = asyncio.ensure_future(self._writer.wait_closed())
+        await asyncio.wait([closing], timeout=PING_SECONDS)  # To cancel it would leave it so for whoever waits next.
+        if not closing.done():
+            self.abort()
+        await asyncio.gather(closing, return_exceptions=True)
+
+    def abort(self) -> None:
+        """Ends the connection, whatever is still to be sent."""
+        self._writer.transport.abort()
 
 
 async def connect(address: str, source: str | None = None) -> TcpLink:
@@ -94,12 +115,43 @@ async def connect(address: str, source: str | None = None) -> TcpLink:
     Raises:
         OSError: Nobody does, or the name is not known.
     """
-    host, _, port = address.rpartition(":")
-    async with asyncio.timeout(CONNECT_SECONDS):
-        reader, writer = await asyncio.open_connection(
-            host.strip("[]"), int(port), limit=LINE_BYTES, local_addr=(source, 0) if source else None
-        )
-    return TcpLink(reader, writer)
+    failure = OSError("no such name")
+    for host, port in await _resolved(address):
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return TcpLink(
+                    *await asyncio.open_connection(
+                        host, port, limit=LINE_BYTES, local_addr=(source, 0) if source else None
+                    )
+                )
+        except TimeoutError:
+            failure = TimeoutError(f"no answer within {CONNECT_SECONDS:.0f} s")
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+async def _resolved(address: str) -> list[tuple[str, int]]:
+    """All that an address stands for.
+
+    Raises:
+        OSError: It is none, or the name is not known.
+    """
+    try:
+        host, port = host_and_port(address)
+        async with asyncio.timeout(NAME_SECONDS):
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except TimeoutError:
+        raise TimeoutError(f"its name was not looked up within {NAME_SECONDS:.0f} s") from None
+    except ValueError as error:  # Also of a name that none can be.
+        raise OSError(str(error)) from error
+    return [(str(where[0]), int(where[1])) for *_, where in found]
+
+
+def why(error: OSError) -> str:
+    """What an error of `connect` says to people."""
+    number = error.errno or 0  # Negative: a name that is not known.
+    return os.strerror(number) if number > 0 else error.strerror or str(error)
 
 
 async def answers(host: str, port: int) -> bool:
@@ -110,11 +162,6 @@ async def answers(host: str, port: int) -> bool:
         return False
     writer.close()
     return True
-
-
-def address_of(host: str, port: int) -> str:
-    """`host:port`, with brackets where the host has colons."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class LocalLink:
@@ -130,7 +177,7 @@ class LocalLink:
         other._there, other._here = self._here, self._there
         return other
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, line: bytes = b"") -> None:  # noqa: ARG002  (nothing is to be encoded)
         """Says something."""
         self._there.put_nowait(message)
 

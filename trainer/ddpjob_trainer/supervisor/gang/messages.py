@@ -16,6 +16,11 @@ from ddpjob_trainer.supervisor.watching import beat
 PROTOCOL = 1
 """Raised with every change that an older supervisor could misunderstand."""
 
+NAMED = 8
+"""Of the nodes that failed with another one, so many are named: no reader shows more."""
+
+INCIDENTS_KEPT = 16
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -43,8 +48,33 @@ class Incident:
     """The node's."""
     end: End
     tied: bool = False
-    consequences: tuple[int, ...] = ()
-    """Ranks of the other nodes that failed with it."""
+    consequences: int = 0
+    """How many other nodes failed with it."""
+    consequence_ranks: tuple[int, ...] = ()
+    """The first of them, at most NAMED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a gang knows of its former attempts. Each member knows it, so that a new leader goes on with it."""
+
+    incidents: tuple[Incident, ...] = ()
+    """The last INCIDENTS_KEPT that were answered in place, the oldest first."""
+    restarts: int = 0
+    """All restarts in place."""
+    recent: tuple[float, ...] = ()
+    """When those were that the window may still hold, by the leader's clock."""
+    fruitless: int = 0
+    """Attempts in a row that got nowhere."""
+    ran: float = 0.0
+    """Seconds of running."""
+    failures: int = 0
+    """Of ranks, and nodes that were lost."""
+
+    @property
+    def mean_time_to_failure(self) -> float | None:
+        """Seconds of running for each failure; None before the first."""
+        return self.ran / self.failures if self.failures else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +118,8 @@ class Elsewhere:
     """Not the leader, but knows its address."""
 
     address: str
+    incarnation: int = 0
+    """Of that leader, where it has announced itself; 0: it has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +134,11 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The answer to Announce: what the gang knows of its past."""
+    """The answer to Announce."""
 
     attempt: int
-    incidents: tuple[Incident, ...] = ()
+    """The last one that it knows of."""
+    past: Past = Past()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +150,9 @@ class Start:
     """Of this attempt's store, on rank 0's node."""
     members: dict[str, str]
     """Address of each member by node rank: whom to tell of a new leader."""
-    incidents: tuple[Incident, ...] = ()
+    past: Past = Past()
     check: bool = False
     """Whether it is the machines that are tried, and not the program."""
-    mean_time_to_failure: float | None = None
-    """Seconds, as this gang has seen it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +178,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """Rank 0's ranks are done, and its supervisor goes. The others finish by themselves."""
+    """Your ranks are done, which is known now, or rank 0's are, and its supervisor goes: finish by yourself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +200,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All my ranks have exited with 0, and so do I."""
+    """All my ranks have exited with 0. The answer is a farewell, unless the attempt was to be ended by then."""
 
     attempt: int
 
@@ -185,6 +216,8 @@ class Beats:
 
     attempt: int
     beats: tuple[dict[str, Any], ...] = ()
+    running: tuple[int, ...] = ()
+    """Processes that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +256,10 @@ Message = (
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
 
+LASTING = (Hello, Announce, Refused)
+"""Said before it is known which version listens. Their fields stay what they are for ever; a later version may add
+others, which this one ignores."""
+
 
 class UnreadableError(TrainerError):
     """What came over the control port is no message of this version."""
@@ -245,8 +282,10 @@ def from_line(line: bytes) -> Message:
     """
     try:
         fields = json.loads(line)
-        kind = fields.pop("kind")
-        message: Message = _made(_KINDS[kind], fields)
+        kind = _KINDS[fields.pop("kind")]
+        if kind in LASTING:
+            fields = {name: value for name, value in fields.items() if name in kind.__match_args__}
+        message: Message = _made(kind, fields)
         for told in message.beats if isinstance(message, Beats) else ():
             beat.check(told)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

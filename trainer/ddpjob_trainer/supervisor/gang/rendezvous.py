@@ -6,12 +6,14 @@ import time
 from dataclasses import replace
 from importlib.metadata import version
 
-from ddpjob_trainer.console import say, warn
+from ddpjob_trainer.console import say
 from ddpjob_trainer.supervisor.preflight.clocks import clocks, skew
 from ddpjob_trainer.supervisor.preflight.findings import tell
 
-from .link import Link, LinkLostError, TcpLink, address_of, connect
+from .addresses import address_of, host_and_port
+from .link import Link, LinkLostError, TcpLink, connect, why
 from .messages import Announce, Elsewhere, Hello, Message, OtherVersionError, Refused, UnreadableError, Welcome
+from .once import Once, shown
 from .settings import Settings
 
 RELEASE = version("ddpjob")
@@ -35,8 +37,11 @@ class Rendezvous:
         self._leader = ""
         """The leader's address, where it is not the one that was known from the start."""
         self._incarnation = 0
+        """Of the rank 0 that has announced itself last; 0: none has."""
         self._link: Link | None = None
-        self._told: set[str] = set()
+        self._problem = ""
+        """Why the last try to reach the leader came to nothing."""
+        self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
         """A connection to the leader, which has said welcome. Tries for ever: how long is too long others decide.
@@ -58,63 +63,75 @@ class Rendezvous:
                 self._link = link
                 return link
             if loop.time() - began > PATIENT_SECONDS:
-                self._say_once(f"waiting for rank 0's supervisor at {address}")
+                self._once.warn(f"waiting for rank 0's supervisor at {address}: {self._problem}")
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LATEST_SECONDS)
 
     async def _try(self, address: str, hello: Hello) -> TcpLink | None:
         try:
             link = await connect(address, self._settings.listen)
-        except OSError:
+        except OSError as error:
+            self._problem = why(error)
             return None
         try:
             hello = replace(hello, sent=time.time())
             link.send(hello)
             answer = await link.receive()
-        except (LinkLostError, UnreadableError):
+        except (LinkLostError, UnreadableError) as error:
+            self._problem = str(error) or "it ends the connection without an answer"
             await link.close()
             return None
         if isinstance(answer, Welcome):
             tell(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
             return link
         await link.close()
-        if isinstance(answer, Refused):
-            if answer.for_good:
-                raise OtherVersionError(f"rank 0's supervisor at {address} refuses this one: {answer.why}")
-            self._say_once(f"{address} refuses this supervisor: {answer.why}")
-        if isinstance(answer, Elsewhere):
-            self._leader = answer.address
+        match answer:
+            case Refused(reason, for_good):
+                self._problem = f"{address} refuses this supervisor: {shown(reason)}"
+                if for_good:
+                    raise OtherVersionError(self._problem)
+                self._once.warn(self._problem)
+            case Elsewhere(elsewhere, incarnation):
+                self._problem = f"it is not there, but at {shown(elsewhere)}"
+                self._hear(elsewhere, incarnation)
+            case _:
+                self._problem = "what listens there is no supervisor of rank 0"
         return None
+
+    def _hear(self, address: str, incarnation: int) -> None:
+        """Another one says where the leader is. That counts if it has heard of a newer one, or nothing is known."""
+        with contextlib.suppress(ValueError):
+            host, _ = host_and_port(address)
+            if incarnation > self._incarnation:
+                self._incarnation, self.master_addr = incarnation, host
+            elif self._leader:
+                return
+            self._leader = address
 
     def where(self) -> Elsewhere | None:
         """What to answer somebody who takes this one for the leader."""
         address = self._leader or next(iter(self._settings.peers), "")
-        return Elsewhere(address) if address else None
+        return Elsewhere(address, self._incarnation) if address else None
 
     async def announced(self, announce: Announce, host: str) -> None:
         """Rank 0's supervisor is a new one: it is followed from now on, and the others are told."""
         if announce.uid != self._settings.uid or announce.incarnation <= self._incarnation:
             return
-        self._incarnation = announce.incarnation
-        said_host, _, port = announce.address.rpartition(":")
-        if not port.isdecimal():
+        itself = announce.address.startswith(":")
+        try:
+            self.master_addr, port = host_and_port(f"[{host}]{announce.address}" if itself else announce.address)
+        except ValueError:
             return
-        self.master_addr = said_host.strip("[]") or host
-        self._leader = address_of(self.master_addr, int(port))
+        self._incarnation, self._leader = announce.incarnation, address_of(self.master_addr, port)
         say(f"rank 0 is at {self._leader} now")
         if self._link is not None:
             await self._link.close()
-        if not said_host:  # From itself: it may not know all of us.
+        if itself:  # It may not know all of us.
             told = Announce(announce.uid, announce.incarnation, self._leader)
             others = (
                 address for node, address in self.members.items() if node not in {"0", str(self._settings.node)}
             )
             await asyncio.gather(*(announce_to(address, told, self._settings.listen) for address in others))
-
-    def _say_once(self, words: str) -> None:
-        if words not in self._told:
-            self._told.add(words)
-            warn(words)
 
 
 async def announce_to(address: str, announce: Announce, source: str | None) -> Message | None:

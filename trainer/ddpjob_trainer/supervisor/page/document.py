@@ -143,8 +143,8 @@ def _incident(incident: Incident) -> Document:
         "message": end.message,
         "step": end.step,
         "tied": incident.tied,
-        "consequences": len(incident.consequences),
-        "consequenceRanks": list(incident.consequences[:NODES]),
+        "consequences": incident.consequences,
+        "consequenceRanks": list(incident.consequence_ranks),
     }
 
 

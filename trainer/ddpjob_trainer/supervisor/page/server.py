@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from ddpjob_trainer.console import warn
 from ddpjob_trainer.environment import Env
+from ddpjob_trainer.supervisor.listening import listen_on
 
 from .document import Document
 
@@ -34,7 +35,7 @@ class Page:
     async def __aenter__(self) -> Self:
         """Listens, unless the port is not to be had, and does not wait until it can answer."""
         try:
-            listener = _listener(self._listen, self._wanted)
+            listener = listen_on(self._listen, self._wanted)
         except OSError as error:
             _go_without(f"{error.strerror}; {Env.STATUS_PORT} (statusPort) names another port")
         else:
@@ -74,11 +75,3 @@ def _import_answers() -> "type[Answers]":
     from .answers import Answers  # noqa: PLC0415  It imports aiohttp.
 
     return Answers
-
-
-def _listener(address: str | None, port: int) -> socket.socket:
-    """One port for IPv4 and IPv6 alike, where there is IPv6 and no address is given."""
-    if address:
-        return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
-    dual = socket.has_dualstack_ipv6()
-    return socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual)

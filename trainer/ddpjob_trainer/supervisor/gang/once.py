@@ -1,0 +1,25 @@
+"""Warnings about others, who may give cause for the same one every second, or be strangers and mean harm."""
+
+from ddpjob_trainer.console import warn
+
+MOST = 100
+LONGEST = 200
+
+
+class Once:
+    """Warns of each thing once, and of no more than MOST things."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def warn(self, words: str, about: str = "") -> None:
+        """Says it, unless the same was said before; what is `about` the same thing is."""
+        about = about or words
+        if about not in self._told and len(self._told) < MOST:
+            self._told.add(about)
+            warn(words)
+
+
+def shown(text: str) -> str:
+    """What another one says, so that it can be printed: cut, and without what a terminal would obey."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:LONGEST])
