@@ -39,7 +39,7 @@ run: $(READY) ## Train: two nodes on this machine, handwritten digits
 
 # In parts beside each other, without pytest-xdist: to report thousands of small tests costs it as much as they do.
 unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
-	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-engine unit-others
+	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-pure unit-others
 
 unit-lint: $(READY)
 	@$(BIN)/ruff format --check --quiet .
@@ -47,11 +47,12 @@ unit-lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-unit-engine: $(READY)
-	@$(BIN)/pytest tests/unit/engine
+PURE := tests/unit/api tests/unit/engine tests/unit/golden
+unit-pure: $(READY)
+	@$(BIN)/pytest $(PURE)
 
 unit-others: $(READY)
-	@$(BIN)/pytest tests/unit --ignore tests/unit/engine
+	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE))
 
 test: unit plant ## Everything: the inner loop, the state machine, real processes, the docs, clusters
 	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL)) --numprocesses 3 --dist worksteal
@@ -119,4 +120,4 @@ fault-table: $(READY) ## Every kind of fault at every stage of training; writes 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-engine unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery fault-table clean
+.PHONY: help setup run unit unit-lint unit-pure unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery fault-table clean
