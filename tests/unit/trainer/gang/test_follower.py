@@ -2,19 +2,34 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 import pytest
 from ddpjob_trainer.heartbeat import EMPTY, SLOTS, Record, encode
+from ddpjob_trainer.supervisor.gang import follower as module
 from ddpjob_trainer.supervisor.gang.follower import Follower, beat_seconds
 from ddpjob_trainer.supervisor.gang.link import LocalLink
-from ddpjob_trainer.supervisor.gang.messages import Examine, Examined, Start
+from ddpjob_trainer.supervisor.gang.messages import (
+    Beats,
+    Done,
+    End,
+    Examine,
+    Examined,
+    Farewell,
+    Idle,
+    Incident,
+    Leave,
+    Start,
+    Stop,
+)
 from ddpjob_trainer.supervisor.gang.rendezvous import Rendezvous
 from ddpjob_trainer.supervisor.gang.settings import Settings
 from ddpjob_trainer.supervisor.starting.program import Program
-from ddpjob_trainer.supervisor.starting.ranks import Place, Rank
+from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, exit_code
 
 DEADLINE_SECONDS = 30
 
@@ -27,6 +42,7 @@ class Sleepers:
     def __init__(self) -> None:
         self.processes: list[asyncio.subprocess.Process] = []
         self.ranks: list[Rank] = []
+        self._watching: list[asyncio.Task[None]] = []
 
     @property
     def pids(self) -> set[int]:
@@ -37,8 +53,9 @@ class Sleepers:
 
     async def __aexit__(self, *_: object) -> None:
         for process in self.processes:
-            process.kill()
-            await process.wait()
+            with suppress(ProcessLookupError):
+                process.kill()
+        await asyncio.gather(*self._watching)
 
     async def ready(self) -> None:
         pass
@@ -47,7 +64,13 @@ class Sleepers:
         process = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True)
         self.processes.append(process)
         self.ranks.append(Rank(process.pid))
+        self._watching.append(asyncio.create_task(self._watch(process, self.ranks[-1])))
         return self.ranks[-1]
+
+    async def _watch(self, process: asyncio.subprocess.Process, rank: Rank) -> None:
+        code = await process.wait()
+        if not rank.ended.done():
+            rank.ended.set_result(exit_code(code))
 
 
 Scene = Callable[[Follower, Sleepers], Awaitable[None]]
@@ -56,6 +79,7 @@ Scene = Callable[[Follower, Sleepers], Awaitable[None]]
 @pytest.fixture
 def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
     monkeypatch.setenv("DDPJOB_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
+    monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(tmp_path / "report"))
 
     async def play(scene: Scene) -> None:
         settings = Settings(processes=2)
@@ -106,6 +130,144 @@ def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Callable[[Scene
         assert (follower.attempt, follower.beats()) == (2, ())
 
     follow(scene)
+
+
+async def ranks_run(follower: Follower, attempt: int) -> None:
+    while follower.attempt != attempt or follower._crew is None or len(follower._crew.pids) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def led(follower: Follower) -> LocalLink:
+    """The leader's end of a connection."""
+    link = LocalLink()
+    follower._link = link
+    return link.other_end()
+
+
+def test_two_attempts_never_run_at_once(follow: Callable[[Scene], None]) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower._heed(Start(2, 0, {}))
+        await ranks_run(follower, 2)
+        assert [rank.ended.done() for rank in sleepers.ranks] == [True, True, False, False]
+        assert follower._link is not None
+        assert follower._link._there.empty(), "what became of the former one is nobody's question"  # type: ignore[attr-defined]
+        follower._heed(Stop(2))
+        await asyncio.gather(*(rank.ended for rank in sleepers.ranks))
+
+    follow(scene)
+
+
+def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_node_with_it(
+    follow: Callable[[Scene], None],
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower._heed(Farewell())
+        sleepers.processes[1].terminate()
+        assert await follower._exit_code == 143
+        assert sleepers.ranks[0].ended.result() == 137
+
+    follow(scene)
+
+
+def test_a_node_that_is_done_goes_once_the_leader_knows(follow: Callable[[Scene], None]) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        for rank in sleepers.ranks:
+            rank.ended.set_result(0)
+        assert await leader.receive() == Done(1)
+        assert not follower._exit_code.done()
+        follower._heed(Farewell())
+        assert await follower._exit_code == 0
+
+    follow(scene)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_one_that_is_to_go_before_the_leader_knows_does_not_say_that_it_was_done(
+    follow: Callable[[Scene], None], *, lost: bool
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        if lost:
+            follower._link = None
+            follower._leaving = True
+        for rank in sleepers.ranks:
+            rank.ended.set_result(0)
+        if not lost:
+            assert await leader.receive() == Done(1)
+            follower.request(signal.SIGTERM)
+        assert await follower._exit_code == 205
+
+    follow(scene)
+
+
+def test_ranks_that_nothing_ends_do_not_keep_their_supervisor(
+    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KILLED_SECONDS", 0.05)
+    monkeypatch.setattr(module, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(Rank, "kill", lambda _: None)
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        link = LocalLink()
+        leader, following = link.other_end(), asyncio.create_task(follower.follow(0, link))
+        leader.send(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        sleepers.ranks[0].ended.set_result(0)
+        while (await leader.receive()) != Beats(1, (), running=(1,)):
+            pass
+        leader.send(Leave(Incident(1, 0, End(1, 203, 1.0, "Stalled", "SIGKILL has not ended rank 1"))))
+        assert await following == 203
+
+    follow(scene)
+
+
+def test_who_is_stopped_while_its_node_is_still_looked_at_need_not_wait_for_that(
+    follow: Callable[[Scene], None],
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._fit = asyncio.get_running_loop().create_task(asyncio.Event().wait())  # type: ignore[assignment]
+        follower._heed(Start(1, 0, {}))
+        follower._heed(Stop(1))
+        assert await leader.receive() == Idle(1, ())
+        assert sleepers.ranks == []
+        follower._fit.cancel()
+
+    follow(scene)
+
+
+def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
+    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def collect(_: int, process: int, *__: object) -> dict[str, object]:
+        if process:
+            raise PermissionError("no look at /proc")
+        return {"process": process, "state": "S"}
+
+    monkeypatch.setattr(module, "collect", collect)
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower._heed(Examine(1))
+        told = await leader.receive()
+        assert isinstance(told, Examined)
+        assert [(one["process"], one["state"]) for one in told.findings] == [(0, "S"), (1, None)]
+
+    follow(scene)
+    assert "warning: cannot look at rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
 """The leader with one member, which is in the same process as rank 0's own."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
 from ddpjob_trainer.supervisor.gang.coordinator import Phase
 from ddpjob_trainer.supervisor.gang.leader import Leader
-from ddpjob_trainer.supervisor.gang.link import LocalLink
-from ddpjob_trainer.supervisor.gang.messages import Beats, Examine, Examined, Hello, Message, Start, Stop
+from ddpjob_trainer.supervisor.gang.link import Link, LocalLink
+from ddpjob_trainer.supervisor.gang.messages import Beats, Examine, Examined, Hello, Message, Start, Stop, Welcome
 from ddpjob_trainer.supervisor.gang.settings import Settings
 
 DEADLINE_SECONDS = 30
@@ -83,3 +84,80 @@ def test_beats_are_passed_on_with_the_node_that_they_came_from() -> None:
         assert leader.beats() == {0: {**BEAT, "node": 0}}
 
     lead(scene)
+
+
+class Lingering(LocalLink):
+    """A connection that takes its time to close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_close = asyncio.Event()
+
+    async def close(self) -> None:
+        await self.may_close.wait()
+        await super().close()
+
+
+def test_a_member_that_comes_again_while_the_last_one_joins_is_started_once() -> None:
+    async def scene() -> list[Message]:
+        leader, first, again = Leader(Settings(uid="u", nodes=3)), Lingering(), LocalLink()
+        serving = []
+        for node, link in [(0, LocalLink()), (1, first), (1, again.other_end()), (2, LocalLink())]:
+            serving.append(asyncio.create_task(leader.serve(link, Hello("u", node, 1, 1, 29502, "r"))))
+            await asyncio.sleep(0)
+        first.may_close.set()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        await leader.close()
+        assert (leader.coordinator.phase, leader.coordinator.attempt) == (Phase.RUNNING, 1)
+        heard = []
+        while (message := again._here.get_nowait()) is not None:
+            heard.append(message)
+        return heard
+
+    assert [type(message) for message in asyncio.run(scene())] == [Welcome, Start]
+
+
+def test_of_all_that_it_says_to_all_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Message] = []
+
+    def send_all(links: Iterable[Link], message: Message) -> None:
+        made.append(message)
+        for link in links:
+            link.send(message)
+
+    monkeypatch.setattr("ddpjob_trainer.supervisor.gang.leader.send_all", send_all)
+
+    async def scene() -> None:
+        leader = Leader(Settings(uid="u", nodes=50))
+        serving = [
+            asyncio.create_task(leader.serve(LocalLink(), Hello("u", node, 1, 1, 29502, "r"))) for node in range(50)
+        ]
+        await asyncio.sleep(0)
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+    asyncio.run(scene())
+    (start,) = made
+    assert isinstance(start, Start)
+    assert len(start.members) == 50
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "::1", None])
+def test_a_port_for_the_next_attempt_is_found_on_any_address(listen: str | None) -> None:
+    if listen == "::1" and not _has("::1"):
+        pytest.skip("no IPv6 here")
+    leader = Leader(Settings(listen=listen))
+    ports = {leader._port() for _ in range(3)}
+    assert len(ports) == 3
+    assert 0 not in ports
+
+
+def _has(address: str) -> bool:
+    try:
+        with socket.create_server((address, 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False

@@ -244,3 +244,68 @@ def test_an_address_of_version_6_is_reached_and_told_as_it_is() -> None:
             pytest.skip("no IPv6 here")
 
     run(test())
+
+
+def test_what_others_say_never_replaces_a_rank_0_that_has_announced_itself() -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0")) as leader, listening(Elsewhere("127.0.0.1:1", 2)) as peer:
+            known = rendezvous(peer.address)
+            await known.announced(Announce("uid", 2, leader.address), "127.0.0.1")
+            leader.answers = lambda _: None if len(leader.heard) == 1 else Welcome("0.1.0")
+            link = await known.reach(HELLO)
+            assert len(peer.heard) == 1
+            assert known.where() == Elsewhere(leader.address, 2)
+            await link.close()
+
+    run(test())
+
+
+def test_who_has_heard_of_a_newer_rank_0_is_believed() -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0")) as leader, listening(Elsewhere(leader.address, 3)) as peer:
+            known = rendezvous(peer.address)
+            await known.announced(Announce("uid", 2, nobody()), "127.0.0.1")
+            link = await known.reach(HELLO)
+            assert known.where() == Elsewhere(leader.address, 3)
+            assert known.master_addr == "127.0.0.1"
+            await link.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "host:", ":29502", "host:port", "host:99999"])
+def test_what_is_no_address_leads_nobody_astray(address: str) -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0")) as leader, listening(Elsewhere(address, 9)) as peer:
+            known = rendezvous(peer.address, leader.address)
+            link = await known.reach(HELLO)
+            assert known.where() == Elsewhere(peer.address)
+            await link.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "host:port", ":", ":99999"])
+def test_a_rank_0_that_announces_itself_nowhere_changes_nothing(address: str) -> None:
+    async def test() -> None:
+        known = rendezvous("127.0.0.1:1")
+        await known.announced(Announce("uid", 3, address), "10.0.0.3")
+        assert known.where() == Elsewhere("127.0.0.1:1")
+        await known.announced(Announce("uid", 2, ":29502"), "10.0.0.7")
+        assert known.where() == Elsewhere("10.0.0.7:29502", 2)
+
+    run(test())
+
+
+def test_who_waits_for_long_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("ddpjob_trainer.supervisor.gang.rendezvous.PATIENT_SECONDS", 0.0)
+
+    async def test() -> None:
+        gone = nobody()
+        async with listening(Welcome("0.1.0")) as leader:
+            link = await rendezvous(gone, leader.address).reach(HELLO)
+            await link.close()
+        said = capsys.readouterr().err.splitlines()
+        assert said[0] == f"warning: waiting for rank 0's supervisor at {gone}: Connection refused"
+
+    run(test())
