@@ -268,7 +268,9 @@ class Histories(RuleBasedStateMachine):
             return
         assert leader.phase is Phase.RUNNING, f"{leader.phase}: {state}"
         crews = {node: one.crew.attempt for node, one in state.items() if one.crew}
-        assert set(crews.values()) == {leader.attempt}, f"attempt {leader.attempt} runs on {crews}: {leader.members} {state}"
+        assert set(crews.values()) == {leader.attempt}, (
+            f"attempt {leader.attempt} runs on {crews}: {leader.members} {state}"
+        )
 
     def _round(self) -> bool:
         """What comes by itself, without any fault; whether anything did."""

@@ -23,7 +23,7 @@ BEAT: Beat = {
     "metrics": {"learning_rate": 0.1},
     "attempt": 3,
 }
-KILLED = Incident(2, 1, End(3, 137, AT, "Application", "killed by SIGKILL", None, 120), False, 1, (0,))  # noqa: FBT003
+KILLED = Incident(2, 1, End(3, 137, AT, "Application", "killed by SIGKILL", None, 120), False, 1, (0,))
 PROGRESS = Progress(120, 1, 400, 0.31, AT, 0.02, 3200.04)
 GANG = Gang(
     uid="u",
