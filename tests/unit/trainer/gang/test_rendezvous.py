@@ -23,6 +23,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
 )
 from ddpjob_trainer.supervisor.gang.rendezvous import Rendezvous
 from ddpjob_trainer.supervisor.gang.settings import Settings
+from ddpjob_trainer.supervisor.preflight.findings import PreflightError
 
 HELLO = Hello("uid", 1, 1, 1, 29502, "0.1.0")
 GENEROUS_SECONDS = 20
@@ -120,6 +121,32 @@ def test_another_version_is_a_clear_error_and_not_tried_again() -> None:
                 await rendezvous(leader.address).reach(HELLO)
             assert len(leader.heard) == 1
 
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("preflight", "peers", "ends"),
+    [("Fast", 1, True), ("Off", 1, False), ("Fast", 2, False)],
+    ids=["a gang that gathers", "without preflight", "a pod that was replaced"],
+)
+def test_a_leader_whose_address_swallows_all_is_cut_off(
+    preflight: str, peers: int, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    async def swallowed(*_: object) -> TcpLink:
+        raise TimeoutError("no answer within 2 s")
+
+    async def test() -> None:
+        known = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=("job-0:29502",) * peers, preflight=preflight))
+        with pytest.raises(PreflightError if ends else TimeoutError) as caught:
+            await asyncio.wait_for(known.reach(HELLO), 1)
+        if isinstance(caught.value, PreflightError):
+            assert (caught.value.nodes, caught.value.exit_code) == ((0, 1), 201)
+            assert "job-0:29502 is cut off from this node (no answer within 2 s): a NetworkPolicy" in str(
+                caught.value
+            )
+
+    monkeypatch.setattr("ddpjob_trainer.supervisor.gang.rendezvous.connect", swallowed)
+    monkeypatch.setattr("ddpjob_trainer.supervisor.gang.rendezvous.MUTE_SECONDS", 0.1)
     run(test())
 
 

@@ -8,13 +8,13 @@ from importlib.metadata import version
 
 from ddpjob_trainer.console import say
 from ddpjob_trainer.supervisor.preflight.clocks import clocks, skew
-from ddpjob_trainer.supervisor.preflight.findings import tell
+from ddpjob_trainer.supervisor.preflight.findings import PreflightError, tell
 
 from .addresses import address_of, host_and_port
 from .link import Link, LinkLostError, TcpLink, connect, why
 from .messages import Announce, Elsewhere, Hello, Message, OtherVersionError, Refused, UnreadableError, Welcome
 from .once import Once, shown
-from .settings import Settings
+from .settings import OFF, Settings
 
 RELEASE = version("ddpjob")
 
@@ -23,6 +23,10 @@ SOONEST_SECONDS, LATEST_SECONDS = 0.05, 1.0
 
 PATIENT_SECONDS = 5.0
 """Waiting for so long is nothing to speak of."""
+
+MUTE_SECONDS = 45.0
+"""An address that neither takes connections nor refuses them for so long is cut off: where nothing listens yet, they
+are refused. Whoever is missed for a minute is given up by the operator, which cannot know why."""
 
 
 class Rendezvous:
@@ -41,6 +45,8 @@ class Rendezvous:
         self._link: Link | None = None
         self._problem = ""
         """Why the last try to reach the leader came to nothing."""
+        self._mute = False
+        """Whether that was because there was no answer of any kind."""
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
@@ -48,9 +54,11 @@ class Rendezvous:
 
         Raises:
             OtherVersionError: The leader's version cannot work with this one.
+            PreflightError: In a gang that gathers for the first time, the leader's address is cut off from here.
         """
         loop = asyncio.get_running_loop()
         began, pause, turn = loop.time(), SOONEST_SECONDS, 0
+        heard = began
         while True:
             known = [self._leader, *self._settings.peers] if self._leader else self._settings.peers
             address = known[turn % len(known)]
@@ -62,6 +70,10 @@ class Rendezvous:
             if link is not None:
                 self._link = link
                 return link
+            if not self._mute:
+                heard = loop.time()
+            elif loop.time() - heard > MUTE_SECONDS and self._tries_the_network:
+                raise PreflightError(_cut_off(address, self._problem), (0, self._settings.node))
             if loop.time() - began > PATIENT_SECONDS:
                 self._once.warn(f"waiting for rank 0's supervisor at {address}: {self._problem}")
             await asyncio.sleep(pause)
@@ -71,8 +83,9 @@ class Rendezvous:
         try:
             link = await connect(address, self._settings.listen)
         except OSError as error:
-            self._problem = why(error)
+            self._problem, self._mute = why(error), isinstance(error, TimeoutError)
             return None
+        self._mute = False
         try:
             hello = replace(hello, sent=time.time())
             link.send(hello)
@@ -82,7 +95,8 @@ class Rendezvous:
             await link.close()
             return None
         if isinstance(answer, Welcome):
-            tell(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
+            if self._settings.preflight != OFF and self._link is None:
+                tell(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
             return link
         await link.close()
         match answer:
@@ -97,6 +111,11 @@ class Rendezvous:
             case _:
                 self._problem = "what listens there is no supervisor of rank 0"
         return None
+
+    @property
+    def _tries_the_network(self) -> bool:
+        """Whether this is the preflight's: later, and where there was a rank 0 before, its pod may just be gone."""
+        return self._settings.preflight != OFF and self._link is None and len(self._settings.peers) == 1
 
     def _hear(self, address: str, incarnation: int) -> None:
         """Another one says where the leader is. That counts if it has heard of a newer one, or nothing is known."""
@@ -144,3 +163,10 @@ async def announce_to(address: str, announce: Announce, source: str | None) -> M
         finally:
             await link.close()
     return None
+
+
+def _cut_off(address: str, problem: str) -> str:
+    return (
+        f"rank 0's supervisor at {address} is cut off from this node ({problem}): a NetworkPolicy or a firewall drops"
+        " what is sent there; a job's pods must reach each other on all ports"
+    )
