@@ -11,7 +11,7 @@ import pytest
 from tests.training.ranks import free_port
 
 SCRIPT = """
-import os, sys
+import os, resource, sys
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -22,11 +22,16 @@ for step in range(3):
     model(torch.randn(64, 512)).sum().backward()
 total = torch.ones(1)
 dist.all_reduce(total)
-os.write(1, f"{dist.get_rank()} of {int(total)}: {torch.get_num_threads()} threads, {sys.argv[1:]}\\n".encode())
+threads, files = torch.get_num_threads(), resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+os.write(1, f"{dist.get_rank()} of {int(total)}: {threads} threads, {files} files, {sys.argv[1:]}\\n".encode())
 if sys.argv[1:] == ["fail"] and dist.get_rank() == 1:
     raise ValueError("no good")
 dist.destroy_process_group()
 """
+
+
+FILES = 512
+"""That may be open, as a shell would have it: less than a supervisor takes for itself."""
 
 
 def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -41,7 +46,16 @@ def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
     }
     clean = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     return subprocess.run(
-        [sys.executable, "-m", "ddpjob_trainer.supervisor", *words],
+        [
+            "sh",
+            "-c",
+            f'ulimit -Sn {FILES} && exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            "ddpjob_trainer.supervisor",
+            *words,
+        ],
         env={**clean, **node},
         cwd=directory,
         capture_output=True,
@@ -64,7 +78,7 @@ def test_the_ranks_of_a_node_train_together(directory: Path, program: list[str],
     assert (done.returncode, done.stderr) == (0, "")
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     said = sorted(done.stdout.splitlines())
-    assert said == [f"{rank} of 2: {threads} threads, ['--lr', '0.1']" for rank in range(2)]
+    assert said == [f"{rank} of 2: {threads} threads, {FILES} files, ['--lr', '0.1']" for rank in range(2)]
 
 
 def test_an_error_of_a_script_that_writes_no_report_is_reported(directory: Path) -> None:

@@ -42,6 +42,8 @@ class Sleepers:
     def __init__(self) -> None:
         self.processes: list[asyncio.subprocess.Process] = []
         self.ranks: list[Rank] = []
+        self.company: list[int] = []
+        """How many others ran when one was started."""
         self._watching: list[asyncio.Task[None]] = []
 
     @property
@@ -61,6 +63,7 @@ class Sleepers:
         pass
 
     async def start(self, _: Place) -> Rank:
+        self.company.append(sum(not rank.ended.done() for rank in self.ranks))
         process = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True)
         self.processes.append(process)
         self.ranks.append(Rank(process.pid))
@@ -152,6 +155,7 @@ def test_two_attempts_never_run_at_once(follow: Callable[[Scene], None]) -> None
         follower._heed(Start(2, 0, {}))
         await ranks_run(follower, 2)
         assert [rank.ended.done() for rank in sleepers.ranks] == [True, True, False, False]
+        assert max(sleepers.company) < 2
         assert follower._link is not None
         assert follower._link._there.empty(), "what became of the former one is nobody's question"  # type: ignore[attr-defined]
         follower._heed(Stop(2))
@@ -207,6 +211,42 @@ def test_one_that_is_to_go_before_the_leader_knows_does_not_say_that_it_was_done
             assert await leader.receive() == Done(1)
             follower.request(signal.SIGTERM)
         assert await follower._exit_code == 205
+
+    follow(scene)
+
+
+def test_one_that_is_to_go_and_loses_the_leader_goes(
+    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = [LocalLink()]
+
+    async def reach(*_: object) -> LocalLink:
+        return links.pop() if links else await asyncio.Future()
+
+    monkeypatch.setattr(Rendezvous, "reach", reach)
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader, following = links[0].other_end(), asyncio.create_task(follower.follow(0))
+        leader.send(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower._leaving = True
+        for rank in sleepers.ranks:
+            rank.ended.set_result(0)
+        while await leader.receive() != Done(1):
+            pass
+        await leader.close()
+        assert await following == 205
+
+    follow(scene)
+
+
+def test_where_nobody_leads_any_more_a_lost_peer_is_no_reason_beside_another(
+    follow: Callable[[Scene], None], tmp_path: Path
+) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        follower._ends = (End(0, 1, 1.0, "PeerLost", "a peer"), End(1, 3, 2.0, "Application", "its own"))
+        assert follower._verdict() == 3
+        assert "its own" in (tmp_path / "report").read_text()
 
     follow(scene)
 

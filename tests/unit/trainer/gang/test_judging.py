@@ -14,7 +14,7 @@ from ddpjob_trainer.supervisor.gang.judging import (
     is_well,
     left_to_operator,
 )
-from ddpjob_trainer.supervisor.gang.messages import NAMED, End, Incident
+from ddpjob_trainer.supervisor.gang.messages import INCIDENTS_KEPT, NAMED, End, Incident
 
 from .scene import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
 
@@ -104,6 +104,11 @@ def answers(limits: Limits, *incidents: tuple[float, End, bool]) -> list[bool]:
 ANSWERS: dict[str, tuple[Limits, list[tuple[float, End, bool]], list[bool]]] = {
     "none allowed": (Limits(), [(0, KILLED, True)], [False]),
     "two allowed": (Limits(2), [(0, KILLED, True), (1, KILLED, True), (2, KILLED, True)], [True, True, False]),
+    "more than incidents are kept": (
+        Limits(INCIDENTS_KEPT + 4),
+        [(0, KILLED, True)] * (INCIDENTS_KEPT + 5),
+        [True] * (INCIDENTS_KEPT + 4) + [False],
+    ),
     "two in a window": (
         Limits(2, 10),
         [(0, KILLED, True), (5, KILLED, True), (9.9, KILLED, True), (10, KILLED, True), (14, KILLED, True)],
