@@ -106,6 +106,8 @@ def test_a_member_that_comes_again_while_the_last_one_joins_is_started_once() ->
             serving.append(asyncio.create_task(leader.serve(link, Hello("u", node, 1, 1, 29502, "r"))))
             await asyncio.sleep(0)
         first.may_close.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
         for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
