@@ -138,7 +138,7 @@ def test_a_leader_whose_address_swallows_all_is_cut_off(
     async def test() -> None:
         known = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=("job-0:29502",) * peers, preflight=preflight))
         with pytest.raises(PreflightError if ends else TimeoutError) as caught:
-            await asyncio.wait_for(known.reach(HELLO), 1)
+            await asyncio.wait_for(known.reach(HELLO), 0.5)
         if isinstance(caught.value, PreflightError):
             assert (caught.value.nodes, caught.value.exit_code) == ((0, 1), 201)
             assert "job-0:29502 is cut off from this node (no answer within 2 s): a NetworkPolicy" in str(
@@ -146,7 +146,7 @@ def test_a_leader_whose_address_swallows_all_is_cut_off(
             )
 
     monkeypatch.setattr("ddpjob_trainer.supervisor.gang.rendezvous.connect", swallowed)
-    monkeypatch.setattr("ddpjob_trainer.supervisor.gang.rendezvous.MUTE_SECONDS", 0.1)
+    monkeypatch.setattr("ddpjob_trainer.supervisor.gang.rendezvous.MUTE_SECONDS", 0.05)
     run(test())
 
 

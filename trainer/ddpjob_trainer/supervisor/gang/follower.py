@@ -102,7 +102,7 @@ class Follower:
 
         Raises:
             ConfigError: The leader does not take this supervisor in.
-        PreflightError: This node is not fit for training.
+            PreflightError: This node is not fit for training.
         """
         self._fit.add_done_callback(self._fall_with)
         tasks = [asyncio.create_task(self._listen(port, local)), asyncio.create_task(self._beat())]
