@@ -240,6 +240,31 @@ def test_one_that_is_to_go_and_loses_the_leader_goes(
     follow(scene)
 
 
+def test_one_that_is_done_and_finds_no_leader_any_more_goes_too(
+    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DONE_SECONDS", 0.05)
+    links = [LocalLink()]
+
+    async def reach(*_: object) -> LocalLink:
+        return links.pop() if links else await asyncio.Future()
+
+    monkeypatch.setattr(Rendezvous, "reach", reach)
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader, following = links[0].other_end(), asyncio.create_task(follower.follow(0))
+        leader.send(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        for rank in sleepers.ranks:
+            rank.ended.set_result(0)
+        while await leader.receive() != Done(1):
+            pass
+        await leader.close()
+        assert await following == 0
+
+    follow(scene)
+
+
 def test_where_nobody_leads_any_more_a_lost_peer_is_no_reason_beside_another(
     follow: Callable[[Scene], None], tmp_path: Path
 ) -> None:

@@ -52,6 +52,9 @@ BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
 BEATS_PER_SECOND = 4000
 """Rank 0's supervisor takes no more, and has time for the rest: in a large world each process tells less often."""
 
+DONE_SECONDS = 60.0
+"""Rank 0's pod is replaced within that time, as a rule; if it is not, all may be done."""
+
 STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
 """Ranks that are forked with all their imports come to the store within a tenth of a second, as a rule."""
 
@@ -86,6 +89,8 @@ class Follower:
         self._running: asyncio.Task[None] | None = None
         self._examining: asyncio.Task[None] | None = None
         self._ends: Sequence[End] = ()
+        self._done = False
+        """Whether all ranks have ended with 0, and the leader has not answered yet."""
         self._alone = False
         self._leaving = False
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -147,8 +152,7 @@ class Follower:
     async def _listen(self, port: int, local: Link | None) -> None:
         """Heeds the leader, and finds it again when it is lost; without it no rank runs."""
         while True:
-            link = local or await self._rendezvous.reach(self.hello(port))
-            self._link = link
+            link = self._link = local or await self._reach(port)
             try:
                 while True:
                     self._heed(await link.receive())
@@ -163,6 +167,15 @@ class Follower:
                 await asyncio.wait([self._running])
             if self._leaving:
                 self._finish(ExitCode.SAVED_AND_STOPPED)  # It is done, and nobody knows.
+
+    async def _reach(self, port: int) -> Link:
+        """A connection to the leader; a node that is done does without it in the end."""
+        try:
+            async with asyncio.timeout(DONE_SECONDS if self._done else None):
+                return await self._rendezvous.reach(self.hello(port))
+        except TimeoutError:
+            self._finish(ExitCode.DONE)
+            return await asyncio.Future()
 
     async def _beat(self) -> None:
         seconds = beat_seconds(self._settings.nodes * self._settings.processes)
@@ -198,7 +211,7 @@ class Follower:
 
     def _start(self, start: Start) -> None:
         self._stop()  # The leader knows of nothing that runs; and yet two attempts must never meet on one node.
-        former, self.attempt, self.past = self._running, start.attempt, start.past
+        former, self.attempt, self.past, self._done = self._running, start.attempt, start.past, False
         crew = self._crew = Crew(self._starter, lambda: self._failed(crew, start.attempt))
         self._running = asyncio.create_task(self._run(crew, start, former))
         self._running.add_done_callback(self._fall_with)
@@ -253,13 +266,13 @@ class Follower:
 
     def _answer(self, start: Start) -> None:
         """All ranks of this node have ended. If all is done, the leader says when to go: it has to know of that."""
-        done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
-        if done:
+        self._done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
+        if self._done:
             self._tell(Done(start.attempt))
         else:
             progressed = any(beat.get("step") is not None for beat in self.beats())
             self._tell(Idle(start.attempt, tuple(self._ends), progressed))
-        if self._alone or (self._leaving and not done):
+        if self._alone or (self._leaving and not self._done):
             self._finish(self._verdict())
         elif self._leaving and self._link is None:
             self._finish(ExitCode.SAVED_AND_STOPPED)
