@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ddpjob_operator.engine import fingerprint
 
 from tests.plant import Plant
 
@@ -25,7 +26,7 @@ def page() -> Iterator[Page]:
 def start(team: Team, page: Page, **spec: Any) -> None:
     """A job runs, and its page knows whose it is."""
     team.apply(supervised(page, **spec))
-    page.shows(uid=(team.job() or {})["metadata"]["uid"])
+    page.shows(job=fingerprint((team.job() or {})["metadata"]["uid"]))
     team.wait("Running")
 
 

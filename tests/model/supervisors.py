@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from ddpjob_operator.engine import Heard, heard_of
+from ddpjob_operator.engine import Heard, fingerprint, heard_of
 
 from .pods import RealPod
 
@@ -60,7 +60,7 @@ class Supervisors:
         there = {pod.rank for pod in gang} - {self.missed}
         missing = [rank for rank in range(first.world_size) if rank not in there]
         said = {
-            "uid": uid,
+            "job": fingerprint(uid),
             "attempt": self.attempt or first.attempt,
             "phase": "Running" if self.runs else "Gathering",
             "since": (self.since or now).isoformat(),

@@ -16,7 +16,7 @@ from .decision import (
     StopPod,
 )
 from .foreign import LARGEST_ANSWER, document_of
-from .hearing import Heard, HeardIncident, HeardStraggler, Phase, Stall, heard_of, is_news, unheard
+from .hearing import Heard, HeardIncident, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
 from .naming import pod_name
 from .settings import Settings
 from .snapshot import Disruption, Exit, Manifest, Pod, Refusal, Service, Snapshot, Waiting
@@ -54,6 +54,7 @@ __all__ = [
     "Waiting",
     "decide",
     "document_of",
+    "fingerprint",
     "heard_of",
     "is_news",
     "nodes_in_question",

@@ -117,13 +117,18 @@ class Heard:
     """Since when it cannot be read."""
 
 
+def fingerprint(uid: str) -> str:
+    """By what a status page names its job: anybody may read it, and the uid is all that its control port asks for."""
+    return hashlib.sha256(uid.encode()).hexdigest()[:32]
+
+
 def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | None = None) -> Heard | None:
     """What a status document says, read from that pod at that moment; None where it is none of this job's.
 
     Its moments are told by the reader's clock, as far as it says what its own one shows. `last` is what was heard
     before: where a document does not say since when, it is so since it was heard first.
     """
-    if not isinstance(document, Mapping) or not _is_about(document, uid):
+    if not isinstance(document, Mapping) or document.get("job") != fingerprint(uid):
         return None
     attempt = attempt_of(document.get("attempt"))
     if attempt is None:
@@ -188,11 +193,6 @@ def _clock(now: Any, at: datetime) -> _Clock:
     """
     shown = _Clock(at).time(now)
     return _Clock(at) if shown is None else _Clock(at, timedelta(seconds=round((at - shown).total_seconds())))
-
-
-def _is_about(document: Mapping[str, Any], uid: str) -> bool:
-    """Whether it is of this job; what a page shows of a uid is its fingerprint."""
-    return document.get("job") == hashlib.sha256(uid.encode()).hexdigest()[:32] or document.get("uid") == uid
 
 
 def _incidents(value: Any, clock: _Clock) -> tuple[HeardIncident, ...]:

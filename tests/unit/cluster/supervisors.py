@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-from ddpjob_operator.engine import Asked
+from ddpjob_operator.engine import Asked, fingerprint
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 POD = "digits-0-abcde"
@@ -18,7 +18,15 @@ NOON = "2026-01-01T12:00:00.000Z"
 
 def a_document(**more: Any) -> dict[str, Any]:
     """A status of job `digits`, as little of it as a listener needs."""
-    return {"version": 1, "uid": UID, "mark": "1", "attempt": 1, "phase": "Running", "since": NOON, **more}
+    return {
+        "version": 1,
+        "job": fingerprint(UID),
+        "mark": "1",
+        "attempt": 1,
+        "phase": "Running",
+        "since": NOON,
+        **more,
+    }
 
 
 class Supervisor:

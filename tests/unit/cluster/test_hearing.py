@@ -164,7 +164,7 @@ def test_where_no_supervisor_is_that_is_known_and_looked_at_once() -> None:
 
 
 async def of_another_job(_: web.Request) -> web.StreamResponse:
-    return web.json_response(Supervisor(uid="another").document)
+    return web.json_response(Supervisor(job="another").document)
 
 
 async def garbage(_: web.Request) -> web.StreamResponse:

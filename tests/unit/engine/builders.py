@@ -30,6 +30,7 @@ from ddpjob_operator.engine import (
     StopPod,
     Waiting,
     decide,
+    fingerprint,
     heard_of,
     unheard,
 )
@@ -181,7 +182,7 @@ class Scene:
         job, now = self.snapshot.job, self.snapshot.now
         said = {
             "version": 1,
-            "uid": job.metadata.uid,
+            "job": fingerprint(job.metadata.uid),
             "attempt": attempt or self.status.attempt,
             "phase": phase,
             "since": (now + timedelta(seconds=began)).isoformat(),
@@ -200,7 +201,7 @@ class Scene:
         job, last = self.snapshot.job, self.snapshot.witness
         name = present_pod_name(job, rank)
         said = {
-            "uid": job.metadata.uid,
+            "job": fingerprint(job.metadata.uid),
             "attempt": self.status.attempt,
             "phase": phase,
             "coordinator": "10.0.1.0:29502",

@@ -14,9 +14,12 @@ from jsonschema import Draft202012Validator
 
 from .builders import START, a_job
 
+JOB = "4a49acf8a6bd727728495d1e541a8408"
+"""The fingerprint of `uid-1`."""
+
 DOCUMENT: dict[str, Any] = {
     "version": 1,
-    "uid": "uid-1",
+    "job": JOB,
     "mark": "7",
     "nodes": 2,
     "procsPerNode": 1,
@@ -114,8 +117,9 @@ def test_a_document_is_read_as_it_is_meant() -> None:
         [],
         "no",
         {},
-        {"uid": "uid-2", "attempt": 1},
-        {"uid": "uid-1"},
+        {"job": "another", "attempt": 1},
+        {"job": JOB},
+        DOCUMENT | {"job": "uid-1"},
         DOCUMENT | {"attempt": 0},
         DOCUMENT | {"attempt": 2**31 + 1},
     ],
@@ -123,13 +127,6 @@ def test_a_document_is_read_as_it_is_meant() -> None:
 )
 def test_what_is_none_of_the_jobs_says_nothing(document: Any) -> None:
     assert heard_of(document, START, uid="uid-1", pod="digits-0") is None
-
-
-def test_a_page_that_shows_the_fingerprint_of_its_job_is_the_jobs() -> None:
-    said = {name: value for name, value in DOCUMENT.items() if name != "uid"}
-    fingerprint = "4a49acf8a6bd727728495d1e541a8408"
-    assert heard_of(said | {"job": fingerprint}, START, uid="uid-1", pod="digits-0") == hear()
-    assert heard_of(said | {"job": "uid-1"}, START, uid="uid-1", pod="digits-0") is None
 
 
 def test_moments_are_told_by_the_clock_of_who_reads_where_the_page_tells_its_own() -> None:
@@ -148,7 +145,7 @@ def test_what_an_answer_takes_is_no_difference_of_clocks_nor_is_nonsense(now: An
 
 
 def test_a_phase_whose_beginning_nobody_tells_began_when_it_was_heard_first() -> None:
-    follower = {"uid": "uid-1", "attempt": 3, "phase": "Gathering", "coordinator": "10.0.1.0:29502"}
+    follower = {"job": JOB, "attempt": 3, "phase": "Gathering", "coordinator": "10.0.1.0:29502"}
     first = heard_of(follower, START, uid="uid-1", pod="digits-1")
     again = heard_of(follower, START + timedelta(seconds=9), uid="uid-1", pod="digits-1", last=first)
     other = heard_of(
@@ -227,12 +224,12 @@ RUNNING = a_job(nodes=2).running()
 @given(st.dictionaries(st.sampled_from(NESTED), JSON, max_size=8), st.sampled_from([*DOCUMENT, None]))
 def test_whatever_it_says_it_can_be_written_into_a_status(other: dict[str, Any], place: str | None) -> None:
     if place is None:
-        said = DOCUMENT | other | {"uid": "uid-1"}
+        said = DOCUMENT | other | {"job": JOB}
     else:
         inside = DOCUMENT[place]
         wrong = [inside[0] | other] if isinstance(inside, list) and isinstance(inside[0], dict) else other
         said = DOCUMENT | {place: wrong}
-    scene = RUNNING.hears(**{key: value for key, value in said.items() if key not in {"uid", "phase", "since"}})
+    scene = RUNNING.hears(**{key: value for key, value in said.items() if key not in {"job", "phase", "since"}})
     status = scene.settled().status.to_dict()
     STATUS.validate(status)
     json.dumps(status, allow_nan=False)

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from ddpjob_operator.engine import Asked, Heard
+from ddpjob_operator.engine import Asked, Heard, fingerprint
 from ddpjob_operator.local import hearing
 from ddpjob_operator.local.hearing import Ear
 
 UID = "job-uid"
-STATUS = {"uid": UID, "attempt": 1, "phase": "Running", "since": "2026-01-01T12:00:00.000Z"}
+STATUS = {"job": fingerprint(UID), "attempt": 1, "phase": "Running", "since": "2026-01-01T12:00:00.000Z"}
 Answer = tuple[int, bytes | Iterator[bytes], str]
 
 
@@ -70,7 +70,7 @@ def test_it_hears_a_supervisor_and_its_news() -> None:
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (status(uid="another"), "its answer is no status of this job"),
+        (status(job="another"), "its answer is no status of this job"),
         ((404, b"", ""), "it answers with HTTP status 404"),
         ((200, b"<html>", ""), "its answer is no status of this job"),
         ((200, b"[" * 100_000, ""), "its answer is no status of this job"),
