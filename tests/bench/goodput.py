@@ -305,11 +305,15 @@ KILLS: dict[str, Fault] = {"SIGKILL of a rank": kill}
 MIXED: dict[str, Fault] = {**KILLS, "SIGSTOP of a rank": stop, "pod deleted": delete}
 
 
-def measure(directory: Path, *, minutes: float, every: float, calm: float) -> list[Row]:
-    """Kills only with two ranks and, shorter, with three; then all kinds."""
+def kills(directory: Path, *, minutes: float, every: float, calm: float) -> list[Row]:
+    """Kills only, with two ranks and, shorter, with three."""
     times = max(1, round(minutes * 60 / every))
     found = rows(carry_out(Plan("kills only", KILLS, 2, times, every, calm), directory / "two"), 0.94)
     short = Plan("kills only", KILLS, 3, min(times, 4), min(every, 20), 0)
-    found += rows(carry_out(short, directory / "three"), None)
-    mixed = Plan("all kinds", MIXED, 2, max(times, len(MIXED)), every, calm)
-    return found + rows(carry_out(mixed, directory / "mixed"), 0.80)
+    return found + rows(carry_out(short, directory / "three"), None)
+
+
+def mixed(directory: Path, *, minutes: float, every: float, calm: float) -> list[Row]:
+    """All kinds in turn, with two ranks."""
+    times = max(len(MIXED), round(minutes * 60 / every))
+    return rows(carry_out(Plan("all kinds", MIXED, 2, times, every, calm), directory), 0.80)

@@ -24,6 +24,7 @@ def parts(flags: argparse.Namespace) -> dict[str, tuple[str, Callable[[Path], li
     every, calm = (15.0, 5.0) if quick else (60.0, flags.calm)
     seconds, stops = (10.0, 1) if quick else (60.0, 6)
     saves = 2 if quick else 15
+    faults = f"a fault every {every:.0f} s for {minutes:g} min, {calm:.0f} s undisturbed before and after"
     return {
         "kills": (f"{rounds} rounds in turn", lambda place: kills.measure(place, rounds=rounds, kills=each)),
         "pods": ("on real nodes", lambda _: watching.pods()),
@@ -32,10 +33,8 @@ def parts(flags: argparse.Namespace) -> dict[str, tuple[str, Callable[[Path], li
             lambda place: watching.measure(place, seconds=seconds, stops=stops),
         ),
         "saves": (f"{saves} saves", lambda _: watching.saves(saves)),
-        "goodput": (
-            f"a fault every {every:.0f} s for {minutes:g} min, {calm:.0f} s undisturbed before and after",
-            lambda place: goodput.measure(place, minutes=minutes, every=every, calm=calm),
-        ),
+        "goodput": (faults, lambda place: goodput.kills(place, minutes=minutes, every=every, calm=calm)),
+        "mixed": (faults, lambda place: goodput.mixed(place, minutes=minutes, every=every, calm=calm)),
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recovery.md"
-PARTS = ("kills", "pods", "watching", "saves", "goodput")
+PARTS = ("kills", "pods", "watching", "saves", "goodput", "mixed")
 """Of the bench and of the page, in the order in which they are measured."""
 GIB = 1 << 30
 

@@ -82,7 +82,7 @@ class Training:
                     made.setdefault(step.rank, []).append(step.time)
             return len(made) == 2 and all(len(times) >= steps for times in made.values())
 
-        with self._told():
+        with self.told():
             self.team.plant.wait(f"{steps} steps of each rank in attempt {attempt}", both, seconds)
         return max(times[0] for times in made.values())
 
@@ -93,7 +93,7 @@ class Training:
     def begins(self, attempt: int, seconds: int = SOON) -> float:
         """The same, and then until the status says that this attempt runs."""
         moment = self.trains(attempt, seconds)
-        with self._told():
+        with self.told():
             self.team.until(f"{{.status.attempt}}={attempt}", seconds=seconds)
             self.team.wait("Running", seconds=seconds)
         return moment
@@ -106,7 +106,7 @@ class Training:
         return {int(pod["metadata"]["labels"][Label.RANK]): pod["metadata"]["uid"] for pod in pods}
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def told(self) -> Iterator[None]:
         """What does not happen is told with all that the job and its pods say."""
         try:
             yield

@@ -118,7 +118,8 @@ def test_a_rank_that_is_stopped_is_named_by_the_status_and_started_again(trainin
     stopped = time.time()
     rank(training, 1).send_signal(signal.SIGSTOP)
     words = "rank 1 did not enter the collective: it is stopped (state T)"
-    team.plant.wait("the stall to be told", lambda: words in stall_told(team.status(), before["attempt"]), SOON)
+    with training.told():
+        team.plant.wait("the stall to be told", lambda: words in stall_told(team.status(), before["attempt"]), SOON)
     note("rank stopped, named", time.time() - stopped)
     assert time.time() - stopped < STALL_SECONDS + 30
     note("rank stopped", training.begins(before["attempt"] + 1) - stopped)

@@ -53,8 +53,8 @@ from .messages import (
 SETTLING_SECONDS = 1.0
 """A rank notices the loss of a peer at once; that a whole node went may be heard a moment later."""
 
-EXAMINING_SECONDS = 2.0
-"""For each rank of a stalled gang to be looked at."""
+EXAMINING_SECONDS = 5.0
+"""For each rank of a stalled gang to be looked at: it takes a moment, but a busy node that is too late seems at fault."""
 
 
 class Phase(StrEnum):
