@@ -54,7 +54,7 @@ SETTLING_SECONDS = 1.0
 """A rank notices the loss of a peer at once; that a whole node went may be heard a moment later."""
 
 EXAMINING_SECONDS = 5.0
-"""For each rank of a stalled gang to be looked at: it takes a moment, but a busy node that is too late seems at fault."""
+"""For each rank of a stalled gang to be looked at: a moment does, but a busy node that is too late seems at fault."""
 
 
 class Phase(StrEnum):
