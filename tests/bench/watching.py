@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -123,10 +124,10 @@ def kib(name: str, pid: int) -> int:
 def named_after(job: Job, rank: int) -> float:
     """Seconds from SIGSTOP of a rank until the job's status says Stalled and names it; then waits until all go on."""
     job.notes.watch(5)
-    before = job.notes.pids()
+    before, attempt = job.notes.pids(), job.status()["attempt"]
     began = time.monotonic()
     os.kill(job.notes.last[rank].pid, signal.SIGSTOP)
-    while not _names(job.status(), rank):
+    while not _names(job.status(), attempt, rank):
         if job.over() or time.monotonic() > began + DEADLINE_SECONDS:
             raise NotGoneOnError(f"rank {rank} was not named:\n{json.dumps(job.status(), indent=1)}")
         time.sleep(0.02)
@@ -136,11 +137,10 @@ def named_after(job: Job, rank: int) -> float:
     return seconds
 
 
-def _names(status: Mapping[str, object], rank: int) -> bool:
-    conditions = status.get("conditions", [])
-    assert isinstance(conditions, list)
-    stalled = next((one for one in conditions if one["type"] == "Stalled" and one["status"] == "True"), None)
-    return status.get("state") == "Stalled" and stalled is not None and f"rank {rank} did not" in stalled["message"]
+def _names(status: Mapping[str, Any], attempt: int, rank: int) -> bool:
+    """Whether the stall is known with the rank that is to blame: once it is, the gang starts again at once."""
+    failure = status.get("lastFailure", {})
+    return (failure.get("cause"), failure.get("attempt"), failure.get("rank")) == ("Stalled", attempt, rank)
 
 
 def pods() -> list[Row]:
