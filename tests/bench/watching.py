@@ -33,7 +33,10 @@ POD_DELETED = "pod deleted"
 def measure(directory: Path, *, seconds: float, stops: int) -> list[Row]:
     """One job tells all: it is watched undisturbed, and then its ranks are stopped in turn."""
     with a_place(directory) as here:
-        job = start(here, "watched", NODES, step_seconds=STEP_SECONDS, stallTimeoutSeconds=STALL_SECONDS)
+        # Without saves each stop would find training no further than the one before: a crash loop.
+        checkpoint = {"path": "/checkpoints", "everySeconds": 1}
+        stall = {"stallTimeoutSeconds": STALL_SECONDS}
+        job = start(here, "watched", NODES, step_seconds=STEP_SECONDS, checkpoint=checkpoint, **stall)
         job.notes.others((), job.over)
         job.notes.watch(5)
         found = [report_row(directory), *cpu_rows(job, seconds), memory_row(job)]
