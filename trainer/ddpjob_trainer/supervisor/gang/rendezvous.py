@@ -72,7 +72,8 @@ class Rendezvous:
                 return link
             if not self._mute:
                 heard = loop.time()
-            elif loop.time() - heard > MUTE_SECONDS and self._tries_the_network:
+            elif loop.time() - heard > MUTE_SECONDS and self._in_preflight and len(self._settings.peers) == 1:
+                # Otherwise there was a rank 0 before, whose pod may just be gone.
                 raise PreflightError(_cut_off(address, self._problem), (0, self._settings.node))
             if loop.time() - began > PATIENT_SECONDS:
                 self._once.warn(f"waiting for rank 0's supervisor at {address}: {self._problem}")
@@ -95,7 +96,7 @@ class Rendezvous:
             await link.close()
             return None
         if isinstance(answer, Welcome):
-            if self._settings.preflight != OFF and self._link is None:
+            if self._in_preflight:
                 tell(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
             return link
         await link.close()
@@ -113,9 +114,9 @@ class Rendezvous:
         return None
 
     @property
-    def _tries_the_network(self) -> bool:
-        """Whether this is the preflight's: later, and where there was a rank 0 before, its pod may just be gone."""
-        return self._settings.preflight != OFF and self._link is None and len(self._settings.peers) == 1
+    def _in_preflight(self) -> bool:
+        """Whether what is met counts as the preflight's, which is over with the first welcome."""
+        return self._settings.preflight != OFF and self._link is None
 
     def _hear(self, address: str, incarnation: int) -> None:
         """Another one says where the leader is. That counts if it has heard of a newer one, or nothing is known."""
