@@ -19,7 +19,7 @@ def ddpjob() -> str:
 
 def ddpjob_train() -> str:
     """The flags of `ddpjob-train`, in their groups."""
-    groups = config._parser()._action_groups
+    groups = config.train_parser()._action_groups
     return "\n".join(
         f"### {_capital(group.title)}\n\n{_arguments(group._group_actions)}" for group in groups if _own(group)
     )

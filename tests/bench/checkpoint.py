@@ -22,7 +22,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from ddpjob_trainer.collectives import gather
-from ddpjob_trainer.config import CheckpointConfig, TrainConfig
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.options.checkpoints import CheckpointConfig
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.training import random_state, state
 from ddpjob_trainer.training.checkpoint import Checkpoints

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_trainer.config import CheckpointConfig, TrainConfig
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.options.checkpoints import CheckpointConfig
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.training import saving, writer
 from ddpjob_trainer.training.agreement import Wish

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from ddpjob_trainer.config import CheckpointConfig, TrainConfig, read_config
+from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.options.checkpoints import CheckpointConfig
 
 POD = {
     "DDPJOB_BACKEND": "gloo",

@@ -5,10 +5,10 @@ import os
 import sys
 from typing import NoReturn
 
-from ddpjob_trainer.config import Parser
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.errors import ConfigError, TrainerError
 from ddpjob_trainer.failure import clear, leave, report_of, report_path
+from ddpjob_trainer.options.parsing import Parser
 from ddpjob_trainer.stopping import leave_at_once
 
 from .starting.program import program_of

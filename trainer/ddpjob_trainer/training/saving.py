@@ -8,8 +8,9 @@ import time
 
 from ddpjob_trainer import reporting
 from ddpjob_trainer.collectives import broadcast_bytes, gather
-from ddpjob_trainer.config import AUTO, CheckpointConfig, TrainConfig
+from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.console import record, say, warn
+from ddpjob_trainer.options.checkpoints import AUTO, CheckpointConfig
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.world import World
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ddpjob_trainer.config import counting_from
 from ddpjob_trainer.environment import TORCHRUN, Env
 from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.options.parsing import counting_from
 from ddpjob_trainer.world import Node, read_world
 
 from .addresses import host_and_port

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from ddpjob_trainer.config import Parser
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import TrainerError
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.failure import leave, report_of, report_path
+from ddpjob_trainer.options.parsing import Parser
 from ddpjob_trainer.stopping import leave_at_once
 from ddpjob_trainer.world import Node, World, read_world
 

@@ -1,0 +1,62 @@
+"""Reading flags and variables: what kinds of values there are, and what is said of one that is none of them."""
+
+import argparse
+from collections.abc import Mapping
+from typing import NoReturn
+
+from ddpjob_trainer.errors import ConfigError
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises where argparse would print its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        """A mistake of the user."""
+        raise ConfigError(f"{message} (see {self.prog} --help)")
+
+
+def counting_from(least: int, text: str, name: str) -> int:
+    """The whole number that a variable holds.
+
+    Raises:
+        ConfigError: It is none, or less than that.
+    """
+    if not text.isdecimal() or int(text) < least:
+        raise ConfigError(f"{name} is {text!r}: it must be a whole number of at least {least}")
+    return int(text)
+
+
+def count_of(env: Mapping[str, str], name: str) -> int | None:
+    """The number of at least 1 that a variable holds; None: it is not set.
+
+    Raises:
+        ConfigError: It holds another thing.
+    """
+    return counting_from(1, env[name], name) if name in env else None
+
+
+def natural(text: str) -> int:
+    """A flag's whole number of at least 0."""
+    return _at_least(0, text)
+
+
+def positive(text: str) -> int:
+    """A flag's whole number of at least 1."""
+    return _at_least(1, text)
+
+
+def positive_float(text: str) -> float:
+    """A flag's number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def _at_least(least: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return int(text)
