@@ -102,8 +102,8 @@ lock: $(READY) ## Resolve the dependencies anew into requirements/
 	done
 	compile --upgrade --output-file requirements/build.txt - <<< 'hatchling>=1.27'
 
-bench-train: $(READY) ## Our trainer beside the smallest hand-written DDP script
-	@$(BIN)/python -m tests.bench.train
+bench-train: $(READY) ## Our trainer beside the smallest DDP script and other yardsticks (about 40 min; QUICK=1: to try it)
+	@$(BIN)/python -m tests.bench.train $(if $(QUICK),--quick)
 
 bench-checkpoint: $(READY) ## What a save of 100 MB costs training
 	@$(BIN)/python -m tests.bench.checkpoint

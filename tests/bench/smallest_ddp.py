@@ -1,41 +1,41 @@
-"""The smallest DDP script for the model and the data of `ddpjob-train`: nothing but training."""
+"""The smallest DDP script for a model of the bench: nothing but training. `smallest_ddp MODEL STEPS`."""
 
 import sys
 
 import torch
 import torch.distributed as dist
-from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.workloads.convnet import ConvNet
-from ddpjob_trainer.workloads.handwriting import load
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
-EPOCHS, BATCH = int(sys.argv[1]), 32
+from tests.bench.models import MODELS, optimizer
+
+chosen, total = MODELS[sys.argv[1]], int(sys.argv[2])
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-data = load(TrainConfig()).train
+data = chosen.data()
 sampler: DistributedSampler[object] = DistributedSampler(data, seed=0, drop_last=True)
 # Whole batches by one indexing of the tensors: far faster than the loader's usual one by one.
-loader = DataLoader(data, batch_size=None, sampler=BatchSampler(sampler, BATCH, drop_last=True))
-model = DistributedDataParallel(ConvNet(side=8))
-optimizer = SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)
-total = EPOCHS * (len(sampler) // BATCH)
-scheduler = CosineAnnealingLR(optimizer, T_max=total)
-step = 0
-for epoch in range(EPOCHS):
+loader = DataLoader(data, batch_size=None, sampler=BatchSampler(sampler, chosen.batch, drop_last=True))
+model = DistributedDataParallel(chosen.network())
+descent = optimizer(model)
+scheduler = CosineAnnealingLR(descent, T_max=total)
+step = epoch = 0
+while step < total:
     sampler.set_epoch(epoch)
     for images, labels in loader:
-        optimizer.zero_grad()
+        descent.zero_grad()
         loss = nn.functional.cross_entropy(model(images), labels)
         loss.backward()
-        optimizer.step()
+        descent.step()
         scheduler.step()
         step += 1
         if step in {1, total}:
             print(f"progress step={step}/{total} loss={loss.item():.4f}", flush=True)
+        if step == total:
+            break
+    epoch += 1
 dist.destroy_process_group()

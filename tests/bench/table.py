@@ -1,9 +1,11 @@
-"""What a bench has found, as rows of a table: printed, and written into the page about recovery."""
+"""What a bench has found, as rows of a table: printed, and written into its page of the reference."""
 
 import os
 import platform
 import re
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -11,10 +13,21 @@ from pathlib import Path
 
 import psutil
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recovery.md"
-PARTS = ("kills", "pods", "watching", "saves", "goodput", "mixed")
-"""Of the bench and of the page, in the order in which they are measured."""
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of the reference that a bench writes."""
+
+    path: Path
+    parts: tuple[str, ...]
+    """Of the bench and of the page, in the order in which they are measured."""
+
+
+RECOVERY = Page(REFERENCE / "recovery.md", ("kills", "pods", "watching", "saves", "goodput", "mixed"))
+TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "scaling", "input"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +46,30 @@ class Row:
         return {True: "yes", False: "**no**", None: ""}[self.met]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is measured together."""
+
+    how: str
+    """In a few words."""
+    measure: Callable[[], list[Row]]
+
+
+def measure_all(page: Page, parts: Mapping[str, Part], *, keep: bool) -> None:
+    """Measures part after part, prints and, to keep them, writes what was found. Exits 1 if a target is missed."""
+    missed: list[Row] = []
+    for name, part in parts.items():
+        print(f"{name}: {part.how}", flush=True)
+        load, began = os.getloadavg()[0], time.monotonic()
+        rows = part.measure()
+        show(rows)
+        print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
+        if keep:
+            section(page.path, name, rows, circumstances(load, part.how))
+        missed += [row for row in rows if row.met is False]
+    sys.exit(f"missed: {'; '.join(row.what for row in missed)}" if missed else 0)
+
+
 def show(rows: Sequence[Row]) -> None:
     """Prints rows as they are found."""
     for row in rows:
@@ -42,16 +79,16 @@ def show(rows: Sequence[Row]) -> None:
         )
 
 
-def section(name: str, rows: Sequence[Row], circumstances: str) -> None:
-    """Puts rows between the marks of a part of the page, in place of those that were there."""
-    text = PAGE.read_text(encoding="utf-8")
+def section(page: Path, name: str, rows: Sequence[Row], circumstances: str) -> None:
+    """Puts rows between the marks of a part of a page, in place of those that were there."""
+    text = page.read_text(encoding="utf-8")
     lines = ["| | measured | target | met |", "| --- | --- | --- | --- |"]
     lines += [f"| {row.what} | {row.found} | {row.target} | {row.verdict} |" for row in rows]
     fresh = "\n".join([begin(name), circumstances, "", *lines, END])
     new, times = re.subn(f"{re.escape(begin(name))}\n.*?{re.escape(END)}", lambda _: fresh, text, flags=re.DOTALL)
     if times != 1:
-        raise ValueError(f"{PAGE} must have one part between {begin(name)} and {END}, and has {times}")
-    PAGE.write_text(new, encoding="utf-8")
+        raise ValueError(f"{page} must have one part between {begin(name)} and {END}, and has {times}")
+    page.write_text(new, encoding="utf-8")
 
 
 def begin(name: str) -> str:

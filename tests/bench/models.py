@@ -1,0 +1,98 @@
+"""What the bench of training trains, the same for our trainer and for the script beside it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.task import Task
+from ddpjob_trainer.workloads.convnet import ConvNet
+from ddpjob_trainer.workloads.handwriting import load
+from torch import nn
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
+from torch.utils.data import TensorDataset
+
+CLASSES = 10
+MNIST_SIDE, RESNET_SIDE = 28, 64
+MNIST_SAMPLES, RESNET_SAMPLES = 8192, 512
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network and images for it; `batch` of them are a step of a process."""
+
+    network: Callable[[], nn.Module]
+    data: Callable[[], TensorDataset]
+    batch: int
+
+
+def _noise(samples: int, channels: int, side: int) -> TensorDataset:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(samples, channels, side, side, generator=generator)
+    return TensorDataset(images, torch.randint(CLASSES, (samples,), generator=generator))
+
+
+def _resnet18() -> nn.Module:
+    from torchvision.models import resnet18  # noqa: PLC0415  (its import takes seconds, and the others need none of it)
+
+    network: nn.Module = resnet18(num_classes=CLASSES)
+    return network
+
+
+MODELS = {
+    "ConvNet": Model(lambda: ConvNet(side=8), lambda: load(TrainConfig()).train, batch=32),
+    "ConvNet28": Model(lambda: ConvNet(side=MNIST_SIDE), lambda: _noise(MNIST_SAMPLES, 1, MNIST_SIDE), batch=64),
+    "ResNet18": Model(_resnet18, lambda: _noise(RESNET_SAMPLES, 3, RESNET_SIDE), batch=16),
+}
+
+
+class _Bench(Task):
+    """One of them as a task, with the script's optimizer and without evaluation."""
+
+    name: str
+    lr = 0.02
+    epochs = 1_000_000
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.batch_size = MODELS[self.name].batch
+
+    def model(self) -> nn.Module:
+        """The network."""
+        return MODELS[self.name].network()
+
+    def train_data(self) -> TensorDataset:
+        """The images."""
+        return MODELS[self.name].data()
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        """SGD with momentum."""
+        return optimizer(model)
+
+    def scheduler(self, optimizer: Optimizer, total_steps: int) -> LRScheduler:
+        """Half a cosine."""
+        return CosineAnnealingLR(optimizer, T_max=total_steps)
+
+
+def optimizer(model: nn.Module) -> Optimizer:
+    """The same for both."""
+    return SGD(model.parameters(), lr=_Bench.lr, momentum=0.9, weight_decay=5e-4)
+
+
+class ConvNetBench(_Bench):
+    """Steps of some milliseconds: what a loop costs shows."""
+
+    name = "ConvNet"
+
+
+class ConvNet28Bench(_Bench):
+    """The network on images as large as MNIST's."""
+
+    name = "ConvNet28"
+
+
+class ResNet18Bench(_Bench):
+    """Steps of some hundred milliseconds."""
+
+    name = "ResNet18"

@@ -1,0 +1,58 @@
+"""Two things measured in turn, so that what else the machine does falls on both, and their ratio."""
+
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tests.bench.table import Row
+
+T = TypeVar("T")
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+
+
+def in_turn(pairs: int, ours: Callable[[], T], theirs: Callable[[], T]) -> list[tuple[T, T]]:
+    """Measures both so many times; who goes first changes too."""
+    found = []
+    for pair in range(pairs):
+        if pair % 2:
+            mine = ours()
+            other = theirs()
+        else:
+            other = theirs()
+            mine = ours()
+        print(f"  pair {pair + 1} of {pairs}: {mine} beside {other}", flush=True)
+        found.append((mine, other))
+    return found
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """A bootstrap confidence interval of the median (percentile method)."""
+    draw = random.Random(0)  # The same data, the same interval.
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    tail = (1 - CONFIDENCE) / 2
+    return medians[int(tail * RESAMPLES)], medians[int((1 - tail) * RESAMPLES) - 1]
+
+
+def ratio(
+    what: str,
+    pairs: Sequence[tuple[float, float]],
+    unit: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+) -> Row:
+    """The ratio of each pair's first to its second; it misses its target if its interval lies wholly beyond it."""
+    ratios = [mine / other for mine, other in pairs]
+    low, high = interval(ratios)
+    ours, theirs = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
+    found = (
+        f"{ours:.3g} beside {theirs:.3g} {unit}, ratio {statistics.median(ratios):.3f}"
+        f" ({low:.3f} to {high:.3f} by {len(pairs)} pairs)"
+    )
+    if least is not None:
+        return Row(what, found, f"ratio ≥ {least:.2f}", met=high >= least)
+    if most is not None:
+        return Row(what, found, f"ratio ≤ {most:.2f}", met=low <= most)
+    return Row(what, found)
