@@ -25,6 +25,7 @@ from ddpjob_trainer.collectives import gather
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
 from ddpjob_trainer.position import Position
+from ddpjob_trainer.recording.recorder import Recorder
 from ddpjob_trainer.training import random_state, state
 from ddpjob_trainer.training.checkpoint import Checkpoints
 from ddpjob_trainer.training.manifest import Manifest
@@ -84,7 +85,7 @@ class Bench:
         self.files = Checkpoints(directory / "waiting", keep=2)
         settings = CheckpointConfig(directory=directory / "beside", keep=2)
         order = Order(BATCH * RANKS, BATCH * RANKS, place.rank, RANKS, 0)
-        self.saver = Saver(TrainConfig(), settings, place, order)
+        self.saver = Saver(TrainConfig(), settings, place, order, Recorder(None, 0))
         self.saver.resume(Position())
 
     def step(self) -> None:

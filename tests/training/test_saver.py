@@ -10,6 +10,7 @@ import pytest
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
 from ddpjob_trainer.position import Position
+from ddpjob_trainer.recording.recorder import Recorder
 from ddpjob_trainer.training import saving, writer
 from ddpjob_trainer.training.agreement import Wish
 from ddpjob_trainer.training.checkpoint import Checkpoints
@@ -46,7 +47,7 @@ def saver(tmp_path: Path) -> Saver:
 
 
 def a_saver(settings: CheckpointConfig) -> Saver:
-    saver = Saver(TrainConfig(), settings, World(), Order(64, 8, 0, 1, 0))
+    saver = Saver(TrainConfig(), settings, World(), Order(64, 8, 0, 1, 0), Recorder(None, 0))
     saver.resume(Position())
     return saver
 

@@ -2,14 +2,15 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .environment import Env
 from .errors import ConfigError
-from .options import checkpoints
+from .options import checkpoints, recording
 from .options.checkpoints import CheckpointConfig
 from .options.parsing import Parser, counting_from, natural, positive, positive_float
+from .options.recording import RecordingConfig
 
 BACKENDS = ("gloo", "nccl")
 DATA = ("digits", "mnist")
@@ -37,6 +38,7 @@ class TrainConfig:
     backend: str | None = None
     """Lower case; None: nccl where each process has a GPU, else gloo."""
     checkpoint: CheckpointConfig | None = None
+    recording: RecordingConfig = field(default_factory=RecordingConfig)
     uid: str = ""
     incarnation: int = 0
     attempt: int = 0
@@ -66,6 +68,7 @@ def read_config(argv: Sequence[str], env: Mapping[str, str]) -> TrainConfig:
         timeout_seconds=flags.timeout_seconds,
         backend=flags.backend or _backend(env),
         checkpoint=checkpoints.read(flags, env),
+        recording=recording.read(flags, env),
         uid=env.get(Env.UID, ""),
         incarnation=counting_from(0, env.get(Env.INCARNATION, "0"), Env.INCARNATION),
         attempt=_attempt(env),
@@ -88,6 +91,7 @@ def train_parser() -> argparse.ArgumentParser:
     task.add_argument("--seed", type=natural, default=0, help="decides initial weights and order (default 0)")
     _add_machine(parser)
     checkpoints.add_flags(parser)
+    recording.add_flags(parser)
     return parser
 
 

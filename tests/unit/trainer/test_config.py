@@ -6,6 +6,7 @@ import pytest
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
+from ddpjob_trainer.options.recording import RecordingConfig
 
 POD = {
     "DDPJOB_BACKEND": "gloo",
@@ -25,6 +26,7 @@ def test_a_pods_environment_says_where_and_when_to_save() -> None:
     assert read_config([], POD) == TrainConfig(
         backend="gloo",
         checkpoint=CheckpointConfig(directory=Path("/checkpoints"), every_steps=50, keep=5),
+        recording=RecordingConfig(directory=Path("/checkpoints/metrics")),
         incarnation=2,
         attempt=2,
         uid="a-uid",

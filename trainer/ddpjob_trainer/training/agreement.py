@@ -4,6 +4,9 @@ Now and then every rank proposes a wish; the proposals are compared beside the n
 greatest of them. So all see the same wish at the same step, and nobody waits for its message. A comparison costs
 about a millisecond where processes share cores, so short steps do not all have one: rank 0 measures the pace, and its
 proposal says after how many steps the next ones are due.
+
+Beside its wish each rank puts in how long its own part of a step takes: so rank 0 knows who is slow, and nothing is
+gathered for it.
 """
 
 import time
@@ -17,6 +20,10 @@ from ddpjob_trainer.world import World
 
 PERIOD_SECONDS = 0.2
 """How long a wish may wait for the next comparison, if steps are shorter than that."""
+
+MICROSECONDS = 1_000_000
+MOST_TIME = 2**31 - 1
+"""In microseconds: what a proposal can hold."""
 
 MOST_STEPS = 200
 """Between comparisons, should steps become long all of a sudden."""
@@ -34,8 +41,10 @@ class Agreement:
     """The ranks' common will; the same calls in the same order on each of them."""
 
     def __init__(self, world: World) -> None:
+        self.own_seconds: list[float] = []
+        """Each rank's own part of a step, as it was at the last comparison; 0: it does not know. Empty before."""
         self._world = world
-        self._proposals = torch.zeros(2, dtype=torch.int32)
+        self._proposals = torch.zeros(2 + world.world_size, dtype=torch.int32)
         self._comparison: dist.Work | None = None
         self._proposed = False
         self._steps_left = 1
@@ -50,15 +59,19 @@ class Agreement:
         if self._comparison is not None:
             self._comparison.wait()
         self._proposed, self._comparison = False, None
-        wish, steps = self._proposals.tolist()
+        wish, steps, *times = self._proposals.tolist()
+        self.own_seconds = [microseconds / MICROSECONDS for microseconds in times]
         self._steps_left = steps - 1
         return Wish(wish)
 
-    def propose(self, wish: Callable[[], Wish]) -> None:
-        """Puts in what this rank wants, if proposals are due."""
+    def propose(self, wish: Callable[[], Wish], own_seconds: float = 0.0) -> None:
+        """Puts in what this rank wants, and how long its own part of a step takes, if proposals are due."""
         if self._steps_left > 0:
             return
-        self._proposals = torch.tensor([wish(), self._pace() if self._world.leads else 0], dtype=torch.int32)
+        times = [0] * self._world.world_size
+        times[self._world.rank] = min(MOST_TIME, round(own_seconds * MICROSECONDS))
+        pace = self._pace() if self._world.leads else 0
+        self._proposals = torch.tensor([wish(), pace, *times], dtype=torch.int32)
         self._proposed = True
         if not self._world.alone:
             self._comparison = dist.all_reduce(self._proposals, dist.ReduceOp.MAX, async_op=True)

@@ -21,11 +21,16 @@ Sums = tuple[int, dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Means over all samples, as they are printed."""
+    """Means over all samples."""
 
-    metrics: dict[str, str]
-    loss: str
+    metrics: dict[str, float]
+    loss: float
     samples: int
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The metrics as they are printed."""
+        return {name: f"{value:.4f}" for name, value in self.metrics.items()}
 
 
 def evaluate(
@@ -64,5 +69,5 @@ def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tup
 def _result(parts: list[Sums]) -> Evaluation:
     samples = sum(count for count, _ in parts)
     names = list(dict.fromkeys(name for _, sums in parts for name in sums))
-    means = {name: f"{sum(sums.get(name, 0.0) for _, sums in parts) / samples:.4f}" for name in names}
+    means = {name: sum(sums.get(name, 0.0) for _, sums in parts) / samples for name in names}
     return Evaluation(loss=means.pop("loss"), metrics=means, samples=samples)

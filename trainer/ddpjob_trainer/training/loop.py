@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from ddpjob_trainer import reporting
 from ddpjob_trainer.console import record
 from ddpjob_trainer.position import Position
+from ddpjob_trainer.recording.recorder import Recorder, by_rank
 from ddpjob_trainer.stopping import StoppedOnRequest, StopRequest
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.world import World
@@ -20,7 +21,7 @@ from .agreement import Agreement, Wish
 from .data import batches
 from .evaluation import Evaluation, evaluate
 from .order import Order
-from .progress import Progress
+from .progress import Line, Progress
 from .saving import Saver
 from .state import Learner
 from .step_times import StepTimes
@@ -46,6 +47,7 @@ class Loop:
     stop: StopRequest
     agreement: Agreement
     times: StepTimes
+    recorder: Recorder
 
     def run(self) -> None:
         """Trains from the position to the end of the last epoch.
@@ -59,6 +61,8 @@ class Loop:
             if self.saver:
                 self.saver.finish_after(error)
             raise
+        finally:
+            self.recorder.close()
 
     def _run(self) -> None:
         reporting.report(total_steps=self.progress.total_steps, samples=self.order.global_batch)
@@ -75,13 +79,11 @@ class Loop:
         self.agreement.granted()
         if self.world.leads:
             samples = (self.position.step - first_step) * self.order.global_batch
-            record(
-                "finished",
-                step=self.position.step,
-                **(result.metrics if result else {}),
-                samples_per_second=round(samples / training_seconds) if samples else 0,
-                seconds=round(time.monotonic() - began, 1),
-            )
+            pace = round(samples / training_seconds) if samples else 0
+            seconds = round(time.monotonic() - began, 1)
+            shown = result.shown if result else {}
+            record("finished", step=self.position.step, **shown, samples_per_second=pace, seconds=seconds)
+            self.recorder.add("finished", self.position.step, samples_per_second=pace, seconds=seconds)
 
     def _train_epoch(self) -> float:
         """Trains what is left of the epoch, and gives the seconds that it took."""
@@ -92,8 +94,8 @@ class Loop:
         self.times.start()
         for inputs, target in self._batches():
             self.times.lap("data")
-            self.progress.step(self._step(inputs, target))
-            self._report_step()
+            line = self.progress.step(self._step(inputs, target))
+            self._report_step(line)
             self._after_step()
             self.times.start()
         return time.monotonic() - began
@@ -116,11 +118,28 @@ class Loop:
         self.position.advance(self.order.global_batch)
         return loss.detach()
 
-    def _report_step(self) -> None:
+    def _report_step(self, line: Line | None) -> None:
         """Tells the supervisor of the finished step, with the loss that was printed last: so it costs no reading."""
         reporting.report(step=self.position.step, loss=self.progress.loss)
         if parts := self.times.step():
             reporting.report_parts(parts)
+            self.recorder.add(
+                "timed", self.position.step, seconds=parts, rank_seconds=by_rank(self.agreement.own_seconds)
+            )
+        if line:
+            self.recorder.add(
+                "progress",
+                self.position.step,
+                epoch=self.position.epoch,
+                loss=line.loss,
+                learning_rate=self._learning_rate(),
+                samples_per_second=line.steps_per_second * self.order.global_batch,
+            )
+
+    def _learning_rate(self) -> float | None:
+        """The first group's for the next step; None: it is a tensor, which may be on a device."""
+        rate = self.learner.optimizer.param_groups[0]["lr"]
+        return rate if isinstance(rate, float) else None
 
     def _begin(self, activity: str) -> None:
         """What the process does now, for the failure report and for the supervisor."""
@@ -137,7 +156,7 @@ class Loop:
         if granted is Wish.STOP:
             self._finish_save()
             raise StoppedOnRequest(self._last_words())
-        self.agreement.propose(self._wish)
+        self.agreement.propose(self._wish, self.times.own_seconds)
 
     def _wish(self) -> Wish:
         if self.stop.made:
@@ -183,5 +202,10 @@ class Loop:
         )
         if result:
             epoch = f"{self.position.epoch}/{self.epochs}"
-            record("evaluated", epoch=epoch, **result.metrics, loss=result.loss, samples=result.samples)
+            record("evaluated", epoch=epoch, **result.shown, loss=f"{result.loss:.4f}", samples=result.samples)
+            self.recorder.add(
+                "evaluated",
+                self.position.step,
+                **result.metrics | {"epoch": self.position.epoch, "loss": result.loss, "samples": result.samples},
+            )
         return result

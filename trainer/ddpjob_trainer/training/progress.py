@@ -1,11 +1,20 @@
 """Progress as it is printed: one line every few steps, by every rank, of its own loss and pace."""
 
 import time
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from ddpjob_trainer.console import record
 from ddpjob_trainer.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was printed: means over the steps since the line before."""
+
+    loss: float
+    steps_per_second: float
 
 
 class Progress:
@@ -42,17 +51,20 @@ class Progress:
         """Training goes on after something else, whose time and loss are not the pace's."""
         self._window = _Window()
 
-    def step(self, loss: Tensor) -> None:
-        """A step is finished, with this mean loss of this rank's samples."""
+    def step(self, loss: Tensor) -> Line | None:
+        """A step is finished, with this mean loss of this rank's samples; the line, if one was printed."""
         self._window.add(loss)
         step = self._position.step
-        if step in {self._first, self.total_steps} or step % self._log_every == 0:
-            self._print(step)
-            self._window = _Window()
+        if step not in {self._first, self.total_steps} and step % self._log_every:
+            return None
+        line = self._print(step)
+        self._window = _Window()
+        return line
 
-    def _print(self, step: int) -> None:
+    def _print(self, step: int) -> Line:
         now = time.monotonic()
-        self.loss = self._window.mean_loss()
+        line = Line(self._window.mean_loss(), self._window.steps / self._window.seconds(now))
+        self.loss = line.loss
         if step == self._first:
             # The pace is told by the others: a first step pays for much that happens once.
             seconds_per_step = self._window.seconds(now)
@@ -64,10 +76,11 @@ class Progress:
             epoch=f"{self._position.epoch}/{self._epochs}",
             step=f"{step}/{self.total_steps}",
             loss=f"{self.loss:.4f}",
-            samples_per_second=round(self._window.steps * self._batch_size / self._window.seconds(now)),
+            samples_per_second=round(line.steps_per_second * self._batch_size),
             rank=self._rank,
             eta_seconds=round((self.total_steps - step) * seconds_per_step),
         )
+        return line
 
 
 class _Window:

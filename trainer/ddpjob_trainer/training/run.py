@@ -11,6 +11,8 @@ from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.console import say
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.process_group import process_group
+from ddpjob_trainer.recording.facts import facts
+from ddpjob_trainer.recording.recorder import Recorder
 from ddpjob_trainer.stopping import StopRequest
 from ddpjob_trainer.task import Task, load_task
 from ddpjob_trainer.world import World
@@ -72,7 +74,8 @@ def _prepare(
     if wrapped is not model:
         warm_up(wrapped, task, batches(data, order.batches(position.epoch), device))
     optimizer = task.optimizer(model)
-    saver = Saver(config, config.checkpoint, world, order) if config.checkpoint else None
+    recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
+    saver = Saver(config, config.checkpoint, world, order, recorder) if config.checkpoint else None
     saved = saver.resume(position) if saver else None
     epochs = config.epochs or task.epochs
     total_steps = _total_steps(position, order, epochs)
@@ -80,6 +83,7 @@ def _prepare(
     if saved:
         state.load(learner, saved)
         restore_random(saved["random"], config, world, position.step)
+    recorder.begin(position.step, facts(config, world, device, total_steps=total_steps, epochs=epochs))
     if world.leads and position.step >= total_steps:
         say(f"complete: all {total_steps} steps have been trained before")
     return Loop(
@@ -98,6 +102,7 @@ def _prepare(
         stop=stop,
         agreement=Agreement(world),
         times=StepTimes(wrapped, device),
+        recorder=recorder,
     )
 
 

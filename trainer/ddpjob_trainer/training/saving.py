@@ -12,6 +12,7 @@ from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.console import record, say, warn
 from ddpjob_trainer.options.checkpoints import AUTO, CheckpointConfig
 from ddpjob_trainer.position import Position
+from ddpjob_trainer.recording.recorder import Recorder
 from ddpjob_trainer.world import World
 
 from . import random_state, state
@@ -26,7 +27,10 @@ from .writer import Writer
 class Saver:
     """Saves and restores one run; the same calls in the same order on each rank."""
 
-    def __init__(self, config: TrainConfig, settings: CheckpointConfig, world: World, order: Order) -> None:
+    def __init__(
+        self, config: TrainConfig, settings: CheckpointConfig, world: World, order: Order, recorder: Recorder
+    ) -> None:
+        self._recorder = recorder
         self._config = config
         self._settings = settings
         self._world = world
@@ -106,8 +110,10 @@ class Saver:
         written = self._writer.finished(wait=wait) if self._writer else None
         if written:
             self._writing = written.seconds
-            record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.path)
-            reporting.report(checkpoint=written.manifest.step)
+            step, epoch = written.manifest.step, written.manifest.epoch
+            record("saved", step=step, epoch=epoch, checkpoint=written.path)
+            reporting.report(checkpoint=step)
+            self._recorder.add("saved", step, epoch=epoch, checkpoint=str(written.path), seconds=written.seconds)
 
     def _every_seconds(self) -> float | None:
         every = self._settings.every_seconds

@@ -28,6 +28,8 @@ class StepTimes:
         self._clocked = {"data"} if device.type != "cpu" else {"data", "optimizer"}
         if self._ddp is None and device.type == "cpu":
             self._clocked |= {"forward", "backward"}
+        self.own_seconds = 0.0
+        """This process's own part of a recent step: what it does while it waits for nobody; 0: not known yet."""
         self._laps = _Means()
         self._steps = 0
         self._mark = self._window_began = time.monotonic()
@@ -51,7 +53,10 @@ class StepTimes:
         if self._mark - self._window_began < WINDOW_SECONDS:
             return None
         self._window_began = self._mark
-        return self._laps.take() | (self._ddp.times.take() if self._ddp is not None else {})
+        parts = self._laps.take() | (self._ddp.times.take() if self._ddp is not None else {})
+        # Backward contains communication.
+        self.own_seconds = sum(parts.values()) - 2 * parts.get("communication", 0.0)
+        return parts
 
 
 class _Ddp:

@@ -1,0 +1,135 @@
+"""What is recorded: as JSON lines and for TensorBoard, over several starts of a run, and where it cannot be."""
+
+import json
+import math
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.recording.recorder import RANKS, Recorder, by_rank
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+
+def lines(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def scalars(directory: Path, tag: str) -> list[tuple[int, float]]:
+    """As TensorBoard shows them."""
+    events = EventAccumulator(str(directory))
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(tag)]
+
+
+@contextmanager
+def a_start(directory: Path, attempt: int = 1, step: int = 0, **facts: Any) -> Iterator[Recorder]:
+    recorder = Recorder(directory, attempt)
+    recorder.begin(step, facts)
+    yield recorder
+    recorder.close()
+
+
+def test_each_event_is_a_line_with_its_time_its_attempt_and_its_step(tmp_path: Path) -> None:
+    with a_start(tmp_path / "new" / "metrics", attempt=3, step=20, world_size=2) as recorder:
+        recorder.add("progress", 30, loss=0.5, learning_rate=None)
+    started, progress = lines(tmp_path / "new" / "metrics")
+    assert started.pop("time") <= progress.pop("time")
+    assert started == {"event": "started", "attempt": 3, "step": 20, "world_size": 2}
+    assert progress == {"event": "progress", "attempt": 3, "step": 30, "loss": 0.5}
+
+
+def test_a_metric_named_as_what_each_line_has_does_not_hide_it(tmp_path: Path) -> None:
+    with a_start(tmp_path) as recorder:
+        recorder.add("evaluated", 7, time=9.5, attempt=9, accuracy=0.5)
+    line = lines(tmp_path)[-1]
+    assert (line["attempt"], line["step"], line["accuracy"]) == (1, 7, 0.5)
+    assert line["time"].endswith("Z")
+
+
+def test_a_loss_that_is_no_number_makes_no_line_that_is_no_json(tmp_path: Path) -> None:
+    with a_start(tmp_path) as recorder:
+        recorder.add("progress", 1, loss=math.nan, seconds={"data": -math.inf})
+    assert (lines(tmp_path)[-1]["loss"], lines(tmp_path)[-1]["seconds"]["data"]) == ("NaN", "-Infinity")
+    assert math.isnan(scalars(tmp_path, "train/loss")[0][1])
+
+
+def test_a_line_that_a_dying_writer_left_open_spoils_only_itself(tmp_path: Path) -> None:
+    with a_start(tmp_path) as recorder:
+        recorder.add("progress", 1, loss=1.0)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"time":"2026-01-01T00:00:00.000Z","event":"prog')
+    with a_start(tmp_path, attempt=2, step=1) as recorder:
+        recorder.add("progress", 2, loss=0.5)
+    written = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in (*written[:2], *written[3:])] == ["started", "progress"] * 2
+
+
+def test_tensorboard_shows_a_number_under_the_heading_of_its_event(tmp_path: Path) -> None:
+    with a_start(tmp_path, world_size=2) as recorder:
+        recorder.add("progress", 10, epoch=1, loss=0.5)
+        recorder.add("timed", 10, seconds={"data": 0.25}, rank_seconds={"0": 0.5, "1": 0.75})
+        recorder.add("evaluated", 20, accuracy=0.75)
+        recorder.add("saved", 20, checkpoint="/somewhere", seconds=1.0)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {
+        *("train/epoch", "train/loss", "eval/accuracy"),
+        *("time/seconds/data", "time/rank_seconds/0", "time/rank_seconds/1"),
+    }
+    assert scalars(tmp_path, "eval/accuracy") == [(20, 0.75)]
+
+
+def test_tensorboard_forgets_what_an_earlier_start_wrote_of_steps_that_were_trained_again(tmp_path: Path) -> None:
+    with a_start(tmp_path) as first:
+        for step in (10, 20, 30, 40):
+            first.add("progress", step, loss=1.0)
+    with a_start(tmp_path, attempt=2, step=20) as again:
+        for step in (30, 40, 50):
+            again.add("progress", step, loss=0.5)
+    assert scalars(tmp_path, "train/loss") == [(10, 1.0), (20, 1.0), (30, 0.5), (40, 0.5), (50, 0.5)]
+
+
+def test_starts_within_one_second_do_not_write_over_each_other(tmp_path: Path) -> None:
+    for attempt in range(9, 12):
+        with a_start(tmp_path, attempt, step=attempt) as recorder:
+            recorder.add("progress", attempt + 1, loss=float(attempt))
+    assert scalars(tmp_path, "train/loss") == [(10, 9.0), (11, 10.0), (12, 11.0)]
+
+
+def test_without_a_directory_nothing_is_recorded() -> None:
+    recorder = Recorder(None, 1)
+    recorder.begin(0, {})
+    recorder.add("progress", 1, loss=1.0)
+
+
+def test_a_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"/file/metrics cannot be written: Not a directory; name another one with"):
+        Recorder(tmp_path / "file" / "metrics", 1).begin(0, {})
+
+
+def test_training_goes_on_without_a_file_that_cannot_be_written_any_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with a_start(tmp_path) as recorder:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "metrics.jsonl").stat().st_size, before[1]))
+            for step in (1, 2):
+                recorder.add("progress", step, loss=1.0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    warned = capsys.readouterr().err
+    assert warned.count("metrics.jsonl is written no more: File too large. Training goes on without it") == 1
+    assert lines(tmp_path)[-1]["event"] == "started"
+
+
+def test_of_many_ranks_some_are_recorded_from_the_fastest_to_the_slowest() -> None:
+    assert by_rank([0.2, 0.0, 0.1]) == {"0": 0.2, "2": 0.1}
+    many = by_rank([1.0 + rank for rank in range(1000)])
+    assert len(many) == RANKS
+    assert {"0", "999"} <= many.keys()

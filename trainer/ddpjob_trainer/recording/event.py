@@ -1,0 +1,19 @@
+"""One thing that has happened in training."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What has happened, when, and after which step."""
+
+    word: str
+    """As in the lines of the log: `progress`, `evaluated`, `saved`, `finished`; and `started`, `timed`."""
+    time: float
+    """Seconds of the epoch."""
+    attempt: int
+    step: int
+    values: Mapping[str, Any]
+    """What belongs to it; where it is a number of its own, by its name there."""

@@ -1,0 +1,76 @@
+"""What a start of a run is: its world, its machine, its software, and what it was asked to do."""
+
+import dataclasses
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.environment import Env
+from ddpjob_trainer.world import World
+
+PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "CUDA_", "MKL_")
+"""Of variables that decide how a run is carried out; none of them is a secret."""
+
+
+def facts(config: TrainConfig, world: World, device: torch.device, **more: Any) -> dict[str, Any]:
+    """All that somebody who looks back may want to know of it."""
+    return {
+        "job": os.environ.get(Env.NAME),
+        "uid": config.uid,
+        "world_size": world.world_size,
+        "local_world_size": world.local_world_size,
+        **more,
+        "device": _name(device),
+        "threads": torch.get_num_threads(),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "versions": _versions(device),
+        "options": _plain(config),
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)},
+    }
+
+
+def _versions(device: torch.device) -> dict[str, str]:
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "ddpjob": version("ddpjob")}
+    if device.type == "cuda":
+        nccl = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+        versions |= {"cuda": str(torch.version.cuda), "nccl": ".".join(map(str, nccl))}
+    return versions
+
+
+def _name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return _processor() or platform.machine()
+
+
+def _processor() -> str | None:
+    """As Linux tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, None)
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """A configuration as JSON has it, its groups within it; what was left open is left out."""
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: _value(value) for name, value in fields.items() if value is not None}
+
+
+def _value(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _plain(value)
+    if isinstance(value, Mapping):
+        return {str(name): _value(inner) for name, inner in value.items()}
+    if isinstance(value, tuple | list | frozenset | set):
+        return [_value(inner) for inner in value]
+    return value if isinstance(value, bool | int | float | str) else str(value)

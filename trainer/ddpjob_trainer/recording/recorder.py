@@ -1,0 +1,90 @@
+"""What rank 0 records: each event goes to all files. Where one cannot be written, training goes on without it.
+
+Each event is in its file when `add` returns: a run may end in any way, at any moment.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ddpjob_trainer.console import warn
+from ddpjob_trainer.errors import ConfigError
+
+from .event import Event
+from .json_lines import JsonLines
+
+RANKS = 64
+"""How many ranks' times are recorded."""
+
+
+class Sink(Protocol):
+    """A file of events."""
+
+    path: Path
+
+    def write(self, event: Event) -> None:
+        """Adds an event, which is in the file when this returns.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+
+    def close(self) -> None:
+        """Lets go of the file."""
+
+
+class Recorder:
+    """Records the events of one start of a run; without a directory, none."""
+
+    def __init__(self, directory: Path | None, attempt: int) -> None:
+        self._directory = directory
+        self._attempt = attempt
+        self._sinks: list[Sink] = []
+
+    def begin(self, step: int, facts: Mapping[str, Any]) -> None:
+        """Training is about to start after this step; what earlier starts recorded of later ones counts no more.
+
+        Raises:
+            ConfigError: The directory cannot be written.
+        """
+        if self._directory is None:
+            return
+        from .tensorboard import EventFile  # noqa: PLC0415  Only here is its library needed.
+
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._sinks = [JsonLines(self._directory), EventFile(self._directory, self._attempt, step)]
+        except OSError as error:
+            raise ConfigError(
+                f"the directory for metrics {self._directory} cannot be written: {error.strerror};"
+                " name another one with --log-dir"
+            ) from error
+        self.add("started", step, **facts)
+
+    def add(self, word: str, step: int, /, **values: Any) -> None:
+        """Something has happened after this step. Values are JSON's; those that are None are left out."""
+        if not self._sinks:
+            return
+        known = {name: value for name, value in values.items() if value is not None}
+        event = Event(word, time.time(), self._attempt, step, known)
+        for sink in tuple(self._sinks):
+            try:
+                sink.write(event)
+            except OSError as error:
+                self._sinks.remove(sink)
+                sink.close()
+                warn(f"{sink.path} is written no more: {error.strerror}. Training goes on without it")
+
+    def close(self) -> None:
+        """Nothing more is going to happen."""
+        while self._sinks:
+            self._sinks.pop().close()
+
+
+def by_rank(seconds: Sequence[float]) -> dict[str, float]:
+    """Times of ranks by their numbers; of more ranks than are worth a line, some from the fastest to the slowest."""
+    known = sorted((time, rank) for rank, time in enumerate(seconds) if time)
+    if len(known) > RANKS:
+        known = [known[at * (len(known) - 1) // (RANKS - 1)] for at in range(RANKS)]
+    return {str(rank): time for time, rank in sorted(known, key=lambda one: one[1])}
