@@ -5,6 +5,8 @@ Three kinds of environment are understood:
 - none of the variables: a world of one process;
 - `RANK` and its five companions, from torchrun or from a pod with one process: this process of the world;
 - a node of several processes, without `RANK`: the processes of this node are still to be started.
+
+What flags, Slurm or MPI say is put into these words before (`places`).
 """
 
 from collections.abc import Mapping
@@ -13,8 +15,9 @@ from dataclasses import dataclass
 from .environment import Env
 from .errors import ConfigError
 
-PROCESS = (Env.RANK, Env.WORLD_SIZE, Env.LOCAL_RANK, Env.LOCAL_WORLD_SIZE, Env.MASTER_ADDR, Env.MASTER_PORT)
-NODE = (Env.NNODES, Env.NODE_RANK, Env.NPROC_PER_NODE, Env.WORLD_SIZE, Env.MASTER_ADDR, Env.MASTER_PORT)
+MASTER = (Env.MASTER_ADDR, Env.MASTER_PORT)
+PROCESS = (Env.RANK, Env.WORLD_SIZE, Env.LOCAL_RANK, Env.LOCAL_WORLD_SIZE)
+NODE = (Env.NNODES, Env.NODE_RANK, Env.NPROC_PER_NODE, Env.WORLD_SIZE)
 MAX_PORT = 65535
 
 
@@ -57,19 +60,19 @@ class Node:
         }
 
 
-def read_world(env: Mapping[str, str]) -> World | Node:
-    """The place that an environment describes.
+def read_world(env: Mapping[str, str], *, needs_master: bool = True) -> World | Node:
+    """The place that an environment describes. A process may find the others elsewhere than at a master.
 
     Raises:
         ConfigError: A variable is missing, is no number, or contradicts another one.
     """
-    if not any(name in env for name in (*PROCESS, *NODE)):
+    if not any(name in env for name in (*PROCESS, *NODE, *MASTER)):
         return World()
-    return _process(env) if Env.RANK in env else _node(env)
+    return _process(env, needs_master=needs_master) if Env.RANK in env else _node(env)
 
 
-def _process(env: Mapping[str, str]) -> World:
-    _require(env, PROCESS, "RANK is set")
+def _process(env: Mapping[str, str], *, needs_master: bool) -> World:
+    _require(env, (*PROCESS, *MASTER) if needs_master else PROCESS, "RANK is set")
     size = _number(env, Env.WORLD_SIZE, least=1)
     rank = _number(env, Env.RANK, below=(Env.WORLD_SIZE, size))
     local_size = _number(env, Env.LOCAL_WORLD_SIZE, least=1, most=(Env.WORLD_SIZE, size))
@@ -81,11 +84,12 @@ def _process(env: Mapping[str, str]) -> World:
     if Env.NNODES in env:
         nodes = _number(env, Env.NNODES, least=1)
         _agree(env, {Env.WORLD_SIZE: (nodes * local_size, "NNODES * LOCAL_WORLD_SIZE")})
-    return World(rank, local_rank, size, local_size, env[Env.MASTER_ADDR], _port(env))
+    master = (env[Env.MASTER_ADDR], _port(env)) if needs_master else ("", 0)
+    return World(rank, local_rank, size, local_size, *master)
 
 
 def _node(env: Mapping[str, str]) -> Node:
-    _require(env, NODE, "the environment describes a node")
+    _require(env, (*NODE, *MASTER), "the environment describes a node")
     nodes = _number(env, Env.NNODES, least=1)
     processes = _number(env, Env.NPROC_PER_NODE, least=1)
     node_rank = _number(env, Env.NODE_RANK, below=(Env.NNODES, nodes))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ddpjob_trainer import process_group
 from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.process_group import joining
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.training import saving, state
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ def _note(what: str, number: int) -> None:
     os.close(file)
 
 
-_encode, _save, _leave_together = state.encode, saving.Saver.save, process_group._leave_together
+_encode, _save, _leave_together = state.encode, saving.Saver.save, joining._leave_together
 
 
 def _encode_and_reach(content: Any, file: Any) -> None:
@@ -83,4 +83,4 @@ def _reach_and_leave() -> None:
 
 state.encode = _encode_and_reach
 saving.Saver.save = _save_and_reach  # type: ignore[method-assign]
-process_group._leave_together = _reach_and_leave
+joining._leave_together = _reach_and_leave

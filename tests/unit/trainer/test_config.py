@@ -6,6 +6,7 @@ import pytest
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
+from ddpjob_trainer.options.group import GroupConfig
 from ddpjob_trainer.options.recording import RecordingConfig
 
 POD = {
@@ -24,7 +25,7 @@ def test_without_flags_and_environment_all_is_left_to_the_workload() -> None:
 
 def test_a_pods_environment_says_where_and_when_to_save() -> None:
     assert read_config([], POD) == TrainConfig(
-        backend="gloo",
+        group=GroupConfig(backend="gloo"),
         checkpoint=CheckpointConfig(directory=Path("/checkpoints"), every_steps=50, keep=5),
         recording=RecordingConfig(directory=Path("/checkpoints/metrics")),
         incarnation=2,
@@ -67,7 +68,7 @@ def test_a_flag_wins_over_the_environment() -> None:
         "--checkpoint-keep",
     ]
     config = read_config([*flags, "1"], POD)
-    assert config.backend == "nccl"
+    assert config.group.backend == "nccl"
     assert config.checkpoint == CheckpointConfig(directory=Path("/mine"), every_seconds=9.5, keep=1)
 
 
@@ -83,7 +84,7 @@ def test_a_flag_wins_over_the_environment() -> None:
         (["--batch-size", "8", "--global-batch-size", "8"], {}, "--global-batch-size: not allowed with argument"),
         (["--checkpoint-every-steps", "8"], {}, "name it with --checkpoint-dir"),
         (["--epoch", "3"], {}, "unrecognized arguments: --epoch 3 (see ddpjob-train --help)"),
-        ([], {"DDPJOB_BACKEND": "Nccl"}, "DDPJOB_BACKEND is 'Nccl': it must be one of gloo, nccl"),
+        ([], {"DDPJOB_BACKEND": "Nccl"}, "DDPJOB_BACKEND is 'Nccl': it must be one of gloo, nccl, mpi"),
         ([], {**POD, "DDPJOB_CHECKPOINT_KEEP": "0"}, "DDPJOB_CHECKPOINT_KEEP is '0': it must be a whole number"),
         ([], {"DDPJOB_INCARNATION": "first"}, "DDPJOB_INCARNATION is 'first'"),
         ([], {"DDPJOB_ATTEMPT": "-1"}, "DDPJOB_ATTEMPT is '-1': it must be a whole number of at least 0"),

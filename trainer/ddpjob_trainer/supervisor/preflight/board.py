@@ -11,7 +11,7 @@ from torch.distributed.distributed_c10d import Store
 
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.failure import last_line
-from ddpjob_trainer.process_group import await_rank_0
+from ddpjob_trainer.process_group.stores import await_rank_0
 from ddpjob_trainer.world import World
 
 from .course import Outcome

@@ -73,5 +73,11 @@ class Patience:
         return min(learned * 2.0**self._doublings, TRAINING_AT_MOST)
 
 
+def longest(timeout: float) -> float:
+    """The longest that a gang with this stallTimeoutSeconds may go without a finished step, whatever it does."""
+    patience = Patience(timeout)
+    return max(patience.seconds(doing) for doing in Doing)
+
+
 def _between(least: float, seconds: float, most: float) -> float:
     return min(max(least, seconds), most)

@@ -1,0 +1,103 @@
+"""Which library carries what processes tell each other, and the device on which it finds the tensors.
+
+    the processes have       and between machines is     backend
+    a GPU each               InfiniBand                  NCCL, which alone uses that and GPUDirect
+    a GPU each               Ethernet                    NCCL; gloo is slower, and there if NCCL makes trouble
+    none                     InfiniBand with IP          gloo
+    none                     InfiniBand without IP       gloo over Ethernet; MPI would use InfiniBand
+    none                     Ethernet                    gloo
+
+(https://docs.pytorch.org/docs/stable/distributed.html#which-backend-to-use)
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+from ddpjob_trainer.console import say
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.places.slurm import gives_each_task_its_gpu
+from ddpjob_trainer.world import World
+
+from .network import Fabric, fabric
+
+NCCL, GLOO, MPI = "nccl", "gloo", "mpi"
+
+SETTINGS = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_")
+"""What the names of the backends' own variables begin with."""
+
+
+def backend_of(asked: str | None, world: World) -> str:
+    """The backend that is asked for, else the fitting one; rank 0 says why.
+
+    Raises:
+        ConfigError: This PyTorch does not have it.
+    """
+    if asked is None:
+        gpus = torch.cuda.device_count()
+        enough = _has_its_own_gpu() or gpus >= world.local_world_size
+        if world.leads and not world.alone:
+            one_machine = world.local_world_size == world.world_size
+            say(why(gpus, world.local_world_size, None if one_machine else fabric(), enough=enough))
+        return NCCL if enough else GLOO
+    if asked == MPI and not dist.is_mpi_available():
+        raise ConfigError(
+            f"backend mpi: this PyTorch ({torch.__version__}) is built without it, and has {', '.join(_built_in())}."
+            " Use gloo, or nccl with GPUs; for mpi build PyTorch from source on a machine with MPI"
+        )
+    if asked == NCCL and not dist.is_nccl_available():
+        raise ConfigError(f"backend nccl: this PyTorch ({torch.__version__}) is built without it: use gloo")
+    return asked
+
+
+def why(gpus: int, processes: int, between: Fabric | None, *, enough: bool) -> str:
+    """A line about the backend that fits; `between`: what joins the machines, None where there is but one."""
+    who = f"{processes} process{'es' if processes > 1 else ''} of a node"
+    words = [f"backend nccl: a GPU for each of {who}" if enough else f"backend gloo: {gpus} GPUs for {who}"]
+    if between is not None:
+        devices, over_ip = ", ".join(between.infiniband), ", ".join(between.over_ip)
+        match enough, bool(devices), bool(over_ip):
+            case True, True, _:
+                words.append(f"it alone uses InfiniBand ({devices}) with GPUDirect")
+            case True, False, _:
+                words.append("over Ethernet; if it makes trouble there, gloo is slower and does without it")
+            case False, True, True:
+                words.append(f"it can use InfiniBand ({devices}) by its IP interface ({over_ip})")
+            case False, True, False:
+                words.append(f"over Ethernet: InfiniBand ({devices}) has no IP here, and only mpi could use it")
+            case _:
+                words.append("over Ethernet")
+    return "; ".join(words)
+
+
+def device_of(backend: str, world: World) -> torch.device:
+    """The device of this process.
+
+    Raises:
+        ConfigError: There is none for it.
+    """
+    if backend != NCCL:
+        return torch.device("cpu")
+    index = 0 if _has_its_own_gpu() else world.local_rank
+    if index >= torch.cuda.device_count():
+        raise ConfigError(
+            f"backend nccl needs a GPU for each process: local rank {world.local_rank} sees"
+            f" {torch.cuda.device_count()}; use fewer processes per node, or backend gloo"
+        )
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def settings() -> str:
+    """The backends' own settings, as the environment has them."""
+    return " ".join(f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS))
+
+
+def _has_its_own_gpu() -> bool:
+    return torch.cuda.device_count() == 1 and gives_each_task_its_gpu(os.environ)
+
+
+def _built_in() -> list[str]:
+    return [GLOO] * dist.is_gloo_available() + [NCCL] * dist.is_nccl_available()

@@ -1,0 +1,137 @@
+"""The store by which the processes of a world find each other: a port of rank 0's, or a file that all can write.
+
+Its keys carry the attempt, since torch has no such guard: a process of an earlier attempt that still waits would join
+this one and train. They also carry the size of the world, so that what another one has left in a file is never read.
+"""
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from ddpjob_trainer.environment import Env
+from ddpjob_trainer.errors import ConfigError, PeerLostError, TrainerError
+from ddpjob_trainer.world import World
+
+MISSING_NAMED = 8
+CONNECT_SECONDS = 5.0
+RETRY_SECONDS = 0.02
+ARRIVED, COMPLETE, CARD, MARK = "arrived", "complete", "card", "mark"
+TAKEN = "EADDRINUSE"
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where and when a world meets."""
+
+    world: World
+    attempt: int
+    seconds: float
+    """How long whoever has come waits for the others."""
+    file: Path | None = None
+    """None: at the master's port."""
+
+    @property
+    def place(self) -> str:
+        """Where, for people."""
+        return str(self.file or f"{self.world.master_addr}:{self.world.master_port}")
+
+    def join(self, card: str) -> Store:
+        """The store, once all have come; each leaves a card, for `card_of`.
+
+        Raises:
+            PeerLostError: Somebody did not come in time; the message says who.
+            ConfigError: The place is taken, by others or by an earlier run.
+            TrainerError: The store cannot be used.
+        """
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        whole = _file_store(self) if self.file else _tcp_store(self)
+        store = PrefixStore(f"{self.attempt}/{restarts}/{self.world.world_size}", whole)
+        self._sign(store, card)
+        self._await_all(store)
+        return store
+
+    def _sign(self, store: Store, card: str) -> None:
+        rank = self.world.rank
+        if store.add(f"{MARK}/{rank}", 1) > 1:
+            if self.file:
+                raise ConfigError(
+                    f"{self.file} is of an earlier run, in which rank {rank} has come already: remove it, or name"
+                    " another one: each run needs a new file"
+                )
+            raise ConfigError(f"rank {rank} has come to {self.place} already: two processes have the same number")
+        store.set(f"{CARD}/{rank}", card)
+
+    def _await_all(self, store: Store) -> None:
+        size = self.world.world_size
+        if store.add(ARRIVED, 1) == size:
+            store.set(COMPLETE, "1")
+        try:
+            store.wait([COMPLETE], timedelta(seconds=self.seconds))
+        except dist.DistStoreError as error:
+            missing = [rank for rank in range(size) if not store.check([f"{CARD}/{rank}"])]
+            named = ", ".join(map(str, missing[:MISSING_NAMED])) + (", …" if len(missing) > MISSING_NAMED else "")
+            raise PeerLostError(
+                f"waited {self.seconds:.0f} s for rank {named}: {size - len(missing)} of {size} processes came to"
+                f" {self.place}"
+            ) from error
+
+
+def card_of(store: Store, rank: int) -> str:
+    """What a rank has left, in a store that all have come to."""
+    card: bytes = store.get(f"{CARD}/{rank}")
+    return card.decode()
+
+
+def await_rank_0(world: World, timeout: timedelta) -> None:
+    """Waits until rank 0 answers. The store would wait by itself, but tells of its end in pages of C++ frames."""
+    deadline = time.monotonic() + timeout.total_seconds()
+    while True:
+        try:
+            socket.create_connection((world.master_addr, world.master_port), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                seconds = f"{timeout.total_seconds():.0f}"
+                raise PeerLostError(
+                    f"waited {seconds} s for rank 0 to answer at {world.master_addr}:{world.master_port}:"
+                    f" {error.strerror or error}"
+                ) from error
+            time.sleep(RETRY_SECONDS)
+        else:
+            return
+
+
+def _tcp_store(meeting: Meeting) -> Store:
+    """The store that rank 0 (or torchrun) serves."""
+    world, timeout = meeting.world, timedelta(seconds=meeting.seconds)
+    serves = world.leads and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    if not serves:
+        await_rank_0(world, timeout)
+    try:
+        return dist.TCPStore(  # type: ignore[attr-defined]
+            world.master_addr, world.master_port, is_master=serves, timeout=timeout, wait_for_workers=False
+        )
+    except dist.DistNetworkError as error:
+        if serves and TAKEN in str(error):
+            raise ConfigError(
+                f"port {world.master_port} of this machine is taken by another program, or another run: set another"
+                f" {Env.MASTER_PORT} (--master-port) for all processes"
+            ) from error
+        raise TrainerError(
+            f"rank {world.rank} cannot use {meeting.place}: {str(error).splitlines()[0]}; if another program has the"
+            f" port, set another {Env.MASTER_PORT}"
+        ) from error
+
+
+def _file_store(meeting: Meeting) -> Store:
+    assert meeting.file is not None, "the caller has seen to it"
+    try:
+        meeting.file.open("ab").close()
+    except OSError as error:
+        raise ConfigError(f"cannot write {meeting.file}, where the processes are to meet: {error.strerror}") from None
+    return dist.FileStore(str(meeting.file))  # type: ignore[attr-defined]
