@@ -6,15 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .environment import Env
-from .errors import ConfigError
-from .options import checkpoints, recording
+from .options import checkpoints, communication, computing, group, mode, optimisation, place, recording
 from .options.checkpoints import CheckpointConfig
+from .options.communication import CommunicationConfig
+from .options.computing import ComputingConfig
+from .options.group import GroupConfig
+from .options.mode import ModeConfig
+from .options.optimisation import OptimisationConfig
 from .options.parsing import Parser, counting_from, natural, positive, positive_float
+from .options.place import PlaceConfig
 from .options.recording import RecordingConfig
 
-BACKENDS = ("gloo", "nccl")
 DATA = ("digits", "mnist")
-DEFAULT_TIMEOUT_SECONDS = 600
+OTHER_COMMANDS = "A trained model in use: ddpjob-train export --help, ddpjob-train predict --help."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,15 +38,20 @@ class TrainConfig:
     seed: int = 0
     threads: int | None = None
     log_every: int = 10
-    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
-    backend: str | None = None
-    """Lower case; None: nccl where each process has a GPU, else gloo."""
+    place: PlaceConfig = field(default_factory=PlaceConfig)
+    group: GroupConfig = field(default_factory=GroupConfig)
+    mode: ModeConfig = field(default_factory=ModeConfig)
     checkpoint: CheckpointConfig | None = None
     recording: RecordingConfig = field(default_factory=RecordingConfig)
+    computing: ComputingConfig = field(default_factory=ComputingConfig)
+    optimisation: OptimisationConfig = field(default_factory=OptimisationConfig)
+    communication: CommunicationConfig = field(default_factory=CommunicationConfig)
     uid: str = ""
     incarnation: int = 0
     attempt: int = 0
     """Counts the starts of the gang, also those in place."""
+    arguments: tuple[str, ...] = field(default=(), compare=False)
+    """The command line that all of this was read from."""
 
 
 def read_config(argv: Sequence[str], env: Mapping[str, str]) -> TrainConfig:
@@ -65,21 +74,28 @@ def read_config(argv: Sequence[str], env: Mapping[str, str]) -> TrainConfig:
         seed=flags.seed,
         threads=flags.threads,
         log_every=flags.log_every,
-        timeout_seconds=flags.timeout_seconds,
-        backend=flags.backend or _backend(env),
+        place=place.read(flags),
+        group=group.read(flags, env),
+        mode=mode.read(flags, env),
         checkpoint=checkpoints.read(flags, env),
         recording=recording.read(flags, env),
+        computing=computing.read(flags, env),
+        optimisation=optimisation.read(flags, env),
+        communication=communication.read(flags, env),
         uid=env.get(Env.UID, ""),
         incarnation=counting_from(0, env.get(Env.INCARNATION, "0"), Env.INCARNATION),
         attempt=_attempt(env),
+        arguments=tuple(argv),
     )
 
 
 def train_parser() -> argparse.ArgumentParser:
     """The flags of `ddpjob-train`."""
-    parser = Parser(prog="ddpjob-train", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="ddpjob-train", description=__doc__, epilog=OTHER_COMMANDS, allow_abbrev=False)
     task = parser.add_argument_group("what is trained")
-    task.add_argument("--workload", default="convnet", help="convnet, mlp, or your own as MODULE:ATTRIBUTE")
+    task.add_argument(
+        "--workload", default="convnet", help="convnet, mlp, linear, layers, or your own as MODULE:ATTRIBUTE"
+    )
     task.add_argument("--data", choices=DATA, default="digits", help="data of convnet and mlp (default digits)")
     task.add_argument("--data-dir", type=Path, help="directory of the data set; mnist needs one")
     task.add_argument("--download", action="store_true", help="fetch what is missing in --data-dir")
@@ -89,32 +105,20 @@ def train_parser() -> argparse.ArgumentParser:
     batch.add_argument("--global-batch-size", type=positive, help="samples per step of all processes together")
     task.add_argument("--lr", type=positive_float, help="learning rate (default: the workload's)")
     task.add_argument("--seed", type=natural, default=0, help="decides initial weights and order (default 0)")
+    optimisation.add_flags(parser)
+    mode.add_flags(parser)
     _add_machine(parser)
-    checkpoints.add_flags(parser)
-    recording.add_flags(parser)
+    for theme in (place, group, computing, communication, checkpoints, recording):
+        theme.add_flags(parser)
     return parser
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how it runs")
-    group.add_argument("--backend", choices=BACKENDS, help=f"default: {Env.BACKEND}, else nccl with GPUs, else gloo")
-    group.add_argument("--threads", type=positive, help="CPU threads per process (default: its share of the cores)")
-    group.add_argument("--log-every", type=positive, default=10, help="steps between progress lines (default 10)")
-    group.add_argument(
-        "--timeout-seconds",
-        type=positive,
-        default=DEFAULT_TIMEOUT_SECONDS,
-        help=f"how long to wait for the other processes (default {DEFAULT_TIMEOUT_SECONDS})",
-    )
+    machine = parser.add_argument_group("how it runs")
+    machine.add_argument("--threads", type=positive, help="CPU threads per process (default: its share of the cores)")
+    machine.add_argument("--log-every", type=positive, default=10, help="steps between progress lines (default 10)")
 
 
 def _attempt(env: Mapping[str, str]) -> int:
     name = Env.ATTEMPT if Env.ATTEMPT in env else Env.INCARNATION
     return counting_from(0, env.get(name, "0"), name)
-
-
-def _backend(env: Mapping[str, str]) -> str | None:
-    backend = env.get(Env.BACKEND)
-    if backend is not None and backend not in BACKENDS:
-        raise ConfigError(f"{Env.BACKEND} is {backend!r}: it must be one of {', '.join(BACKENDS)}")
-    return backend

@@ -6,13 +6,15 @@ import sys
 import traceback
 from collections.abc import Mapping
 
-from . import memory
+from . import memory, traps
 from .config import TrainConfig, read_config
 from .console import complain, say
 from .environment import TORCHRUN, Env
 from .errors import PeerLostError, TrainerError
 from .exit_codes import ExitCode
 from .failure import clear, is_peer_lost, last_line, leave, report_of, report_path
+from .inference import commands
+from .places.variables import place_variables
 from .position import Position
 from .stopping import StoppedOnRequest, StopRequest, leave_at_once
 from .supervisor.starting.program import Program
@@ -21,13 +23,19 @@ from .world import Node, World, read_world
 
 
 def main() -> None:
-    """Trains as the command line and the environment say, and exits with the contract's code."""
+    """Does what the command line and the environment say: trains, mostly. Exits with the contract's code."""
     argv, position, world, killed_before = sys.argv[1:], Position(), World(), memory.kills()
     if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":  # Otherwise others write to the same file.
         clear(report_path(os.environ))
     try:
+        if command := commands.command(argv):
+            command()
+            leave_at_once(ExitCode.DONE)
         config = read_config(argv, os.environ)
-        place = read_world(os.environ)
+        meets_at_master = config.place.init_file is None and config.group.backend != "mpi"
+        os.environ.update(place_variables(config.place, os.environ, needs_master=meets_at_master))
+        place = read_world(os.environ, needs_master=meets_at_master)
+        config.mode.check_world(place.world_size)
         if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):
             leave_at_once(supervise(Program(module=True, name="ddpjob_trainer", arguments=tuple(argv))))
         world = place
@@ -61,10 +69,11 @@ def _explain(error: Exception, world: World, position: Position, killed_before: 
     """
     if not isinstance(error, TrainerError) and is_peer_lost(error):
         error = PeerLostError(f"lost a peer in {position.activity} at step {position.step}: {last_line(error)}")
+    if not isinstance(error, TrainerError):
+        traceback.print_exception(error)
+        error = traps.known(error) or error
     if isinstance(error, TrainerError):
         complain(str(error))
-    else:
-        traceback.print_exception(error)
     report = report_of(error, world.rank, position.step or None)
     if memory.lost_a_process(error) and memory.kills() > killed_before:
         report = dataclasses.replace(report, cause=memory.CAUSE)

@@ -9,24 +9,27 @@ from torch.utils.data import Dataset
 from ddpjob_trainer import reporting
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.console import say
+from ddpjob_trainer.options.mode import DATA_PARALLEL
 from ddpjob_trainer.position import Position
-from ddpjob_trainer.process_group import process_group
+from ddpjob_trainer.process_group.joining import process_group
 from ddpjob_trainer.recording.facts import facts
 from ddpjob_trainer.recording.recorder import Recorder
 from ddpjob_trainer.stopping import StopRequest
 from ddpjob_trainer.task import Task, load_task
 from ddpjob_trainer.world import World
 
-from . import state
+from . import amp, modes, state
 from .agreement import Agreement
+from .compression import compress
 from .data import batches, sample_count
 from .loop import Loop
 from .order import Order
-from .parallel import parallel, warm_up
+from .parallel import averaged, laid_out, parallel, warm_up
 from .progress import Progress
 from .random_state import seed_all
 from .saving import Saver, restore_random
 from .step_times import StepTimes
+from .stepping import Stepper, divided, shares
 
 
 def run(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
@@ -42,6 +45,7 @@ def run(config: TrainConfig, world: World, position: Position, stop: StopRequest
     position.activity = "joining the process group"
     with process_group(world, config) as device:
         position.activity = "starting"
+        device = modes.home(config.mode, device)  # noqa: PLW2901  (a GPU of this process's own choice)
         loop = _prepare(
             config=config,
             world=world,
@@ -68,21 +72,39 @@ def _prepare(
     device: torch.device,
 ) -> Loop:
     """Builds the model and all around it, and restores the newest checkpoint."""
-    model = task.model().to(device)
-    wrapped = parallel(model, world, device)
+    model = laid_out(task.model(), config, world, device)
+    autocast = amp.autocast(config.computing.precision, device)
+    wrapped, compression, parts = model, None, config.optimisation.gradient_accumulation_steps
+    if not world.alone:
+        wrapped = parallel(model, config.communication, device)
+        compression = compress(wrapped, config.communication)
+    elif config.mode.mode == DATA_PARALLEL:
+        wrapped = modes.data_parallel(model, config.mode, device)
     seed_all(config.seed, world.rank, 0)
-    if wrapped is not model:
-        warm_up(wrapped, task, batches(data, order.batches(position.epoch), device))
+    if not world.alone:
+        warm_up(wrapped, task, batches(data, divided(order.batches(position.epoch), parts), device), autocast)
     optimizer = task.optimizer(model)
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
     saver = Saver(config, config.checkpoint, world, order, recorder) if config.checkpoint else None
     saved = saver.resume(position) if saver else None
     epochs = config.epochs or task.epochs
     total_steps = _total_steps(position, order, epochs)
-    learner = state.Learner(model, optimizer, task.scheduler(optimizer, total_steps))
+    task.steps_per_epoch = order.steps()
+    learner = state.Learner(
+        model,
+        optimizer,
+        task.scheduler(optimizer, total_steps),
+        amp.scaler(config.computing.precision, device),
+        averaged(model, config.optimisation.model_ema_decay),
+        compression,
+    )
+    if compression:
+        compression.begin(total_steps)
     if saved:
         state.load(learner, saved)
+        state.load_compression(learner, saved, world, device)
         restore_random(saved["random"], config, world, position.step)
+    times = StepTimes(wrapped, device)
     recorder.begin(position.step, facts(config, world, device, total_steps=total_steps, epochs=epochs))
     if world.leads and position.step >= total_steps:
         say(f"complete: all {total_steps} steps have been trained before")
@@ -91,7 +113,16 @@ def _prepare(
         world=world,
         device=device,
         learner=learner,
-        model=wrapped,
+        stepper=Stepper(
+            task=task,
+            learner=learner,
+            model=wrapped,
+            autocast=autocast,
+            weight=order.weight,
+            shares=shares(order.batch_size, parts),
+            clip_grad_norm=config.optimisation.clip_grad_norm,
+            times=times,
+        ),
         data=data,
         test_data=task.test_data(),
         order=order,
@@ -101,7 +132,7 @@ def _prepare(
         saver=saver,
         stop=stop,
         agreement=Agreement(world),
-        times=StepTimes(wrapped, device),
+        times=times,
         recorder=recorder,
     )
 
@@ -115,7 +146,8 @@ def _progress(
 
 
 def _order(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
-    whole = config.global_batch_size or (config.batch_size or task.batch_size) * world.world_size
+    own = (config.batch_size or task.batch_size) * config.optimisation.gradient_accumulation_steps
+    whole = config.global_batch_size or own * world.world_size
     return Order(sample_count(data), whole, world.rank, world.world_size, config.seed)
 
 
