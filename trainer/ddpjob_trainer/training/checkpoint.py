@@ -14,7 +14,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -75,16 +75,11 @@ class Checkpoints:
         Args:
             readable: Raises if a state, though whole, cannot be read.
         """
-        # What does not tell its place comes first, so that it is warned of.
-        paths = sorted(self._paths(), key=lambda path: _order(path, unknown=math.inf), reverse=True)
-        for path in paths:
-            try:
-                return _read(path, readable)
-            except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the one before may be right)
-                warn(f"checkpoint {path} is passed over: {error}")
-        if paths:
+        paths = self._paths()
+        found = newest(paths, readable)
+        if found is None and paths:
             warn(f"there is no valid checkpoint in {self.directory}: training starts from the beginning")
-        return None
+        return found
 
     def newest_attempt(self) -> int:
         """The latest attempt that has written here, NO_ATTEMPT if none has."""
@@ -180,7 +175,7 @@ class Checkpoints:
         )
 
     def _paths(self) -> list[Path]:
-        return [path for path in self.directory.iterdir() if NAME.fullmatch(path.name)]
+        return checkpoints_in(self.directory)
 
     def _not_written(self, path: Path, needed: int, error: OSError) -> StorageFullError:
         advice = (
@@ -193,6 +188,29 @@ class Checkpoints:
             f"checkpoint {path} could not be saved: {error.strerror} (needed {needed} bytes, free {free});"
             f" {advice}. The checkpoints before it are intact"
         )
+
+
+def checkpoints_in(directory: Path) -> list[Path]:
+    """All checkpoints of a directory, valid or not."""
+    return [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
+
+
+def newest(checkpoints: Iterable[Path], readable: Callable[[bytes], object]) -> Found | None:
+    """The newest valid one of some checkpoints; those that are not are warned of and passed over.
+
+    It only reads: a training may go on there.
+
+    Args:
+        checkpoints: Their paths.
+        readable: Raises if a state, though whole, cannot be read.
+    """
+    # What does not tell its place comes first, so that it is warned of.
+    for path in sorted(checkpoints, key=lambda path: _order(path, unknown=math.inf), reverse=True):
+        try:
+            return _read(path, readable)
+        except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the one before may be right)
+            warn(f"checkpoint {path} is passed over: {error}")
+    return None
 
 
 def _free(directory: Path) -> str:

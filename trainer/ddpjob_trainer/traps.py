@@ -1,0 +1,102 @@
+"""Mistakes that many make who train with PyTorch, known by the errors that come of them, and what to do about each.
+
+PyTorch tells what went wrong inside of it; what is missing is what to change.
+"""
+
+import re
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import ConfigError, TrainerError
+from .failure import last_line
+
+HERE = str(Path(__file__).parent)
+LIBRARIES = ("site-packages", "dist-packages", "<frozen", "/lib/python3")
+DATA_SET = "torch/utils/data/_utils/fetch.py"
+"""Where a loader asks a data set for samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """One mistake."""
+
+    kind: type[Exception]
+    says: re.Pattern[str]
+    """Found in the error's message, or in its traceback."""
+    advice: str
+    for_certain: bool = True
+    """Whether the same will happen again however often it is tried."""
+
+
+TRAPS = (
+    Trap(
+        NotImplementedError,
+        re.compile(r"Module \[Module(List|Dict)\] is missing the required \"forward\" function"),
+        "it only holds layers and cannot be called: let forward go through them (for layer in self.layers:"
+        " x = layer(x)), or use nn.Sequential",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"Expected all tensors to be on the same device|is not on the expected device"),
+        "tensor.to(device) gives a new tensor, so it must be assigned (x = x.to(device)); make tensors inside forward"
+        " with device=x.device, and those that the model keeps with register_buffer",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"Error\(s\) in loading state_dict.*\"module\.", re.DOTALL),
+        "the weights were saved from a model that DistributedDataParallel or DataParallel had wrapped: save"
+        " model.module.state_dict(), or take the names' prefix off with"
+        " torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(weights, 'module.')",
+    ),
+    Trap(
+        IndexError,
+        re.compile(r"Target -?\d+ is out of bounds"),
+        "targets are classes counted from 0, so each must be below the number of outputs of the last layer",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"device-side assert triggered"),
+        "most often a target that is no class of the model, or an index beyond an embedding; on a CPU"
+        " (--backend gloo, no GPU visible) the same step says which",
+        for_certain=False,
+    ),
+    Trap(
+        IndexError,
+        re.compile(re.escape(DATA_SET)),
+        "the loader asked for a sample that the data set does not have: a sampler must be made over the data set of"
+        " its loader (DistributedSampler(data), DataLoader(data, sampler=sampler)), and __len__ must tell how many"
+        " there are",
+        for_certain=False,
+    ),
+    Trap(
+        NameError,
+        re.compile(r"name 'basestring' is not defined"),
+        "a package for Python 2; the args of DDP examples are what argparse's parse_args() gives, and no package",
+    ),
+)
+
+
+def known(error: BaseException) -> TrainerError | None:
+    """The error in one line, with where it came from and what to do about it; None: it is none of these."""
+    text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
+    for trap in TRAPS:
+        if isinstance(error, trap.kind) and trap.says.search(text):
+            kind = ConfigError if trap.for_certain else TrainerError
+            return kind(f"{_what(error)}{_where(error)}: {trap.advice}")
+    return None
+
+
+def _what(error: BaseException) -> str:
+    return last_line(error).rstrip(".:")
+
+
+def _where(error: BaseException) -> str:
+    """The innermost line that is no library's: the program's own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(HERE) and not _of_a_library(frame.filename)]
+    return f", in {own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _of_a_library(file: str) -> bool:
+    return any(part in file for part in LIBRARIES)

@@ -1,0 +1,55 @@
+"""A list of linear layers, one after another, that tells the size of each batch it is given."""
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from ddpjob_trainer.console import say
+from ddpjob_trainer.task import Task
+
+WIDTH = 3
+LAYERS = 3
+SAMPLES = 256
+
+
+class ASimpleNet(nn.Module):
+    """Linear layers without bias in a ModuleList. It cannot be called itself: `forward` goes through it."""
+
+    def __init__(self, layers: int = LAYERS) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As many numbers as came in, none below zero."""
+        say(f"forward batchsize is: {x.size()[0]}")
+        for linear in self.linears:
+            x = torch.relu(linear(x))
+        return x
+
+
+class LayersTask(Task):
+    """Learns to give back the numbers that it is given."""
+
+    epochs = 2
+    batch_size = 16
+
+    def model(self) -> nn.Module:
+        """The net."""
+        return ASimpleNet()
+
+    def train_data(self) -> TensorDataset:
+        """Vectors of random numbers between 0 and 1, the same in each process."""
+        numbers = torch.rand(SAMPLES, WIDTH, generator=torch.Generator().manual_seed(self.config.seed))
+        return TensorDataset(numbers, numbers)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean squared distance."""
+        return nn.functional.mse_loss(output, target)
+
+    def metrics(self, output: Tensor, target: Tensor) -> dict[str, Tensor]:  # noqa: ARG002  (the interface has them)
+        """None beside the loss."""
+        return {}
+
+    def predictions(self, output: Tensor) -> Tensor:
+        """The numbers."""
+        return output

@@ -1,0 +1,69 @@
+"""Random numbers and one linear layer that tells the size of what it is given: so who gets what is seen."""
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from ddpjob_trainer.console import say
+from ddpjob_trainer.task import Task
+
+INPUTS, OUTPUTS = 5, 2
+SAMPLES = 90
+
+
+class RandomDataset(Dataset[tuple[Tensor, Tensor]]):
+    """Vectors of random numbers, each its own target.
+
+    They come from a seed, so that every process has the same ones: what each draws for itself could not be divided.
+    """
+
+    def __init__(self, size: int, length: int, seed: int) -> None:
+        self._data = torch.randn(length, size, generator=torch.Generator().manual_seed(seed))
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self._data[index], self._data[index]
+
+
+class Model(nn.Module):
+    """One linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(INPUTS, OUTPUTS)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """As many outputs, with their size told."""
+        output: Tensor = self.fc(numbers)
+        say(f"  In Model: input size {numbers.size()} output size {output.size()}")
+        return output
+
+
+class RandomTask(Task):
+    """Learns to tell the first numbers of each vector, in one pass."""
+
+    epochs = 1
+    batch_size = 30
+
+    def model(self) -> nn.Module:
+        """The layer."""
+        return Model()
+
+    def train_data(self) -> RandomDataset:
+        """The vectors."""
+        return RandomDataset(INPUTS, SAMPLES, self.config.seed)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean squared distance from the first numbers."""
+        say(f"Outside: input size {target.size()} output_size {output.size()}")
+        return nn.functional.mse_loss(output, target[:, :OUTPUTS])
+
+    def metrics(self, output: Tensor, target: Tensor) -> dict[str, Tensor]:  # noqa: ARG002  (the interface has them)
+        """None beside the loss."""
+        return {}
+
+    def predictions(self, output: Tensor) -> Tensor:
+        """The numbers."""
+        return output
