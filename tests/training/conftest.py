@@ -27,6 +27,12 @@ class Runs:
         assert run.end() == [0] * size, run.story()
         return run
 
+    def command(self, *words: object, code: int = 0) -> ranks.Run:
+        """A command beside training, in one process, to its end."""
+        run = self.start(1, *words, flags=())
+        assert run.end() == [code], run.story()
+        return run
+
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[Runs]:

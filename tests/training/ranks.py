@@ -75,11 +75,15 @@ def start(
     directory: Path,
     size: int,
     *arguments: object,
+    flags: Iterable[object] = ("--threads", 1, "--log-every", 1),
     env: Mapping[str, str] | None = None,
     ranks: Iterable[int] | None = None,
     file_limit: int | None = None,
 ) -> Run:
-    """Starts the processes of a world, or only some of its ranks. No file of theirs gets longer than `file_limit`."""
+    """Starts the processes of a world, or only some of its ranks. No file of theirs gets longer than `file_limit`.
+
+    What they are given is `flags`, which make a test short and its output full, and the arguments.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     run, port = Run(directory), free_port()
     for rank in range(size) if ranks is None else ranks:
@@ -89,7 +93,7 @@ def start(
             "DDPJOB_TERMINATION_LOG": str(directory / f"{rank}.report"),
             **(env or {}),
         }
-        argv = ["ddpjob-train", "--threads", "1", "--log-every", "1", *map(str, arguments)]
+        argv = ["ddpjob-train", *map(str, (*flags, *arguments))]
         process = FORKS.Process(
             target=_train, args=(argv, environment, str(directory / str(rank)), file_limit), daemon=True
         )

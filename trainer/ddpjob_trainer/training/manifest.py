@@ -24,6 +24,8 @@ class Manifest:
     """Of the job."""
     lineage: tuple[int, ...]
     """The attempts that led here, ascending, the last one the writer's."""
+    arguments: tuple[str, ...] = ()
+    """The writer's command line: with it the model can be made again."""
     savedAt: str = ""  # noqa: N815
     size: int = 0
     sha256: str = ""
@@ -58,7 +60,8 @@ def read_manifest(checkpoint: Path) -> Manifest:
     try:
         fields = json.loads((checkpoint / MANIFEST).read_bytes())
         if fields["format"] == FORMAT:
-            return Manifest(**{**fields, "lineage": tuple(fields["lineage"])})
+            lists = {name: tuple(fields[name]) for name in ("lineage", "arguments") if name in fields}
+            return Manifest(**{**fields, **lists})
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{MANIFEST} is damaged ({error})") from error
     raise ValueError(f"its format is {fields['format']}, this version reads {FORMAT}")

@@ -1,0 +1,108 @@
+"""Trained models in use: exported and asked, in one process without a process group."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from ddpjob_trainer.workloads.linear import Model
+
+from tests.training.conftest import Runs
+
+
+@pytest.fixture
+def checkpoints(runs: Runs, tmp_path: Path) -> Path:
+    """Of a training with two processes."""
+    runs.train(2, "--workload", "linear", "--epochs", 3, "--checkpoint-dir", tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def test_weights_are_exported_by_the_model_s_own_names(runs: Runs, checkpoints: Path, tmp_path: Path) -> None:
+    run = runs.command("export", checkpoints, "--output", tmp_path / "model.pt")
+    assert run.value("exported", "step") == "3"
+    weights = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert set(weights) == {"fc.weight", "fc.bias"}
+    Model().load_state_dict(weights)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_program_is_exported_that_takes_batches_of_any_size(runs: Runs, checkpoints: Path, tmp_path: Path) -> None:
+    runs.command("export", checkpoints, "--output", tmp_path / "model.pt")
+    runs.command("export", checkpoints, "-o", tmp_path / "model.pt2", "--format", "torch-export")
+    model = Model()
+    model.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    for size in (1, 7):
+        numbers = torch.randn(size, 5)
+        assert torch.allclose(program(numbers), model(numbers))
+
+
+def test_what_a_checkpoint_predicts_is_as_good_as_its_training_said(runs: Runs, tmp_path: Path) -> None:
+    trained = runs.train(2, "--epochs", 2, "--checkpoint-dir", tmp_path / "saved")
+    asked = runs.command("predict", tmp_path / "saved")
+    for key in ("accuracy", "loss", "samples"):
+        assert asked.value("evaluated", key) == trained.value("evaluated", key)
+    predictions = [
+        dict(token.split("=") for token in line.split()[1:])
+        for line in asked.output().splitlines()
+        if line.startswith("prediction ")
+    ]
+    assert [int(one["sample"]) for one in predictions] == list(range(len(predictions)))
+    right = sum(one["output"] == one["target"] for one in predictions)
+    assert f"{right / len(predictions):.4f}" == asked.value("evaluated", "accuracy")
+
+
+def test_without_samples_held_out_those_of_the_training_are_asked_and_it_says_so(
+    runs: Runs, checkpoints: Path
+) -> None:
+    run = runs.command("predict", checkpoints)
+    assert "--workload linear holds no samples out: these are its training set" in run.output()
+    assert len(json.loads(run.value("prediction", "output"))) == 2
+
+
+def test_one_checkpoint_of_several_can_be_named(runs: Runs, checkpoints: Path, tmp_path: Path) -> None:
+    assert len(list(checkpoints.glob("step-*"))) == 3
+    run = runs.command("export", checkpoints / "step-00000002", "--output", tmp_path / "model.pt")
+    assert run.value("exported", "step") == "2"
+
+
+def test_a_training_that_goes_on_is_not_disturbed(runs: Runs, checkpoints: Path, tmp_path: Path) -> None:
+    (checkpoints / ".step-that-is-being-written").mkdir()
+    runs.command("export", checkpoints, "--output", tmp_path / "model.pt")
+    assert (checkpoints / ".step-that-is-being-written").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["predict", "missing"], "{here}/missing has no checkpoints: No such file or directory"),
+        (["export", "saved"], "the following arguments are required: --output"),
+        (["predict"], "the following arguments are required: CHECKPOINT_DIR"),
+        (
+            ["export", "saved", "-o", "nowhere/model.pt"],
+            "nowhere/model.pt cannot be written: No such file or directory",
+        ),
+        (["predict", "saved", "--workload", "layers"], "is of another model than that of --workload layers"),
+        (["predict", "saved", "--dat-dir", "x"], "unrecognized arguments: --dat-dir x"),
+    ],
+)
+def test_a_mistake_is_one_clear_error(
+    runs: Runs, checkpoints: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(checkpoints.parent)
+    run = runs.command(*words, code=2)
+    assert message.format(here=checkpoints.parent) in run.errors()
+    assert run.errors().startswith("error: ")
+    assert run.errors().count("\n") == 1
+
+
+def test_help_is_given_at_once(runs: Runs) -> None:
+    run = runs.command("predict", "--help")
+    assert run.output().startswith("usage: ddpjob-train predict CHECKPOINT_DIR")
+
+
+def test_what_torch_cannot_export_is_refused_in_one_line(runs: Runs, tmp_path: Path) -> None:
+    runs.train(1, "--workload", "tests.training.traps:Undecided", "--checkpoint-dir", tmp_path / "saved")
+    run = runs.command("export", tmp_path / "saved", "-o", tmp_path / "model.pt2", "--format", "torch-export", code=2)
+    assert run.errors().splitlines()[-1].startswith("error: torch.export cannot express this model")
+    assert not (tmp_path / "model.pt2").exists()

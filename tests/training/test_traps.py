@@ -1,0 +1,133 @@
+"""Mistakes that PyTorch's errors do not explain: each is made here, and told with what to do about it."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from ddpjob_trainer import traps
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from tests.training.conftest import Runs
+
+FEW, MANY = TensorDataset(torch.zeros(10, 1)), TensorDataset(torch.zeros(20, 1))
+
+
+class Short(Dataset[int]):
+    """Says that it has more samples than it has."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> int:
+        return list(range(10))[index]
+
+
+def call_a_list() -> None:
+    nn.ModuleList([nn.Linear(1, 1)])(torch.zeros(1))
+
+
+def mix_devices() -> None:
+    nn.Linear(1, 1, device="meta")(torch.zeros(1, 1))  # A device of which every machine has one.
+
+
+def load_wrapped_weights() -> None:
+    nn.Linear(1, 1).load_state_dict({"module.weight": torch.zeros(1, 1), "module.bias": torch.zeros(1)})
+
+
+def miss_a_class() -> None:
+    nn.functional.cross_entropy(torch.zeros(1, 10), torch.tensor([10]))
+
+
+def sample_another_data_set(workers: int = 0) -> None:
+    sampler = DistributedSampler(Short(), num_replicas=1, rank=0)
+    list(DataLoader(Short(), sampler=sampler, num_workers=workers))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "advice"),
+    [
+        (call_a_list, "let forward go through them"),
+        (mix_devices, "it must be assigned (x = x.to(device))"),
+        (load_wrapped_weights, "save model.module.state_dict()"),
+        (miss_a_class, "each must be below the number of outputs of the last layer"),
+        (sample_another_data_set, "a sampler must be made over the data set of its loader"),
+    ],
+)
+def test_a_known_mistake_is_told_in_one_line_with_its_place_and_what_to_do(
+    mistake: Callable[[], None], advice: str
+) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  (whatever torch raises)
+        mistake()
+    told = traps.known(caught.value)
+    assert told, repr(caught.value)
+    assert advice in str(told)
+    assert f"{__file__}:" in str(told)
+    assert "\n" not in str(told)
+
+
+def test_what_is_none_of_them_stays_as_it_is() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.zeros(2, 3) @ torch.zeros(2, 3)
+    assert traps.known(caught.value) is None
+
+
+def test_a_sampler_over_a_smaller_data_set_leaves_the_rest_out_without_a_word() -> None:
+    loader = DataLoader(MANY, sampler=DistributedSampler(FEW, num_replicas=1, rank=0))
+    assert len(list(loader)) == len(FEW)
+
+
+def test_gradients_that_the_optimizer_does_not_have_grow_unless_the_model_clears_them() -> None:
+    def grown(zero_grad: str) -> float:
+        model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
+        nn.init.ones_(model[0].weight)
+        nn.init.ones_(model[1].weight)
+        optimizer = torch.optim.SGD(model[1].parameters(), lr=0.0)
+        for _ in range(3):
+            (model if zero_grad == "model" else optimizer).zero_grad()
+            model(torch.ones(1, 1)).sum().backward()
+        return float(model[0].weight.grad)
+
+    assert grown("model") == 1.0
+    assert grown("optimizer") == 3.0
+
+
+def test_with_all_parameters_in_the_optimizer_both_clear_the_same() -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    for clear in (model.zero_grad, optimizer.zero_grad):
+        model(torch.ones(1, 1)).sum().backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+        clear()
+        assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("GivesALoader", "error: DataLoader is no data set: give the one that it is over"),
+        ("OptimizesAnotherModel", "error: the task's optimizer has none of the model's parameters"),
+    ],
+)
+def test_a_task_that_would_learn_nothing_is_refused_in_one_line(runs: Runs, task: str, message: str) -> None:
+    run = runs.start(1, "--workload", f"tests.training.traps:{task}")
+    assert run.end() == [2]
+    assert run.errors().startswith(message)
+    assert run.errors().count("\n") == 1
+
+
+def test_parameters_that_the_optimizer_leaves_out_are_named_once(runs: Runs) -> None:
+    run = runs.train(2, "--workload", "tests.training.traps:OptimizesAPart")
+    assert "the optimizer has not these parameters of the model, which never change: 0.weight, 0.bias" in run.errors()
+    assert run.errors(1) == ""
+
+
+def test_a_task_that_falls_into_one_is_never_tried_again(runs: Runs) -> None:
+    run = runs.start(1, "--workload", "tests.training.traps:CallsAList")
+    assert run.end() == [2]
+    last = run.errors().splitlines()[-1]
+    assert last.startswith('error: Module [ModuleList] is missing the required "forward" function, in ')
+    assert "tests/training/traps.py:" in last
+    assert run.report()["cause"] == "ConfigError"
+    assert "Traceback" in run.errors(), "the way there"

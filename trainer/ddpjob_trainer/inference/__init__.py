@@ -1,0 +1,1 @@
+"""A trained model in use: in one process, without a process group."""

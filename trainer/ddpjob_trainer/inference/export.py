@@ -1,0 +1,69 @@
+"""Trained models as files that need nothing of ours."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram, ShapesCollection
+from torch.utils._pytree import tree_leaves
+
+from ddpjob_trainer.console import record
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.task import Task, load_task
+from ddpjob_trainer.training.data import batches
+
+from . import trained
+from .commands import STATE_DICT, Format
+
+SAMPLES = 2
+"""In the example by which a program is found: of one sample torch would think that there is never another number."""
+
+
+def export(directory: Path, output: Path, form: Format, flags: Sequence[str]) -> None:
+    """Writes the model of a directory's newest checkpoint.
+
+    Raises:
+        ConfigError: There is no checkpoint, its model is no program that torch.export understands, or the file cannot
+            be written.
+    """
+    model = trained.load(directory)
+    if form == STATE_DICT:
+        _write(model.weights, output, torch.save)
+    else:
+        task = load_task(model.config(flags))
+        _write(_program(model.model(task), _example(task)), output, torch.export.save)
+    record("exported", step=model.step, checkpoint=model.checkpoint, format=form, file=output)
+
+
+def _program(model: nn.Module, example: Any) -> ExportedProgram:
+    """What the model computes, for batches of any size."""
+    sizes = ShapesCollection()  # type: ignore[no-untyped-call]
+    for tensor in tree_leaves(example):
+        sizes[tensor] = {0: Dim.AUTO}
+    try:
+        return torch.export.export(model, (example,), dynamic_shapes=sizes)
+    except Exception as error:  # torch.export has no common base of all that it raises.
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"torch.export cannot express this model ({type(error).__name__}: {reason}): use --format {STATE_DICT}"
+        ) from error
+
+
+def _example(task: Task) -> Any:
+    """Inputs of a few samples."""
+    inputs, _ = next(batches(task.train_data(), [torch.arange(SAMPLES)], torch.device("cpu")))
+    return inputs
+
+
+def _write(content: Any, output: Path, save: Any) -> None:
+    """Puts a file in place whole."""
+    try:
+        with TemporaryDirectory(prefix=".export-", dir=output.absolute().parent) as workspace:
+            fresh = Path(workspace, output.name)
+            save(content, fresh)
+            fresh.replace(output)
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}") from error

@@ -1,0 +1,55 @@
+"""What a trained model says of samples."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddpjob_trainer.console import record, say
+from ddpjob_trainer.task import Task, load_task
+from ddpjob_trainer.training.evaluation import evaluate
+from ddpjob_trainer.world import World
+
+from . import trained
+
+
+def predict(directory: Path, flags: Sequence[str]) -> None:
+    """Prints a line for each sample that was held out, or of the training set where there is none, and the means.
+
+    Raises:
+        ConfigError: There is no checkpoint, its model is not the task's, or there is no data.
+    """
+    model = trained.load(directory)
+    config = model.config(flags)
+    task = load_task(config)
+    data = task.test_data()
+    if data is None:
+        say(f"--workload {config.workload} holds no samples out: these are its training set")
+        data = task.train_data()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    result = evaluate(
+        model.model(task).to(device),
+        task,
+        data,
+        world=World(),
+        device=device,
+        batch_size=config.batch_size or task.batch_size,
+        seen=lambda *batch: _tell(task, *batch),
+    )
+    assert result, "a world of one is led by its only process"
+    record("evaluated", step=model.step, **result.shown, loss=f"{result.loss:.4f}", samples=result.samples)
+
+
+def _tell(task: Task, indices: Tensor, output: Any, target: Any) -> None:
+    said = task.predictions(output).tolist()
+    right = target.tolist() if isinstance(target, Tensor) else [None] * len(said)
+    for index, value, expected in zip(indices.tolist(), said, right, strict=True):
+        record("prediction", sample=index, output=_compact(value), target=_compact(expected))
+
+
+def _compact(value: Any) -> str | None:
+    """Without spaces, which separate fields."""
+    return None if value is None else json.dumps(value, separators=(",", ":"))

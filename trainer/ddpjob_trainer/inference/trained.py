@@ -1,0 +1,66 @@
+"""A trained model as a checkpoint has it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from ddpjob_trainer.config import TrainConfig, read_config
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.task import Task
+from ddpjob_trainer.training import state
+from ddpjob_trainer.training.checkpoint import checkpoints_in, newest
+from ddpjob_trainer.training.manifest import MANIFEST
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Weights by the names that the task's own model has, as they were evaluated, and how they came about."""
+
+    checkpoint: Path
+    step: int
+    weights: dict[str, Tensor]
+    arguments: tuple[str, ...]
+    """The command line of the training."""
+
+    def config(self, flags: Sequence[str]) -> TrainConfig:
+        """The configuration of the training, in which these flags win.
+
+        Raises:
+            ConfigError: A flag is wrong, or does not go with those of the training.
+        """
+        return read_config([*self.arguments, *flags], {})
+
+    def model(self, task: Task) -> nn.Module:
+        """The task's model with these weights, ready to be used.
+
+        Raises:
+            ConfigError: The task's model is another one.
+        """
+        model = task.model()
+        try:
+            model.load_state_dict(self.weights)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"{self.checkpoint} is of another model than that of --workload {task.config.workload}"
+                f" ({state.first_lines(error)})"
+            ) from error
+        return model.eval()
+
+
+def load(directory: Path) -> Trained:
+    """The newest checkpoint of a directory, or the one that it is.
+
+    Raises:
+        ConfigError: There is no valid one.
+    """
+    try:
+        checkpoints = [directory] if (directory / MANIFEST).exists() else checkpoints_in(directory)
+    except OSError as error:
+        raise ConfigError(f"{directory.absolute()} has no checkpoints: {error.strerror}") from error
+    found = newest(checkpoints, readable=state.decode)
+    if found is None:
+        raise ConfigError(f"{directory.absolute()} has no valid checkpoint: name the --checkpoint-dir of a training")
+    saved = state.decode(found.content)
+    return Trained(found.path, found.manifest.step, state.evaluated(saved), found.manifest.arguments)
