@@ -1,6 +1,7 @@
 """The pass before the first step, of which nothing may be left."""
 
 import random
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ def test_it_leaves_no_trace_in_weights_buffers_gradients_and_random_generators()
     random_state.seed_all(7)
     expected = drawn()
     random_state.seed_all(7)
-    warm_up(model, task, iter([task.images.train[:8]]))
+    warm_up(model, task, iter([task.images.train[:8]]), nullcontext)
     assert drawn() == expected
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [parameter.grad for parameter in model.parameters()] == [None] * len(list(model.parameters()))

@@ -29,10 +29,14 @@ from torch.utils.data import Dataset
 
 from .config import TrainConfig
 from .errors import ConfigError
+from .options.optimisation import Schedule
+from .schedule import scheduled
 
 BUILT_IN = {
     "convnet": "ddpjob_trainer.workloads.convnet:ConvNetTask",
     "mlp": "ddpjob_trainer.workloads.mlp:MlpTask",
+    "linear": "ddpjob_trainer.workloads.linear:RandomTask",
+    "layers": "ddpjob_trainer.workloads.layers:LayersTask",
 }
 
 
@@ -47,6 +51,12 @@ class Task(ABC):
     batch_size: int = 32
     """Of each process."""
     lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    lr_scheduler: Schedule = "constant"
+    label_smoothing: float = 0.0
+    steps_per_epoch: int = 0
+    """Known once `scheduler` is called."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
@@ -65,19 +75,37 @@ class Task(ABC):
 
     def loss(self, output: Any, target: Any) -> Tensor:
         """The mean loss over a batch."""
-        return nn.functional.cross_entropy(output, target)
+        smoothing = self.config.optimisation.label_smoothing
+        return nn.functional.cross_entropy(
+            output, target, label_smoothing=self.label_smoothing if smoothing is None else smoothing
+        )
 
     def optimizer(self, model: nn.Module) -> Optimizer:
         """The optimizer of the model's parameters."""
-        return torch.optim.SGD(model.parameters(), lr=self.config.lr or self.lr)
+        asked = self.config.optimisation
+        return torch.optim.SGD(
+            model.parameters(),
+            lr=self.config.lr or self.lr,
+            momentum=self.momentum if asked.momentum is None else asked.momentum,
+            weight_decay=self.weight_decay if asked.weight_decay is None else asked.weight_decay,
+        )
 
-    def scheduler(self, optimizer: Optimizer, total_steps: int) -> LRScheduler | None:  # noqa: ARG002  (for overriders)
-        """A learning rate schedule that is advanced after each step; None: the rate is constant."""
-        return None
+    def scheduler(self, optimizer: Optimizer, total_steps: int) -> LRScheduler | None:
+        """A learning rate schedule that is advanced after each step; None: the rate is constant.
+
+        Raises:
+            ConfigError: What is asked for is of another schedule.
+        """
+        return scheduled(optimizer, self.config.optimisation, self.lr_scheduler, total_steps, self.steps_per_epoch)
 
     def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
         """Sums over a batch; evaluation prints their means over all samples."""
         return {"accuracy": (output.argmax(1) == target).sum()}
+
+    def predictions(self, output: Any) -> Tensor:
+        """What the trained model says of each sample of a batch, in a row each: the likeliest class."""
+        prediction: Tensor = output.argmax(1)
+        return prediction
 
 
 def load_task(config: TrainConfig) -> Task:

@@ -1,7 +1,7 @@
 """Reading flags and variables: what kinds of values there are, and what is said of one that is none of them."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from ddpjob_trainer.errors import ConfigError
@@ -47,12 +47,26 @@ def positive(text: str) -> int:
 
 def positive_float(text: str) -> float:
     """A flag's number above 0."""
+    return _float(text, lambda value: 0 < value < float("inf"), "a number above 0")
+
+
+def not_negative(text: str) -> float:
+    """A flag's number of at least 0."""
+    return _float(text, lambda value: 0 <= value < float("inf"), "a number of at least 0")
+
+
+def below_one(text: str) -> float:
+    """A flag's number from 0 to less than 1."""
+    return _float(text, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
+
+
+def _float(text: str, fits: Callable[[float], bool], what: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        value = float("nan")
+    if not fits(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value
 
 

@@ -1,6 +1,7 @@
 """Evaluation: the mean loss and metrics over a held-out set, each of its samples counted once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,15 @@ from ddpjob_trainer.collectives import broadcast_buffers, gather
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.world import World
 
+from .amp import Autocast
 from .data import batches, sample_count
 from .random_state import undisturbed
 
 Sums = tuple[int, dict[str, float]]
 """Samples and, by name, the sums of their loss and metrics."""
+
+Seen = Callable[[Tensor, Any, Any], object]
+"""Is told of each batch of this rank: the numbers of its samples, the output, the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,15 @@ class Evaluation:
 
 
 def evaluate(
-    model: nn.Module, task: Task, data: Dataset[Any], *, world: World, device: torch.device, batch_size: int
+    model: nn.Module,
+    task: Task,
+    data: Dataset[Any],
+    *,
+    autocast: Autocast = nullcontext,
+    world: World,
+    device: torch.device,
+    batch_size: int,
+    seen: Seen = lambda *_: None,
 ) -> Evaluation | None:
     """Evaluates on all ranks together; the result is for rank 0, None for the others.
 
@@ -44,8 +57,8 @@ def evaluate(
     shard = _shard(sample_count(data), world, batch_size)
     was_training = model.training
     model.eval()
-    with torch.no_grad(), undisturbed():
-        parts = gather(_sums(model, task, shard, batches(data, shard, device)), world)
+    with torch.no_grad(), undisturbed(), autocast():
+        parts = gather(_sums(model, task, shard, batches(data, shard, device), seen), world)
     model.train(was_training)
     return _result(parts) if world.leads else None
 
@@ -56,10 +69,11 @@ def _shard(samples: int, world: World, batch_size: int) -> list[Tensor]:
     return [batch for batch in torch.split(mine, batch_size) if len(batch)]
 
 
-def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]]) -> Sums:
+def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]], seen: Seen) -> Sums:
     sums: dict[str, Tensor] = {}
     for indices, (inputs, target) in zip(shard, pairs, strict=True):
         output = model(inputs)
+        seen(indices, output, target)
         values = {**task.metrics(output, target), "loss": task.loss(output, target) * len(indices)}
         for name, value in values.items():
             sums[name] = sums.get(name, torch.zeros(())) + value.cpu().double()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils.data import Dataset
 
 from ddpjob_trainer import reporting
@@ -25,6 +24,7 @@ from .progress import Line, Progress
 from .saving import Saver
 from .state import Learner
 from .step_times import StepTimes
+from .stepping import Stepper, divided
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +35,7 @@ class Loop:
     world: World
     device: torch.device
     learner: Learner
-    model: nn.Module
-    """The learner's model as a step calls it: it may be wrapped."""
+    stepper: Stepper
     data: Dataset[Any]
     test_data: Dataset[Any] | None
     order: Order
@@ -90,33 +89,20 @@ class Loop:
         began = time.monotonic()
         self._begin("training")
         self.progress.resume()
-        self.model.train()
+        self.stepper.model.train()
         self.times.start()
-        for inputs, target in self._batches():
-            self.times.lap("data")
-            line = self.progress.step(self._step(inputs, target))
-            self._report_step(line)
+        batches = self._batches()
+        for _ in range(self.order.steps(self.position.samples)):
+            loss = self.stepper.step(batches)
+            self.position.advance(self.order.global_batch)
+            self._report_step(self.progress.step(loss))
             self._after_step()
             self.times.start()
         return time.monotonic() - began
 
     def _batches(self) -> Iterator[tuple[Any, Any]]:
-        return batches(self.data, self.order.batches(self.position.epoch, self.position.samples), self.device)
-
-    def _step(self, inputs: Any, target: Any) -> torch.Tensor:
-        learner, weight = self.learner, self.order.weight
-        learner.optimizer.zero_grad(set_to_none=True)
-        loss = self.task.loss(self.model(inputs), target)
-        self.times.lap("forward")
-        # Even parts need no weight, and the loss stays the very number that it is.
-        torch.autograd.backward(loss if weight == 1.0 else loss * weight)
-        self.times.lap("backward")
-        learner.optimizer.step()
-        if learner.scheduler:
-            learner.scheduler.step()
-        self.times.lap("optimizer")
-        self.position.advance(self.order.global_batch)
-        return loss.detach()
+        indices = self.order.batches(self.position.epoch, self.position.samples)
+        return batches(self.data, divided(indices, len(self.stepper.shares)), self.device)
 
     def _report_step(self, line: Line | None) -> None:
         """Tells the supervisor of the finished step, with the loss that was printed last: so it costs no reading."""
@@ -193,9 +179,10 @@ class Loop:
             return None
         self._begin("evaluation")
         result = evaluate(
-            self.learner.model,
+            self.learner.evaluated,
             self.task,
             self.test_data,
+            autocast=self.stepper.autocast,
             world=self.world,
             device=self.device,
             batch_size=self.order.batch_size,

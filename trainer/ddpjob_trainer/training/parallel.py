@@ -1,27 +1,105 @@
-"""Wraps a model for DistributedDataParallel so that every start of a run computes alike."""
+"""A model as it is trained: laid out, compiled, and wrapped so that every start of a run computes alike."""
 
+import io
+import os
+import re
+import shutil
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.console import say
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.options.communication import CommunicationConfig
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.world import World
 
+from .amp import Autocast
 from .random_state import undisturbed
 
+UNUSED = "Expected to have finished reduction in the prior iteration"
+"""How DistributedDataParallel begins to say that parameters had no gradient."""
 
-def parallel(model: nn.Module, world: World, device: torch.device) -> nn.Module:
+
+def laid_out(model: nn.Module, config: TrainConfig, world: World, device: torch.device) -> nn.Module:
+    """The model on its device, as the options ask for it. Its names stay what they are.
+
+    Raises:
+        ConfigError: An option cannot be had on this device.
+    """
+    if config.communication.sync_bn and not world.alone:
+        if device.type == "cpu":
+            raise ConfigError(
+                "--sync-bn: torch has no synchronised batch normalisation for the CPU; leave it off, or train on GPUs"
+            )
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    model = model.to(device)
+    if config.computing.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        model.register_forward_pre_hook(_channels_last)
+    if config.computing.compile:
+        _compile(model, device)
+    return model
+
+
+def parallel(model: nn.Module, settings: CommunicationConfig, device: torch.device) -> DistributedDataParallel:
     """The model as the loop calls it: its gradients are averaged over all processes."""
-    if world.alone:
-        return model
     return DistributedDataParallel(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
         forward_sync_buffers=_buffers_enter_a_step(model),
+        bucket_cap_mb=settings.bucket_cap_mb,
+        gradient_as_bucket_view=settings.gradient_as_bucket_view,
+        static_graph=settings.static_graph,
+        find_unused_parameters=settings.find_unused_parameters,
     )
+
+
+def averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:
+    """An exponential moving average of a model's parameters and buffers, to be updated after each step."""
+    if decay is None:
+        return None
+    keep = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+    return AveragedModel(model, multi_avg_fn=keep, use_buffers=True)
+
+
+def explained(error: RuntimeError, model: nn.Module) -> Exception:
+    """What DistributedDataParallel says of parameters without a gradient, with their names; others as they are."""
+    indices = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
+    if not (UNUSED in str(error) and indices):
+        return error
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    unused = ", ".join(names[int(index)] for index in indices[1].split())
+    return ConfigError(
+        f"the loss does not depend on these parameters of the model: {unused}. Use them in each step, or freeze them"
+        " (requires_grad_(False)), or train with --find-unused-parameters"
+    )
+
+
+def _channels_last(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Lays out the images that a model is called with as its weights are."""
+    return tuple(
+        argument.contiguous(memory_format=torch.channels_last)
+        if isinstance(argument, Tensor) and argument.dim() == len("NCHW")
+        else argument
+        for argument in arguments
+    )
+
+
+def _compile(model: nn.Module, device: torch.device) -> None:
+    """In place, so that the model's names and its class stay; on the first call."""
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        say(f"--compile: there is no compiler {compiler} (CXX names another one): the model is not compiled")
+    else:
+        say(f"--compile: the model is compiled for {device} when it is first called, which takes a while")
+        model.compile()
 
 
 def _buffers_enter_a_step(model: nn.Module) -> bool:
@@ -37,17 +115,20 @@ def _buffers_enter_a_step(model: nn.Module) -> bool:
     )
 
 
-def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]]) -> None:
+def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]], autocast: Autocast) -> None:
     """One forward and backward pass that leaves no trace, so that all real steps use the same gradient buckets.
 
     DDP arranges its buckets anew after the first backward pass, in the order in which the gradients came. From three
     processes on the order of a sum depends on the layout, so a first step differs in the last bits from the same step
-    in the middle of a run; with this pass no real step is a first one.
+    in the middle of a run; with this pass no real step is a first one. What the model prints in it is not shown: it
+    would seem to be a step's.
     """
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with undisturbed():
+    with undisturbed(), redirect_stdout(io.StringIO()):
         inputs, target = next(batches)
-        torch.autograd.backward(task.loss(model(inputs), target))
+        with autocast():
+            loss = task.loss(model(inputs), target)
+        torch.autograd.backward(loss)
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, before in buffers:

@@ -20,6 +20,7 @@ from ddpjob_trainer.world import World
 
 from . import amp, modes, state
 from .agreement import Agreement
+from .checks import check_optimizer
 from .compression import compress
 from .data import batches, sample_count
 from .loop import Loop
@@ -84,6 +85,7 @@ def _prepare(
     if not world.alone:
         warm_up(wrapped, task, batches(data, divided(order.batches(position.epoch), parts), device), autocast)
     optimizer = task.optimizer(model)
+    check_optimizer(optimizer, model, aloud=world.leads)
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
     saver = Saver(config, config.checkpoint, world, order, recorder) if config.checkpoint else None
     saved = saver.resume(position) if saver else None

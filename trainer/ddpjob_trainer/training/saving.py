@@ -77,10 +77,10 @@ class Saver:
             TrainerError: As `settle` does, of the save before, which it waits for.
         """
         began = time.monotonic()
-        random_states = gather(random_state.capture(), self._world)
+        owned = gather(state.own(learner), self._world)
         if self._writer:
             self.finish()
-            rest = state.beside(random_states, (position.step, position.epoch, position.samples))
+            rest = state.beside(owned, (position.step, position.epoch, position.samples))
             self._writer.begin(self._manifest(position), state.collect(learner), rest)
         self._saved_at = time.monotonic()
         self._cost = self._saved_at - began
@@ -132,6 +132,7 @@ class Saver:
             globalBatchSize=self._order.global_batch,
             uid=self._config.uid,
             lineage=self._lineage,
+            arguments=self._config.arguments,
         )
 
 

@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
 
+from ddpjob_trainer.console import say
 from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.world import World
 
 from . import random_state
+from .compression import PowerSGD
 from .content import Sink
 
 State = dict[str, Any]
@@ -28,6 +33,16 @@ class Learner:
     model: nn.Module
     optimizer: Optimizer
     scheduler: LRScheduler | None
+    scaler: GradScaler | None = None
+    """Of the loss, in fp16."""
+    average: AveragedModel | None = None
+    """The moving average of the weights and buffers."""
+    compression: PowerSGD | None = None
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model that is evaluated, and worth keeping: the average, where there is one."""
+        return self.average.module if self.average else self.model
 
 
 def collect(learner: Learner) -> State:
@@ -36,12 +51,29 @@ def collect(learner: Learner) -> State:
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
         "scheduler": learner.scheduler.state_dict() if learner.scheduler else None,
+        "scaler": learner.scaler.state_dict() if learner.scaler else None,
+        "average": _average(learner.average) if learner.average else None,
     }
 
 
-def beside(random_states: list[random_state.State], where: Where) -> State:
-    """The rest of the state of all ranks, which is nobody else's already."""
-    return {"random": random_states, "position": where}
+def own(learner: Learner) -> State:
+    """What is each rank's own."""
+    return {
+        "random": random_state.capture(),
+        "compression": learner.compression.capture() if learner.compression else None,
+    }
+
+
+def beside(owned: list[State], where: Where) -> State:
+    """The rest of the state, with what is each rank's own, by rank: it is nobody else's already."""
+    return {key: [one[key] for one in owned] for key in ("random", "compression")} | {"position": where}
+
+
+def evaluated(state: State) -> dict[str, Tensor]:
+    """The weights and buffers in a decoded state that were evaluated: the moving average's, where there is one."""
+    average = state.get("average")
+    weights: dict[str, Tensor] = average["model"] if average else state["model"]
+    return weights
 
 
 def encode(state: State, file: Sink) -> None:
@@ -68,7 +100,7 @@ def prove(file: Path) -> None:
     except pickle.UnpicklingError as error:
         raise ConfigError(
             "the state of the model, the optimizer or the scheduler cannot be saved: it holds something else than"
-            f" tensors, numbers, strings, and lists and dicts of them ({_first_lines(error)})"
+            f" tensors, numbers, strings, and lists and dicts of them ({first_lines(error)})"
         ) from error
 
 
@@ -83,12 +115,34 @@ def load(learner: Learner, state: State) -> None:
         learner.optimizer.load_state_dict(state["optimizer"])
     except (RuntimeError, ValueError, KeyError) as error:
         raise ConfigError(
-            f"the checkpoint is of another model or optimizer than the workload's ({_first_lines(error)}):"
+            f"the checkpoint is of another model or optimizer than the workload's ({first_lines(error)}):"
             " name another --checkpoint-dir, or the workload that wrote it"
         ) from error
     if learner.scheduler and state["scheduler"]:
         learner.scheduler.load_state_dict(state["scheduler"])
+    # What follows may have been left out or asked for since, and was not always saved.
+    if learner.scaler and (scaler := state.get("scaler")):
+        learner.scaler.load_state_dict(scaler)
+    if learner.average:
+        average = state.get("average") or {"updates": 0, "model": state["model"]}
+        learner.average.module.load_state_dict(average["model"])
+        learner.average.n_averaged.fill_(average["updates"])
 
 
-def _first_lines(error: Exception) -> str:
+def load_compression(learner: Learner, state: State, world: World, device: torch.device) -> None:
+    """Gives each rank back what it had left out of the gradients it sent."""
+    saved = state.get("compression")
+    if learner.compression is None or not saved or saved[0] is None:
+        return
+    if not learner.compression.restore(saved, world, device) and world.leads:
+        say("PowerSGD begins anew: --bucket-cap-mb or --powersgd-rank are not those of the checkpoint")
+
+
+def _average(average: AveragedModel) -> State:
+    """By the model's own names."""
+    return {"updates": int(average.n_averaged), "model": average.module.state_dict()}
+
+
+def first_lines(error: Exception) -> str:
+    """What an error says, in one line."""
     return " ".join(line.strip() for line in str(error).splitlines()[:2])

@@ -1,8 +1,6 @@
 """A small convolutional network for handwritten digits: two convolutions and one linear layer."""
 
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from torch.utils.data import TensorDataset
 
 from ddpjob_trainer.config import TrainConfig
@@ -43,6 +41,9 @@ class ConvNetTask(Task):
     epochs = 10
     batch_size = 32
     lr = 0.02
+    momentum = 0.9
+    weight_decay = 5e-4
+    lr_scheduler = "cosineannealinglr"
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
@@ -59,11 +60,3 @@ class ConvNetTask(Task):
     def test_data(self) -> TensorDataset:
         """The images held out."""
         return self.images.test
-
-    def optimizer(self, model: nn.Module) -> Optimizer:
-        """SGD with momentum."""
-        return SGD(model.parameters(), lr=self.config.lr or self.lr, momentum=0.9, weight_decay=5e-4)
-
-    def scheduler(self, optimizer: Optimizer, total_steps: int) -> LRScheduler:
-        """Half a cosine from the first step to the last."""
-        return CosineAnnealingLR(optimizer, T_max=total_steps)

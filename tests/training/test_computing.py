@@ -1,0 +1,89 @@
+"""Options of how a step is computed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.options.computing import ComputingConfig
+from ddpjob_trainer.training.parallel import laid_out
+from ddpjob_trainer.workloads.mlp import MlpTask
+from ddpjob_trainer.world import World
+from torch import Tensor, nn
+
+from tests.training.conftest import Runs
+from tests.training.resuming import different, state, train_twice
+
+CPU = torch.device("cpu")
+
+
+class Measured(MlpTask):
+    """Tells in how many bits it is evaluated."""
+
+    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+        return {"bits": torch.tensor(8.0 * output.itemsize * len(target))}
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_run_in_mixed_precision_goes_on_with_the_very_bits(runs: Runs, tmp_path: Path, precision: str) -> None:
+    job = ["--precision", precision, "--global-batch-size", 48, "--epochs", 1]
+    train_twice(runs, tmp_path, 2, *job, step=10)
+    calm, resumed = state(tmp_path / "calm"), state(tmp_path / "resumed")
+    assert different(resumed, calm) == []
+    assert resumed["scaler"] == calm["scaler"]
+    assert {tensor.dtype for tensor in calm["model"].values() if tensor.is_floating_point()} == {torch.float32}
+
+
+def test_the_scale_of_the_loss_is_saved(runs: Runs, tmp_path: Path) -> None:
+    runs.train(1, "--precision", "fp16", "--epochs", 1, "--checkpoint-dir", tmp_path)
+    assert state(tmp_path)["scaler"]["_growth_tracker"] > 0
+
+
+def test_without_fp16_no_loss_is_scaled(runs: Runs, tmp_path: Path) -> None:
+    runs.train(1, "--precision", "bf16", "--epochs", 1, "--checkpoint-dir", tmp_path)
+    assert state(tmp_path)["scaler"] is None
+
+
+@pytest.mark.parametrize(("precision", "bits"), [("bf16", "16.0000"), ("fp32", "32.0000")])
+def test_evaluation_is_in_the_precision_of_training(runs: Runs, precision: str, bits: str) -> None:
+    run = runs.train(1, "--workload", f"{__name__}:Measured", "--precision", precision, "--epochs", 1)
+    assert run.value("evaluated", "bits") == bits
+
+
+class Layout(nn.Module):
+    """Keeps what it was called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 3)
+        self.seen: Tensor | None = None
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen = images
+        return self.convolution(images)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_weights_and_images_are_laid_out_with_their_channels_last_if_asked_to(*, asked: bool) -> None:
+    config = TrainConfig(computing=ComputingConfig(channels_last=asked))
+    model = laid_out(Layout(), config, World(), CPU)
+    model(torch.zeros(2, 3, 8, 8))
+    for tensor in (model.seen, model.convolution.weight):
+        assert tensor.is_contiguous(memory_format=torch.channels_last) == asked
+
+
+def test_a_compiled_model_keeps_its_names_and_trains(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "mlp", "--epochs", 1, "--lr", 0.1, "--checkpoint-dir"]
+    compiled = runs.train(2, *job, tmp_path / "compiled", "--compile")
+    assert "--compile: the model is compiled for cpu" in compiled.output()
+    plain = runs.train(2, *job, tmp_path / "plain")
+    ours, theirs = state(tmp_path / "compiled")["model"], state(tmp_path / "plain")["model"]
+    assert list(ours) == list(theirs)
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-5) for name in ours)
+    assert compiled.value("finished", "accuracy") == plain.value("finished", "accuracy")
+
+
+def test_without_a_compiler_training_says_so_and_goes_on(runs: Runs) -> None:
+    run = runs.train(1, "--workload", "mlp", "--epochs", 1, "--compile", env={"CXX": "no-such-compiler"})
+    assert "--compile: there is no compiler no-such-compiler (CXX names another one)" in run.output()

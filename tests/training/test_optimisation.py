@@ -1,0 +1,225 @@
+"""Options of how the model learns."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ddpjob_trainer.config import TrainConfig, read_config
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.options.optimisation import OptimisationConfig
+from ddpjob_trainer.schedule import scheduled
+from ddpjob_trainer.task import Task
+from ddpjob_trainer.training.parallel import averaged
+from ddpjob_trainer.training.state import Learner
+from ddpjob_trainer.training.step_times import StepTimes
+from ddpjob_trainer.training.stepping import Stepper, divided, shares
+from ddpjob_trainer.workloads.convnet import ConvNetTask
+from ddpjob_trainer.workloads.mlp import MlpTask
+from torch import Tensor, nn
+from torch.amp import GradScaler
+
+from tests.training.conftest import Runs
+from tests.training.resuming import different, state, train_twice
+
+CPU = torch.device("cpu")
+TOLERANCE = 1e-6
+"""Sums of the same numbers in other groups differ in their last bits."""
+
+
+class Classifier(Task):
+    """One weight, which is 0."""
+
+    def model(self) -> nn.Module:
+        model = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        return model
+
+    def train_data(self) -> Any:
+        raise NotImplementedError
+
+
+class Mean(Classifier):
+    """Its gradient is the mean of its inputs."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:  # noqa: ARG002  (the interface has it)
+        return output.mean()
+
+
+def stepper(task: Task, *, scaler: bool = False, average: float | None = None, **more: Any) -> Stepper:
+    """A process that trains by itself, at a rate of 1."""
+    model = task.model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    learner = Learner(
+        model,
+        optimizer,
+        torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5),
+        GradScaler("cpu", init_scale=4.0) if scaler else None,
+        averaged(model, average),
+    )
+    times = StepTimes(model, CPU)
+    return Stepper(
+        task=task, learner=learner, model=model, autocast=nullcontext, **{"weight": 1.0, "times": times} | more
+    )
+
+
+def inputs(*values: list[float]) -> Iterator[tuple[Tensor, None]]:
+    return ((torch.tensor(batch).unsqueeze(1), None) for batch in values)
+
+
+def weight(trained: Stepper) -> float:
+    return trained.learner.model.weight.item()
+
+
+def rate(trained: Stepper) -> float:
+    return float(trained.learner.optimizer.param_groups[0]["lr"])
+
+
+def test_gradients_of_the_parts_of_a_step_add_up_to_that_of_the_whole() -> None:
+    values = [1.0, 2.0, 3.0, 4.0, 10.0]
+    whole, parts = stepper(Mean(TrainConfig())), stepper(Mean(TrainConfig()), shares=shares(5, 2))
+    losses = [whole.step(inputs(values)), parts.step(inputs(values[:3], values[3:]))]
+    assert weight(whole) == pytest.approx(-4.0)
+    assert weight(parts) == pytest.approx(-4.0)
+    assert losses == [0.0, 0.0]
+    assert parts.step(inputs(values[:3], values[3:])) == pytest.approx(-16.0)
+
+
+def test_parts_have_the_sizes_of_their_shares() -> None:
+    steps = [torch.arange(7), torch.arange(7)]
+    sizes = [len(part) for part in divided(iter(steps), 3)]
+    assert sizes == [3, 2, 2] * 2
+    assert shares(7, 3) == (3 / 7, 2 / 7, 2 / 7)
+
+
+def test_more_parts_than_samples_are_an_error() -> None:
+    with pytest.raises(ConfigError, match="3 samples per step, too few for --gradient-accumulation-steps 4"):
+        shares(3, 4)
+
+
+@pytest.mark.parametrize("scaler", [False, True])
+def test_a_gradient_is_clipped_as_it_is_without_the_scale_of_the_loss(*, scaler: bool) -> None:
+    trained = stepper(Mean(TrainConfig()), scaler=scaler, clip_grad_norm=0.5)
+    trained.step(inputs([3.0]))
+    assert weight(trained) == pytest.approx(-0.5, rel=1e-4)
+    trained.step(inputs([0.25]))
+    assert weight(trained) == pytest.approx(-0.5 - rate(trained) * 2 * 0.25, rel=1e-4)
+
+
+def test_a_step_whose_gradient_is_infinite_changes_nothing_but_the_scale() -> None:
+    trained = stepper(Mean(TrainConfig()), scaler=True, average=0.5)
+    trained.step(inputs([1.0]))
+    before = (weight(trained), rate(trained), int(trained.learner.average.n_averaged))
+    trained.step(inputs([float("inf")]))
+    assert (weight(trained), rate(trained), int(trained.learner.average.n_averaged)) == before
+    assert trained.learner.scaler.get_scale() == 2.0
+    trained.step(inputs([1.0]))
+    assert (weight(trained), rate(trained)) == (before[0] - before[1], before[1] / 2)
+
+
+def test_the_average_moves_by_what_its_decay_leaves() -> None:
+    trained = stepper(Mean(TrainConfig()), average=0.75)
+    weights = []
+    for _ in range(3):
+        trained.step(inputs([1.0]))
+        weights.append(weight(trained))
+    expected = weights[0]
+    for value in weights[1:]:
+        expected = 0.75 * expected + 0.25 * value
+    assert trained.learner.evaluated.weight.item() == pytest.approx(expected)
+
+
+def rates(steps: int, steps_per_epoch: int, default: Any, **asked: Any) -> list[float]:
+    """The rate of each step."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = scheduled(optimizer, OptimisationConfig(**asked), default, steps, steps_per_epoch)
+    seen = []
+    for _ in range(steps):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if schedule:
+            schedule.step()
+    return seen
+
+
+def test_a_cosine_falls_from_the_whole_rate_to_nothing() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
+    expected = []
+    for _ in range(8):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        theirs.step()
+    assert rates(8, 4, "cosineannealinglr") == pytest.approx(expected)
+
+
+def test_steps_of_a_rate_are_counted_in_epochs() -> None:
+    seen = rates(6, 2, "constant", lr_scheduler="steplr", lr_step_size=1, lr_gamma=0.5)
+    assert seen == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_a_warm_up_rises_to_where_the_schedule_begins() -> None:
+    assert rates(6, 2, "constant", lr_warmup_epochs=2) == pytest.approx([0.01, 0.2575, 0.505, 0.7525, 1.0, 1.0])
+    after = rates(6, 2, "cosineannealinglr", lr_warmup_epochs=1)
+    assert after[2:] == pytest.approx(rates(4, 2, "cosineannealinglr"))
+
+
+def test_a_constant_rate_needs_no_schedule() -> None:
+    assert scheduled(torch.optim.SGD([nn.Parameter()], lr=1.0), OptimisationConfig(), "constant", 6, 2) is None
+
+
+def test_an_option_of_another_schedule_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="are of --lr-scheduler steplr, and this one is cosineannealinglr"):
+        rates(6, 2, "cosineannealinglr", lr_step_size=1)
+
+
+def test_a_workload_learns_as_it_says_unless_it_is_asked_otherwise() -> None:
+    def group(task: type[Task], *flags: str) -> dict[str, Any]:
+        made = task(read_config(flags, {}))
+        return {key: made.optimizer(made.model()).param_groups[0][key] for key in ("lr", "momentum", "weight_decay")}
+
+    assert group(ConvNetTask) == {"lr": 0.02, "momentum": 0.9, "weight_decay": 5e-4}
+    assert group(MlpTask) == {"lr": 0.001, "momentum": 0.0, "weight_decay": 0.0}
+    asked = ["--lr", "0.5", "--momentum", "0", "--weight-decay", "0.25"]
+    assert group(ConvNetTask, *asked) == {"lr": 0.5, "momentum": 0.0, "weight_decay": 0.25}
+
+
+def test_labels_are_smoothed_if_asked_to() -> None:
+    output, target = torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0])
+    smoothly = ["--label-smoothing", "0.25"]
+    plain, smooth = (Classifier(read_config(flags, {})).loss(output, target) for flags in ([], smoothly))
+    assert smooth == nn.functional.cross_entropy(output, target, label_smoothing=0.25)
+    assert plain == nn.functional.cross_entropy(output, target)
+
+
+def test_ranks_with_uneven_parts_learn_in_several_parts_what_they_learn_at_once(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "mlp", "--lr", 0.1, "--epochs", 1, "--global-batch-size", 51, "--checkpoint-dir"]
+    runs.train(2, *job, tmp_path / "whole")
+    runs.train(2, *job, tmp_path / "parts", "--gradient-accumulation-steps", 4)
+    whole, parts = (state(tmp_path / name)["model"] for name in ("whole", "parts"))
+    assert max((whole[name] - parts[name]).abs().max().item() for name in whole) < TOLERANCE
+
+
+def test_a_batch_size_is_that_of_a_part(runs: Runs) -> None:
+    run = runs.train(2, "--workload", "mlp", "--epochs", 1, "--batch-size", 20, "--gradient-accumulation-steps", 3)
+    assert len(run.steps()) == 1437 // (2 * 3 * 20)
+
+
+def test_an_average_of_the_weights_is_evaluated_and_goes_on_with_the_very_bits(runs: Runs, tmp_path: Path) -> None:
+    job = ["--global-batch-size", 48, "--epochs", 1, "--model-ema-decay"]
+    resumed = train_twice(runs, tmp_path, 2, *job, 0.9, step=10)
+    ours, calm = state(tmp_path / "resumed"), state(tmp_path / "calm")
+    assert different(ours, calm) == []
+    assert calm["average"]["updates"] == 29
+    assert calm["average"]["model"].keys() == calm["model"].keys()
+    lagging = runs.train(2, *job, 0.99999)
+    assert float(lagging.value("finished", "accuracy")) < float(resumed.value("finished", "accuracy"))
+
+
+def test_an_average_that_is_asked_for_late_begins_with_the_weights_there_are(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "mlp", "--epochs", 1, "--checkpoint-dir", tmp_path]
+    first = runs.train(1, *job)
+    again = runs.train(1, *job, "--model-ema-decay", 0.9)
+    assert again.value("finished", "accuracy") == first.value("finished", "accuracy")

@@ -1,0 +1,68 @@
+"""Learning rate schedules by steps: each rate is a function of the number of the step alone.
+
+So a run that goes on with another number of steps, in a world of another size or with more epochs, follows its new
+curve at once.
+"""
+
+import math
+from collections.abc import Callable
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
+from .errors import ConfigError
+from .options.optimisation import LR_GAMMA, LR_STEP_SIZE, OptimisationConfig, Schedule
+
+WARMUP_BEGINS = 0.01
+"""Of the rate: where a warm-up begins."""
+
+Curve = Callable[[int], float]
+"""From the number of finished steps to the factor of the optimizer's rate in the next one."""
+
+
+def constant(_: int) -> float:
+    """The rate stays as it is."""
+    return 1.0
+
+
+def cosine(total_steps: int) -> Curve:
+    """Half a cosine, from 1 at the first step to 0 after the last."""
+    return lambda step: (1 + math.cos(math.pi * min(1.0, step / total_steps))) / 2
+
+
+def falls(step_size: int, gamma: float) -> Curve:
+    """A fall every so many steps, each to `gamma` of what was before."""
+    return lambda step: gamma ** (step // step_size)
+
+
+def schedule(optimizer: Optimizer, curve: Curve, warmup_steps: int = 0) -> LambdaLR:
+    """A schedule to be advanced after each step: a straight rise, then the curve from its beginning."""
+
+    def factor(step: int) -> float:
+        if step < warmup_steps:
+            return WARMUP_BEGINS + (1 - WARMUP_BEGINS) * step / warmup_steps
+        return curve(step - warmup_steps)
+
+    return LambdaLR(optimizer, factor)
+
+
+def scheduled(
+    optimizer: Optimizer, asked: OptimisationConfig, default: Schedule, total_steps: int, steps_per_epoch: int
+) -> LRScheduler | None:
+    """The schedule that is asked for, or the default one; None: the rate is constant.
+
+    Raises:
+        ConfigError: An option is of another schedule.
+    """
+    kind = asked.lr_scheduler or default
+    if kind != "steplr" and (asked.lr_step_size or asked.lr_gamma):
+        raise ConfigError(f"--lr-step-size and --lr-gamma are of --lr-scheduler steplr, and this one is {kind}")
+    warmup_steps = asked.lr_warmup_epochs * steps_per_epoch
+    match kind:
+        case "constant":
+            return schedule(optimizer, constant, warmup_steps) if warmup_steps else None
+        case "steplr":
+            step_size = (asked.lr_step_size or LR_STEP_SIZE) * steps_per_epoch
+            return schedule(optimizer, falls(step_size, asked.lr_gamma or LR_GAMMA), warmup_steps)
+        case "cosineannealinglr":
+            return schedule(optimizer, cosine(max(1, total_steps - warmup_steps)), warmup_steps)

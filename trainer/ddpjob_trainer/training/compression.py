@@ -1,0 +1,97 @@
+"""Communication hooks: how gradients are made smaller on their way from process to process.
+
+16 bits instead of 32 keep no state. PowerSGD does: what it left out of a step it adds to the next one's gradient, and
+each process leaves out something else.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpjob_trainer.options.communication import CommunicationConfig
+from ddpjob_trainer.world import World
+
+State = dict[str, Any]
+
+BEGINS_AFTER = 10
+"""PowerSGD begins after one step in so many, as torch's documentation suggests: early gradients bear it badly."""
+LEAST_STEPS = 2
+"""torch's least."""
+
+
+class PowerSGD:
+    """PowerSGD on a model, with what it keeps from step to step."""
+
+    def __init__(self, model: DistributedDataParallel, settings: CommunicationConfig) -> None:
+        self._settings = settings
+        self._state = PowerSGDState(
+            process_group=None, matrix_approximation_rank=settings.powersgd_rank, start_powerSGD_iter=LEAST_STEPS
+        )
+        model.register_comm_hook(self._state, powerSGD_hook)
+
+    def begin(self, total_steps: int) -> None:
+        """The first step comes next: whatever was done before was none."""
+        self._state.start_powerSGD_iter = max(LEAST_STEPS, total_steps // BEGINS_AFTER)
+        self._state.iter = 0
+
+    def capture(self) -> State:
+        """What this process keeps: as much as its gradients, and some more."""
+        state = self._state
+        return {
+            "steps": state.iter,
+            "layout": self._layout(),
+            "errors": {index: error.cpu() for index, error in state.error_dict.items()},
+            "ps": {index: p.cpu() for index, p in state.p_memory_dict.items()},
+            "qs": {index: q.cpu() for index, q in state.q_memory_dict.items()},
+        }
+
+    def restore(self, saved: list[State], world: World, device: torch.device) -> bool:
+        """Puts back what the processes kept; whether it could.
+
+        In a world of another size each process gets the mean of what all had left out, so that nothing is lost. With
+        buckets of another size nothing fits any more.
+        """
+        same_world = len(saved) == world.world_size
+        mine = saved[world.rank if same_world else 0]
+        if mine["layout"] != self._layout():
+            return False
+        errors = mine["errors"] if same_world else _means([one["errors"] for one in saved])
+        state = self._state
+        state.iter = mine["steps"]
+        for kept, values in (
+            (state.error_dict, errors),
+            (state.p_memory_dict, mine["ps"]),
+            (state.q_memory_dict, mine["qs"]),
+        ):
+            kept.update({index: value.to(device) for index, value in values.items()})
+        return True
+
+    def _layout(self) -> list[float]:
+        """What the sizes of all that is kept depend on, besides the model."""
+        return [self._settings.bucket_cap_mb, self._settings.powersgd_rank]
+
+
+def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> PowerSGD | None:
+    """Has a model send its gradients as asked; gives what of that has a state."""
+    match settings.comm_hook:
+        case "fp16":
+            model.register_comm_hook(None, fp16_compress_hook)
+        case "bf16":
+            model.register_comm_hook(None, _bf16)
+        case "powersgd":
+            return PowerSGD(model, settings)
+    return None
+
+
+def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+    """Under a name of ours: by that of torch DistributedDataParallel refuses the hook where there is no NCCL."""
+    return bf16_compress_hook(group, bucket)
+
+
+def _means(errors: list[dict[int, Tensor]]) -> dict[int, Tensor]:
+    return {index: torch.stack([one[index] for one in errors]).mean(dim=0) for index in errors[0]}

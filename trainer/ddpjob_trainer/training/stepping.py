@@ -1,0 +1,116 @@
+"""One step: the gradients of its batches, and what is done with them."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.task import Task
+
+from . import amp
+from .parallel import explained
+from .state import Learner
+from .step_times import StepTimes
+
+Batches = Iterator[tuple[Any, Any]]
+
+
+def shares(samples: int, parts: int) -> tuple[float, ...]:
+    """What part of a step's samples each of its batches has, where `divided` makes so many of it.
+
+    Raises:
+        ConfigError: A batch would have none.
+    """
+    if parts > samples:
+        raise ConfigError(
+            f"a process has {samples} samples per step, too few for --gradient-accumulation-steps {parts}:"
+            " use fewer, or a larger --global-batch-size"
+        )
+    return tuple(len(part) / samples for part in torch.arange(samples).tensor_split(parts))
+
+
+def divided(steps: Iterator[Tensor], parts: int) -> Iterator[Tensor]:
+    """The indices of steps, each cut into so many batches, whose sizes differ by one at most."""
+    return (part for step in steps for part in step.tensor_split(parts))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stepper:
+    """Trains by one step after another."""
+
+    task: Task
+    learner: Learner
+    model: nn.Module
+    """The learner's model as a step calls it: it may be wrapped."""
+    autocast: amp.Autocast
+    weight: float
+    """The factor of this process's mean loss that makes the average of all gradients that of the whole step."""
+    shares: tuple[float, ...] = (1.0,)
+    """How a step of this process is divided into batches: what part of its samples each of them has."""
+    clip_grad_norm: float | None = None
+    times: StepTimes
+
+    def step(self, batches: Batches) -> Tensor:
+        """Trains on as many of the batches as there are shares, and gives their mean loss."""
+        self.learner.optimizer.zero_grad(set_to_none=True)
+        loss = self._backward_all(batches)
+        self._update()
+        self.times.lap("optimizer")
+        return loss
+
+    def _backward_all(self, batches: Batches) -> Tensor:
+        """Adds up the gradients; only the last batch's are exchanged, with all that came before them."""
+        *earlier, last = self.shares
+        if not earlier:
+            return self._backward(batches, last)
+        with self._by_itself():
+            losses = [self._backward(batches, share) for share in earlier]
+        return sum(losses, start=self._backward(batches, last))
+
+    def _by_itself(self) -> AbstractContextManager[object]:
+        """A context in which this process keeps its gradients."""
+        if isinstance(self.model, DistributedDataParallel):
+            return self.model.no_sync()
+        return nullcontext()
+
+    def _backward(self, batches: Batches, share: float) -> Tensor:
+        """Adds the gradients of the next batch, and gives what it adds to the mean loss."""
+        inputs, target = next(batches)
+        self.times.lap("data")
+        with self.autocast():
+            loss = self.task.loss(self._forward(inputs), target)
+        self.times.lap("forward")
+        scaler, weight = self.learner.scaler, self.weight * share
+        # Even parts need no weight, and the loss stays the very number that it is.
+        weighted = loss if weight == 1.0 else loss * weight
+        torch.autograd.backward(scaler.scale(weighted) if scaler else weighted)
+        self.times.lap("backward")
+        return loss.detach() if share == 1.0 else loss.detach() * share
+
+    def _forward(self, inputs: Any) -> Any:
+        try:
+            return self.model(inputs)
+        except RuntimeError as error:
+            raise explained(error, self.learner.model) from error
+
+    def _update(self) -> None:
+        """Updates the weights and what follows them: the schedule and the average count such updates alone."""
+        learner = self.learner
+        if self.clip_grad_norm is not None:
+            if learner.scaler:
+                learner.scaler.unscale_(learner.optimizer)
+            clip_grad_norm_(learner.model.parameters(), self.clip_grad_norm)
+        if learner.scaler is None:
+            learner.optimizer.step()
+        elif not amp.updated(learner.scaler, learner.optimizer):
+            return
+        if learner.scheduler:
+            learner.scheduler.step()
+        if learner.average:
+            learner.average.update_parameters(learner.model)
