@@ -1,14 +1,20 @@
 """Mistakes that PyTorch's errors do not explain: each is made here, and told with what to do about it."""
 
+import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from ddpjob_trainer import traps
+from ddpjob_trainer.supervisor.starting.program import Program
+from ddpjob_trainer.supervisor.starting.rank import become
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from tests.training import ranks
 from tests.training.conftest import Runs
 
 FEW, MANY = TensorDataset(torch.zeros(10, 1)), TensorDataset(torch.zeros(20, 1))
@@ -131,3 +137,31 @@ def test_a_task_that_falls_into_one_is_never_tried_again(runs: Runs) -> None:
     assert "tests/training/traps.py:" in last
     assert run.report()["cause"] == "ConfigError"
     assert "Traceback" in run.errors(), "the way there"
+
+
+SCRIPT = """
+from torch import nn
+
+nn.Linear(1, 1).load_state_dict({"module.weight": None})
+"""
+
+
+def test_a_supervised_script_that_falls_into_one_is_never_tried_again_either(tmp_path: Path) -> None:
+    script, errors, report = tmp_path / "train.py", tmp_path / "errors", tmp_path / "report"
+    script.write_text(SCRIPT)
+    rank = ranks.FORKS.Process(target=_supervised, args=(str(script), str(errors), str(report)), daemon=True)
+    rank.start()
+    rank.join(ranks.DEADLINE_SECONDS)
+    assert rank.exitcode == 1, "as the interpreter ends it"
+    last = errors.read_text().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert last.endswith("consume_prefix_in_state_dict_if_present(weights, 'module.')")
+    assert f"in {script}:4" in last
+    told = json.loads(report.read_text())
+    assert (told["cause"], told["exitCode"]) == ("ConfigError", 1)
+
+
+def _supervised(script: str, errors: str, report: str) -> None:
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
+    os.environ["DDPJOB_TERMINATION_LOG"] = report
+    become(Program(module=False, name=script))

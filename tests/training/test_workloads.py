@@ -80,8 +80,7 @@ def losses(output: str, line_begins: str, before: str) -> list[float]:
 
 def test_a_net_of_a_list_of_layers_tells_its_batches_and_learns(runs: Runs) -> None:
     run = runs.train(2, "--workload", "layers", "--lr", 0.5, "--epochs", 20)
-    assert set(line for line in run.output().splitlines() if line.startswith("forward")) == {
-        "forward batchsize is: 16"
-    }
+    batches = {line for line in run.output().splitlines() if line.startswith("forward")}
+    assert batches == {"forward batchsize is: 16"}
     told = losses(run.output(), "progress", "loss=")
     assert told[-1] < told[0]

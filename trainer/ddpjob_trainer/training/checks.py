@@ -22,8 +22,8 @@ def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> N
     left_out = [name for name, parameter in trainable.items() if parameter not in had]
     if trainable and len(left_out) == len(trainable):
         raise ConfigError(
-            "the task's optimizer has none of the model's parameters, so nothing would be learned: make it of those of"
-            " the model that it is given, optimizer(self, model)"
+            "the task's optimizer has none of the model's parameters, so nothing would be learned: make it of those"
+            " of the model that it is given, optimizer(self, model)"
         )
     if left_out and aloud:
         named = ", ".join(left_out[:NAMED]) + (", …" if len(left_out) > NAMED else "")

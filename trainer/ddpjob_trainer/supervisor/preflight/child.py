@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from ddpjob_trainer.failure import last_line
-from ddpjob_trainer.supervisor.starting.rank import die_with
+from ddpjob_trainer.parent_death import die_with
 from ddpjob_trainer.supervisor.starting.ranks import exit_code
 
 from .course import NO_END, Outcome

@@ -1,26 +1,26 @@
 """Becoming a rank: what a process does with the program that it was started, or forked, to run."""
 
 import atexit
-import ctypes
+import dataclasses
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from ddpjob_trainer import reporting, steps_seen
+from ddpjob_trainer import reporting, steps_seen, traps
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
+from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.failure import is_peer_lost, last_line, leave, report_of, report_path
+from ddpjob_trainer.parent_death import die_with
 from ddpjob_trainer.stopping import leave_at_once
 
 from . import witness
 from .program import Program, program_of
 
-PR_SET_PDEATHSIG = 1
 HERE = str(Path(__file__).parents[1])
 
 
@@ -28,14 +28,6 @@ def main() -> None:
     """`python -m ddpjob_trainer.supervisor.starting.rank SUPERVISOR'S_PID PROGRAM`, the way to start a rank cold."""
     die_with(int(sys.argv[1]))
     become(program_of(sys.argv[2:]))
-
-
-def die_with(parent: int) -> None:
-    """Has the kernel end this process when its parent ends, and ends it if that has happened."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def become(program: Program) -> NoReturn:
@@ -83,11 +75,13 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     sys.__excepthook__(kind, error.with_traceback(ours_left_out), ours_left_out)
     if not isinstance(error, Exception):
         return
-    if is_peer_lost(error):
-        error = PeerLostError(f"lost a peer: {last_line(error)}")
-        complain(str(error))
+    told = PeerLostError(f"lost a peer: {last_line(error)}") if is_peer_lost(error) else traps.known(error)
+    if told:
+        complain(str(told))
     rank = os.environ.get(Env.RANK, "0")
-    leave(report_of(error, int(rank) if rank.isdecimal() else 0, None), report_path(os.environ))
+    report = report_of(told or error, int(rank) if rank.isdecimal() else 0, None)
+    # A program's own exit code is that of the interpreter, whatever the cause.
+    leave(dataclasses.replace(report, exit_code=ExitCode.APPLICATION_ERROR), report_path(os.environ))
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:

@@ -19,9 +19,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ddpjob_trainer.exit_codes import ExitCode
+from ddpjob_trainer.parent_death import die_with
 
 from .program import program_of
-from .rank import become, die_with
+from .rank import become
 
 Request = dict[str, Any]
 
