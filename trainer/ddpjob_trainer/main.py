@@ -37,7 +37,8 @@ def main() -> None:
         place = read_world(os.environ, needs_master=meets_at_master)
         config.mode.check_world(place.world_size)
         if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):
-            leave_at_once(supervise(Program(module=True, name="ddpjob_trainer", arguments=tuple(argv))))
+            program = Program(module=True, name="ddpjob_trainer", arguments=tuple(argv))
+            leave_at_once(supervise(program, patience=config.group.joining_seconds))
         world = place
         _train(config, world, position)
         leave_at_once(ExitCode.DONE)  # PyTorch's threads may not survive the interpreter's own end.

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from ddpjob_trainer.exit_codes import ExitCode
 
@@ -42,17 +43,24 @@ TRAINER = "ddpjob_trainer"
 
 
 def supervise(
-    program: Program, start_method: str = "warm", max_restarts: int | None = None, preload: Sequence[str] = ()
+    program: Program,
+    start_method: str = "warm",
+    max_restarts: int | None = None,
+    preload: Sequence[str] = (),
+    patience: float | None = None,
 ) -> int:
     """Runs a program once for each process of this node, and returns the exit code that tells of all.
 
-    `preload` names what the ranks import beside PyTorch: it is there already when they are forked.
+    `preload` names what the ranks import beside PyTorch: it is there already when they are forked. `patience` is how
+    many seconds to wait for the other nodes where no operator brings them.
 
     Raises:
         ConfigError: The environment does not describe a place in a world, or not one in the leader's.
-        TrainerError: The control port is taken, or this node is not fit for training.
+        TrainerError: The control port is taken, this node is not fit for training, or others have gone.
     """
     settings = read_settings(os.environ, max_restarts)
+    if patience is not None and settings.patience is not None:
+        settings = replace(settings, patience=patience)
     own = warm.TRAINER_PRELOADED if program.module and program.name == TRAINER else ()
     starter = Cold() if start_method == "cold" else warm.Warm([*warm.PRELOADED, *own, *preload])
     open_files.take_all()
@@ -73,7 +81,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         if settings.in_a_job:
             await _open_page(stack, settings, Picture(settings, follower, leader, rendezvous, starter), leader)
         port = 0
-        if settings.nodes > 1:
+        if settings.nodes > 1 and (settings.leads or settings.in_a_job):  # Else nobody ever looks for this one.
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, leader))
         if leader is None:
             return await follower.follow(port)
@@ -116,7 +124,7 @@ async def _lead(leader: Leader, follower: Follower, port: int) -> int:
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
             ended.result()
         code = await following
-        if code == ExitCode.DONE:
+        if code == ExitCode.DONE or (code == ExitCode.SAVED_AND_STOPPED and not leader.settings.in_a_job):
             await leader.finish()
         return code
     finally:

@@ -33,9 +33,10 @@ async def control_port(
             door.serve, settings.listen, settings.control_port, limit=LINE_BYTES, backlog=door.room
         )
     except OSError as error:
+        other = "DDPJOB_CONTROL_PORT (spec.controlPort)" if settings.in_a_job else "MASTER_PORT, beside which it is"
         raise TrainerError(
             f"cannot listen on port {settings.control_port} for the other supervisors: {error.strerror};"
-            " set another DDPJOB_CONTROL_PORT (spec.controlPort)"
+            f" set another {other}"
         ) from error
     try:
         yield settings.control_port

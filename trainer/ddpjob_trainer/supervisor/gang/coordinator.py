@@ -137,8 +137,16 @@ class Coordinator:
     """
 
     def __init__(
-        self, nodes: int, limits: Limits, now: float, *, processes: int = 1, check_first: bool = False
+        self,
+        nodes: int,
+        limits: Limits,
+        now: float,
+        *,
+        processes: int = 1,
+        check_first: bool = False,
+        patience: float | None = None,
     ) -> None:
+        """Without an operator, who brings back whoever goes, there is a `patience` with those who have to come."""
         self.nodes = nodes
         self.members: dict[int, Member] = {}
         self.attempt = 0
@@ -152,6 +160,7 @@ class Coordinator:
         self._record = Record(limits)
         self._course = _Course(now)
         self._check_first = check_first
+        self._patience = patience
         self._begun = False
         """Whether the attempt's number is used up."""
         self._inherited = False
@@ -182,6 +191,8 @@ class Coordinator:
         if self.phase is Phase.STOPPING:
             idle = self._course.idle_since
             return self.since + KILLED_SECONDS if idle is None else idle + SETTLING_SECONDS
+        if self.phase is Phase.GATHERING and self._patience is not None:
+            return self.since + self._patience
         return None
 
     def remember(self, attempt: int, past: Past) -> None:
@@ -325,6 +336,8 @@ class Coordinator:
             self._give_up(self._stuck(now), now)
         if self.phase is Phase.GATHERING:
             self._start(now)
+        if self.phase is Phase.GATHERING and self._patience is not None and now >= self.since + self._patience:
+            self._give_up(self._lost(self.missing[0], f"it has not come for {self._patience:.0f} s", now), now)
 
     def _start(self, now: float) -> None:
         """The next attempt begins once everybody is there."""
@@ -396,10 +409,20 @@ class Coordinator:
 
     def _excuse(self, node: int, now: float) -> None:
         """No rank failed by itself: somebody went."""
-        if self._someone_is_done:
+        if self._patience is not None:
+            self._part(node, now)
+        elif self._someone_is_done:
             self._give_up(self._lost(node, "it went away after others were done", now), now)
         elif self._got_somewhere:
             self._record.got_somewhere()
+
+    def _part(self, node: int, now: float) -> None:
+        """Whoever went will not come back: that was a request to all, or all have lost it."""
+        if all(map(is_well, self._course.ends.values())) and not any(self._course.absent.values()):
+            self._enter(Phase.DONE, now)
+            self._tell_all(Farewell())
+        else:
+            self._give_up(self._lost(node, "it went away", now), now)
 
     def _lost(self, node: int, message: str, now: float) -> Incident:
         end = End(node * self._processes, ExitCode.PEER_LOST, now, PeerLostError.cause, message)

@@ -107,6 +107,7 @@ class Follower:
 
         Raises:
             ConfigError: The leader does not take this supervisor in.
+            PeerLostError: Without an operator: the leader does not come, or has gone.
             PreflightError: This node is not fit for training.
         """
         self._fit.add_done_callback(self._fall_with)
@@ -161,12 +162,24 @@ class Follower:
                 await link.close()
             if self._alone:
                 return await asyncio.shield(asyncio.Future())
+            if self._settings.patience is not None and not self._leaving:
+                self._part()
             if not self._leaving:  # Else its ranks are about to end, and may still save.
                 self._stop()
             if self._running is not None:
                 await asyncio.wait([self._running])
             if self._leaving:
                 self._finish(ExitCode.SAVED_AND_STOPPED)  # It is done, and nobody knows.
+
+    def _part(self) -> None:
+        """The leader has gone without a word, and nobody brings it back.
+
+        Raises:
+            PeerLostError: That was no end for the ranks of this node.
+        """
+        if self._crew is not None or not is_well(self._ends):
+            raise PeerLostError("rank 0's supervisor has gone away, and its ranks with it")
+        self._finish(self._verdict())
 
     async def _reach(self, port: int) -> Link:
         """A connection to the leader; a node that is done does without it in the end."""
@@ -293,6 +306,8 @@ class Follower:
             self._finish(incident.end.exit_code)
             return
         message = f"rank {incident.rank} failed: {incident.end.cause}: {incident.end.message}"
+        if self._settings.patience is not None:  # Otherwise the operator tells of it.
+            complain(message)
         error = PeerLostError(message)
         own = report_of(error, self._settings.first_process, incident.end.step)
         leave(replace(own, exit_code=ExitCode.PEER_LOST, attempt=self.attempt), self._report_file)

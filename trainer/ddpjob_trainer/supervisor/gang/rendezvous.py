@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from ddpjob_trainer.console import say
+from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.supervisor.preflight.clocks import clocks, skew
 from ddpjob_trainer.supervisor.preflight.findings import PreflightError, tell
 
@@ -50,9 +51,11 @@ class Rendezvous:
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
-        """A connection to the leader, which has said welcome. Tries for ever: how long is too long others decide.
+        """A connection to the leader, which has said welcome. Tries for ever: an operator decides how
+        long is too long.
 
         Raises:
+            PeerLostError: No operator brings the leader, and nobody else has in time.
             OtherVersionError: The leader's version cannot work with this one.
             PreflightError: In a gang that gathers for the first time, the leader's address is cut off from here.
         """
@@ -75,6 +78,9 @@ class Rendezvous:
             elif loop.time() - heard > MUTE_SECONDS and self._in_preflight and len(self._settings.peers) == 1:
                 # Otherwise there was a rank 0 before, whose pod may just be gone.
                 raise PreflightError(_cut_off(address, self._problem), (0, self._settings.node))
+            if self._settings.patience is not None and loop.time() - began > self._settings.patience:
+                waited = f"{self._settings.patience:.0f} s"
+                raise PeerLostError(f"waited {waited} for rank 0's supervisor at {address}: {self._problem}")
             if loop.time() - began > PATIENT_SECONDS:
                 self._once.warn(f"waiting for rank 0's supervisor at {address}: {self._problem}")
             await asyncio.sleep(pause)

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 
 from ddpjob_trainer.environment import TORCHRUN, Env
 from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.options.group import DEFAULT_SECONDS
 from ddpjob_trainer.options.parsing import counting_from
-from ddpjob_trainer.world import Node, read_world
+from ddpjob_trainer.world import MAX_PORT, Node, read_world
 
 from .addresses import host_and_port
 from .judging import Limits, left_to_operator
 
 CONTROL_PORT = 29502
+BESIDE_MASTER = 2
+"""Without an operator rank 0's supervisor listens on a port so far above the master's: two runs have two of each."""
+
 STATUS_PORT = 29501
 DEFAULT_WINDOW_SECONDS = 3600
 NO_RESTARTS = Limits()
@@ -35,6 +39,8 @@ class Settings:
     status_port: int = STATUS_PORT
     in_a_job: bool = False
     """Whether an operator made this pod: then there is somebody to listen to the status port."""
+    patience: float | None = None
+    """Seconds to wait for the other nodes to come; None: as long as it takes, since an operator brings them."""
     listen: str | None = None
     """Address to listen on; None: all."""
     peers: tuple[str, ...] = ()
@@ -67,7 +73,9 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         ConfigError: A variable is missing, is no number, or contradicts another one.
     """
     node, nodes, processes = _place(env)
-    control = _number(env, Env.CONTROL_PORT, CONTROL_PORT)
+    in_a_job = Env.STATUS_PORT in env
+    master_port = _number(env, Env.MASTER_PORT, 0)
+    control = _number(env, Env.CONTROL_PORT, CONTROL_PORT if in_a_job else _beside(master_port))
     master = env.get(Env.MASTER_ADDR, "")
     codes, causes = left_to_operator(env.get(Env.LEAVE_TO_OPERATOR, ""))
     restarts = _number(env, Env.IN_PLACE_RESTARTS, 0) if max_restarts is None else max_restarts
@@ -81,10 +89,11 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         nodes=nodes,
         processes=processes,
         master_addr=master,
-        master_port=_number(env, Env.MASTER_PORT, 0),
+        master_port=master_port,
         control_port=control,
         status_port=_number(env, Env.STATUS_PORT, STATUS_PORT),
-        in_a_job=Env.STATUS_PORT in env,
+        in_a_job=in_a_job,
+        patience=None if in_a_job else DEFAULT_SECONDS,
         listen=env.get(Env.LISTEN_ADDR) or None,
         peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
         limits=Limits(restarts, window, codes, causes),
@@ -111,6 +120,10 @@ def _place(env: Mapping[str, str]) -> tuple[int, int, int]:
             " to know its node; with NPROC_PER_NODE instead of RANK it starts all processes of that"
         )
     return place.rank // place.local_world_size, int(env[Env.NNODES]), place.local_world_size
+
+
+def _beside(port: int) -> int:
+    return port + BESIDE_MASTER if port + BESIDE_MASTER <= MAX_PORT else port - BESIDE_MASTER
 
 
 def _peers(env: Mapping[str, str]) -> tuple[str, ...]:
