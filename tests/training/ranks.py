@@ -130,6 +130,7 @@ def _train(argv: list[str], environment: dict[str, str], files: str, file_limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
     for descriptor, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{files}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # It may have workers.
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = argv

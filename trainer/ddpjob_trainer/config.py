@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .environment import Env
-from .options import checkpoints, communication, computing, group, mode, optimisation, place, recording
+from .options import checkpoints, communication, computing, group, loading, mode, optimisation, place, recording
 from .options.checkpoints import CheckpointConfig
 from .options.communication import CommunicationConfig
 from .options.computing import ComputingConfig
 from .options.group import GroupConfig
+from .options.loading import LoadingConfig
 from .options.mode import ModeConfig
 from .options.optimisation import OptimisationConfig
 from .options.parsing import Parser, counting_from, natural, positive, positive_float
@@ -30,6 +31,8 @@ class TrainConfig:
     data_dir: Path | None = None
     download: bool = False
     epochs: int | None = None
+    max_steps: int | None = None
+    """Training ends after so many steps, if its epochs have not ended before."""
     batch_size: int | None = None
     """Samples of each process per step; the whole batch grows with the number of processes."""
     global_batch_size: int | None = None
@@ -42,6 +45,7 @@ class TrainConfig:
     group: GroupConfig = field(default_factory=GroupConfig)
     mode: ModeConfig = field(default_factory=ModeConfig)
     checkpoint: CheckpointConfig | None = None
+    loading: LoadingConfig = field(default_factory=LoadingConfig)
     recording: RecordingConfig = field(default_factory=RecordingConfig)
     computing: ComputingConfig = field(default_factory=ComputingConfig)
     optimisation: OptimisationConfig = field(default_factory=OptimisationConfig)
@@ -68,6 +72,7 @@ def read_config(argv: Sequence[str], env: Mapping[str, str]) -> TrainConfig:
         data_dir=flags.data_dir,
         download=flags.download,
         epochs=flags.epochs,
+        max_steps=flags.max_steps,
         batch_size=flags.batch_size,
         global_batch_size=flags.global_batch_size,
         lr=flags.lr,
@@ -78,6 +83,7 @@ def read_config(argv: Sequence[str], env: Mapping[str, str]) -> TrainConfig:
         group=group.read(flags, env),
         mode=mode.read(flags, env),
         checkpoint=checkpoints.read(flags, env),
+        loading=loading.read(flags, env),
         recording=recording.read(flags, env),
         computing=computing.read(flags, env),
         optimisation=optimisation.read(flags, env),
@@ -100,6 +106,7 @@ def train_parser() -> argparse.ArgumentParser:
     task.add_argument("--data-dir", type=Path, help="directory of the data set; mnist needs one")
     task.add_argument("--download", action="store_true", help="fetch what is missing in --data-dir")
     task.add_argument("--epochs", type=positive, help="passes over the data (default: the workload's)")
+    task.add_argument("--max-steps", type=positive, help="end after so many steps, also within an epoch")
     batch = task.add_mutually_exclusive_group()
     batch.add_argument("--batch-size", type=positive, help="samples per process and step (default: the workload's)")
     batch.add_argument("--global-batch-size", type=positive, help="samples per step of all processes together")
@@ -107,6 +114,7 @@ def train_parser() -> argparse.ArgumentParser:
     task.add_argument("--seed", type=natural, default=0, help="decides initial weights and order (default 0)")
     optimisation.add_flags(parser)
     mode.add_flags(parser)
+    loading.add_flags(parser)
     _add_machine(parser)
     for theme in (place, group, computing, communication, checkpoints, recording):
         theme.add_flags(parser)

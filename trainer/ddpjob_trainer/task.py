@@ -55,6 +55,8 @@ class Task(ABC):
     weight_decay: float = 0.0
     lr_scheduler: Schedule = "constant"
     label_smoothing: float = 0.0
+    workers: int | None = 0
+    """Processes that fetch samples for each rank; 0: it does itself; None: its share of the machine's cores."""
     steps_per_epoch: int = 0
     """Known once `scheduler` is called."""
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from ddpjob_trainer.console import record
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import Task, load_task
-from ddpjob_trainer.training.data import batches
+from ddpjob_trainer.training.data import Loader
 
 from . import trained
 from .commands import STATE_DICT, Format
@@ -54,7 +54,7 @@ def _program(model: nn.Module, example: Any) -> ExportedProgram:
 
 def _example(task: Task) -> Any:
     """Inputs of a few samples."""
-    inputs, _ = next(batches(task.train_data(), [torch.arange(SAMPLES)], torch.device("cpu")))
+    inputs, _ = Loader(task.train_data(), seed=0, device=torch.device("cpu")).batch(torch.arange(SAMPLES))
     return inputs
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ddpjob_trainer.console import record, say
 from ddpjob_trainer.task import Task, load_task
+from ddpjob_trainer.training.data import Loader
 from ddpjob_trainer.training.evaluation import evaluate
 from ddpjob_trainer.world import World
 
@@ -33,9 +34,8 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
     result = evaluate(
         model.model(task).to(device),
         task,
-        data,
+        Loader(data, seed=config.seed, device=device, workers=config.loading.workers or 0),
         world=World(),
-        device=device,
         batch_size=config.batch_size or task.batch_size,
         seen=lambda *batch: _tell(task, *batch),
     )

@@ -1,19 +1,81 @@
-"""Batches: samples fetched in a given order and moved to the device."""
+"""Batches: samples fetched in a given order, by this process or by workers beside it, and moved to the device.
 
-from collections.abc import Iterable, Iterator, Sized
-from typing import Any
+Each sample is fetched with random generators seeded by the run's seed, the epoch and the sample's number. So what is
+drawn for it, an augmentation say, is the same whoever fetches it: a rank or its worker, before a resume or after it,
+in a world of any size.
+"""
+
+import functools
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate, get_worker_info
 
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.errors import ConfigError, TrainerError
+from ddpjob_trainer.parent_death import die_with
+
+from .random_state import seed_sample, undisturbed
 
 
-def batches(data: Dataset[Any], indices: Iterable[Tensor], device: torch.device) -> Iterator[tuple[Any, Any]]:
-    """Pairs of inputs and targets, one for each tensor of indices."""
-    for inputs, target in _loader(data, indices):
-        yield moved(inputs, device), moved(target, device)
+class Loader:
+    """Fetches batches of one data set, one sequence of them after another.
+
+    Workers begin with the first sequence and stay: a later fork would copy a process that has grown, and has threads.
+    """
+
+    def __init__(self, data: Dataset[Any], *, seed: int, device: torch.device, workers: int = 0) -> None:
+        self.samples = sample_count(data)
+        self._device = device
+        self._batches = _Batches(data, seed)
+        self._requests = _Requests()
+        if isinstance(data, TensorDataset):
+            workers = 0  # It lies in memory: to hand it over would take longer than to fetch it.
+        self._loader = DataLoader(
+            self._batches,
+            batch_size=None,  # A request is a whole batch.
+            sampler=self._requests,
+            collate_fn=_as_it_is,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            # They share the data set's memory and are the rank's own children, whatever Python's default has become.
+            multiprocessing_context="fork" if workers else None,
+            worker_init_fn=functools.partial(_become_worker, os.getpid()),
+            pin_memory=device.type == "cuda",
+            # Of its own: it draws a seed, which must not shift the random numbers that the model draws.
+            generator=torch.Generator(),
+        )
+
+    def batches(self, epoch: int, indices: Iterable[Tensor]) -> Iterator[tuple[Any, Any]]:
+        """Pairs of inputs and targets, one for each tensor of samples' numbers.
+
+        Raises:
+            TrainerError: A sample cannot be fetched, and the data set has said why.
+        """
+        self._requests.epoch, self._requests.indices = epoch, indices
+        for batch in self._loader:
+            yield self._pair(batch)
+
+    def batch(self, indices: Tensor) -> tuple[Any, Any]:
+        """One batch, fetched by this process: workers would go on and fetch what nobody wants."""
+        return self._pair(self._batches[Request(0, indices.tolist())])
+
+    def _pair(self, batch: Any) -> tuple[Any, Any]:
+        if isinstance(batch, TrainerError):
+            raise batch
+        inputs, target = batch
+        return moved(inputs, self._device), moved(target, self._device)
+
+
+class Request(NamedTuple):
+    """A batch to be fetched."""
+
+    epoch: int
+    indices: Sequence[int]
 
 
 def sample_count(data: Dataset[Any]) -> int:
@@ -29,33 +91,6 @@ def sample_count(data: Dataset[Any]) -> int:
     return len(data)
 
 
-def _loader(data: Dataset[Any], indices: Iterable[Tensor]) -> DataLoader[Any]:
-    # A generator of its own: the loader draws a seed, and where an epoch is begun anew in its middle that must not
-    # shift the random numbers that the model draws.
-    generator = torch.Generator()
-    if isinstance(data, TensorDataset):
-        # One indexing of whole tensors in place of one per sample and a collation.
-        return DataLoader(data, batch_size=None, sampler=_Indices(indices), generator=generator)
-    return DataLoader(data, batch_sampler=_Lists(indices), generator=generator)
-
-
-class _Indices:
-    """Batches of indices, as the loader's sampler."""
-
-    def __init__(self, indices: Iterable[Tensor]) -> None:
-        self._indices = indices
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._indices)
-
-
-class _Lists(_Indices):
-    """The same as lists of numbers, for data sets that are indexed sample by sample."""
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return (batch.tolist() for batch in self._indices)
-
-
 def moved(batch: Any, device: torch.device) -> Any:
     """A batch on a device, whatever its structure."""
     match batch:
@@ -67,3 +102,48 @@ def moved(batch: Any, device: torch.device) -> Any:
             return type(batch)(moved(value, device) for value in batch)
         case _:
             return batch
+
+
+class _Requests:
+    """What to fetch next, as the loader's sampler."""
+
+    epoch = 0
+    indices: Iterable[Tensor] = ()
+
+    def __iter__(self) -> Iterator[Request]:
+        # Numbers, not tensors, which would go to a worker through shared memory.
+        return (Request(self.epoch, batch.tolist()) for batch in self.indices)
+
+
+class _Batches(Dataset[Any]):
+    """A data set that is asked for whole batches, of which it seeds each sample."""
+
+    def __init__(self, data: Dataset[Any], seed: int) -> None:
+        self._data = data
+        self._seed = seed
+
+    def __getitem__(self, request: Request) -> Any:
+        """The batch, or why there is none: raised in a worker, that would come in the middle of a page of frames."""
+        if isinstance(self._data, TensorDataset):
+            return self._data[request.indices]  # One indexing of whole tensors, which draws nothing.
+        # What draws in a rank is the model; a worker has nothing to disturb.
+        with nullcontext() if get_worker_info() else undisturbed():
+            try:
+                return default_collate([self._sample(request.epoch, index) for index in request.indices])
+            except TrainerError as error:
+                return error
+
+    def _sample(self, epoch: int, index: int) -> Any:
+        seed_sample(self._seed, epoch, index)
+        return self._data[index]
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _become_worker(rank: int, _number: int) -> None:
+    """A worker ends with its rank, and only so: a signal that all processes of a container get is for the rank."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    die_with(rank)

@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from ddpjob_trainer.collectives import broadcast_buffers, gather
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.world import World
 
 from .amp import Autocast
-from .data import batches, sample_count
+from .data import Loader
 from .random_state import undisturbed
 
 Sums = tuple[int, dict[str, float]]
@@ -41,11 +40,10 @@ class Evaluation:
 def evaluate(
     model: nn.Module,
     task: Task,
-    data: Dataset[Any],
+    data: Loader,
     *,
     autocast: Autocast = nullcontext,
     world: World,
-    device: torch.device,
     batch_size: int,
     seen: Seen = lambda *_: None,
 ) -> Evaluation | None:
@@ -54,11 +52,11 @@ def evaluate(
     The model comes without its wrapper: ranks may have different numbers of batches, and a wrapper waits for each.
     """
     broadcast_buffers(model, world)
-    shard = _shard(sample_count(data), world, batch_size)
+    shard = _shard(data.samples, world, batch_size)
     was_training = model.training
     model.eval()
     with torch.no_grad(), undisturbed(), autocast():
-        parts = gather(_sums(model, task, shard, batches(data, shard, device), seen), world)
+        parts = gather(_sums(model, task, shard, data.batches(0, shard), seen), world)
     model.train(was_training)
     return _result(parts) if world.leads else None
 

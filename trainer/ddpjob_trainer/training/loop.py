@@ -3,10 +3,10 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 from ddpjob_trainer import reporting
 from ddpjob_trainer.console import record
@@ -17,7 +17,7 @@ from ddpjob_trainer.task import Task
 from ddpjob_trainer.world import World
 
 from .agreement import Agreement, Wish
-from .data import batches
+from .data import Loader
 from .evaluation import Evaluation, evaluate
 from .order import Order
 from .progress import Line, Progress
@@ -36,8 +36,8 @@ class Loop:
     device: torch.device
     learner: Learner
     stepper: Stepper
-    data: Dataset[Any]
-    test_data: Dataset[Any] | None
+    data: Loader
+    test_data: Loader | None
     order: Order
     epochs: int
     position: Position
@@ -71,7 +71,7 @@ class Loop:
             if self.position.step < self.progress.total_steps:
                 training_seconds += self._train_epoch()
             result = self._evaluate()
-            if self.position.epoch >= self.epochs:
+            if self.position.step >= self.progress.total_steps:
                 break
             self.position.next_epoch()
         self._finish_save()
@@ -91,8 +91,10 @@ class Loop:
         self.progress.resume()
         self.stepper.model.train()
         self.times.start()
-        batches = self._batches()
-        for _ in range(self.order.steps(self.position.samples)):
+        # What is left of the epoch, or of the run if that ends before.
+        steps = min(self.order.steps(self.position.samples), self.progress.total_steps - self.position.step)
+        batches = self._batches(steps)
+        for _ in range(steps):
             loss = self.stepper.step(batches)
             self.position.advance(self.order.global_batch)
             self._report_step(self.progress.step(loss))
@@ -100,9 +102,10 @@ class Loop:
             self.times.start()
         return time.monotonic() - began
 
-    def _batches(self) -> Iterator[tuple[Any, Any]]:
-        indices = self.order.batches(self.position.epoch, self.position.samples)
-        return batches(self.data, divided(indices, len(self.stepper.shares)), self.device)
+    def _batches(self, steps: int) -> Iterator[tuple[Any, Any]]:
+        """Those of so many steps, from where the epoch is."""
+        indices = islice(self.order.batches(self.position.epoch, self.position.samples), steps)
+        return self.data.batches(self.position.epoch, divided(indices, len(self.stepper.shares)))
 
     def _report_step(self, line: Line | None) -> None:
         """Tells the supervisor of the finished step, with the loss that was printed last: so it costs no reading."""
@@ -184,7 +187,6 @@ class Loop:
             self.test_data,
             autocast=self.stepper.autocast,
             world=self.world,
-            device=self.device,
             batch_size=self.order.batch_size,
         )
         if result:

@@ -1,5 +1,6 @@
 """A run from its configuration to its end: builds all parts in the order in which they need each other."""
 
+import functools
 import os
 from typing import Any
 
@@ -15,6 +16,7 @@ from ddpjob_trainer.process_group.joining import process_group
 from ddpjob_trainer.recording.facts import facts
 from ddpjob_trainer.recording.recorder import Recorder
 from ddpjob_trainer.stopping import StopRequest
+from ddpjob_trainer.supervisor.starting.cores import threads_of_each
 from ddpjob_trainer.task import Task, load_task
 from ddpjob_trainer.world import World
 
@@ -22,7 +24,7 @@ from . import amp, modes, state
 from .agreement import Agreement
 from .checks import check_optimizer
 from .compression import compress
-from .data import batches, sample_count
+from .data import Loader, sample_count
 from .loop import Loop
 from .order import Order
 from .parallel import averaged, laid_out, parallel, warm_up
@@ -31,6 +33,9 @@ from .random_state import seed_all
 from .saving import Saver, restore_random
 from .step_times import StepTimes
 from .stepping import Stepper, divided, shares
+
+MOST_WORKERS = 8
+"""Of a rank, unless it is told otherwise: as a rule that feeds a GPU, and memory stays small."""
 
 
 def run(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
@@ -73,6 +78,8 @@ def _prepare(
     device: torch.device,
 ) -> Loop:
     """Builds the model and all around it, and restores the newest checkpoint."""
+    load = functools.partial(Loader, seed=config.seed, device=device, workers=_workers(config, task, world))
+    loader, test_data = load(data), task.test_data()
     model = laid_out(task.model(), config, world, device)
     autocast = amp.autocast(config.computing.precision, device)
     wrapped, compression, parts = model, None, config.optimisation.gradient_accumulation_steps
@@ -83,14 +90,15 @@ def _prepare(
         wrapped = modes.data_parallel(model, config.mode, device)
     seed_all(config.seed, world.rank, 0)
     if not world.alone:
-        warm_up(wrapped, task, batches(data, divided(order.batches(position.epoch), parts), device), autocast)
+        first = next(divided(order.batches(position.epoch), parts))
+        warm_up(wrapped, task, iter([loader.batch(first)]), autocast)
     optimizer = task.optimizer(model)
     check_optimizer(optimizer, model, aloud=world.leads)
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
     saver = Saver(config, config.checkpoint, world, order, recorder) if config.checkpoint else None
     saved = saver.resume(position) if saver else None
     epochs = config.epochs or task.epochs
-    total_steps = _total_steps(position, order, epochs)
+    total_steps = _total_steps(position, order, epochs, config.max_steps)
     task.steps_per_epoch = order.steps()
     learner = state.Learner(
         model,
@@ -125,8 +133,8 @@ def _prepare(
             clip_grad_norm=config.optimisation.clip_grad_norm,
             times=times,
         ),
-        data=data,
-        test_data=task.test_data(),
+        data=loader,
+        test_data=None if test_data is None else load(test_data),
         order=order,
         epochs=epochs,
         position=position,
@@ -153,11 +161,21 @@ def _order(config: TrainConfig, task: Task, data: Dataset[Any], world: World) ->
     return Order(sample_count(data), whole, world.rank, world.world_size, config.seed)
 
 
-def _total_steps(position: Position, order: Order, epochs: int) -> int:
-    """The number of the last step: what is finished, the rest of this epoch, and the epochs after it."""
+def _total_steps(position: Position, order: Order, epochs: int, most: int | None) -> int:
+    """The number of the last step: what is finished, the rest of this epoch and the epochs after it, up to `most`."""
     if position.epoch > epochs:
         return position.step
-    return position.step + order.steps(position.samples) + (epochs - position.epoch) * order.steps()
+    total = position.step + order.steps(position.samples) + (epochs - position.epoch) * order.steps()
+    return total if most is None else max(position.step, min(total, most))
+
+
+def _workers(config: TrainConfig, task: Task, world: World) -> int:
+    """How many processes fetch samples for this one."""
+    asked = task.workers if config.loading.workers is None else config.loading.workers
+    if asked is not None:
+        return asked
+    # A rank may have been given cores of its own: then its threads are as many, and a share of them would be too few.
+    return min(MOST_WORKERS, max(torch.get_num_threads(), threads_of_each(world.local_world_size)))
 
 
 def _set_threads(config: TrainConfig, world: World) -> None:

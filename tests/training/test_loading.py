@@ -1,0 +1,96 @@
+"""Samples fetched by workers: the very same, whoever fetches them."""
+
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.training.conftest import Runs
+from tests.training.loading import SAMPLES
+from tests.training.ranks import DEADLINE_SECONDS, Run
+
+WATCHED = ["--workload", "tests.training.loading:Watched", "--global-batch-size", 6]
+SLOWLY = {"TEST_STEP_SECONDS": "0.05"}
+STEPS = SAMPLES // 6
+
+
+def trained(*runs: Run) -> list[str]:
+    """The samples that all ranks were trained on, with what was drawn for each, in the order of their numbers."""
+    lines = [line for run in runs for rank in range(len(run.processes)) for line in run.output(rank).splitlines()]
+    return sorted(line for line in lines if line.startswith("trained on "))
+
+
+def workers(run: Run, rank: int = 0) -> list[psutil.Process]:
+    return psutil.Process(run.processes[rank].pid).children()
+
+
+def test_what_is_drawn_for_a_sample_depends_on_no_worker_and_no_rank(runs: Runs) -> None:
+    alone = trained(runs.train(1, *WATCHED))
+    assert len(set(alone)) == len(alone) == 2 * SAMPLES, "each sample is drawn for anew in each epoch"
+    assert trained(runs.train(1, *WATCHED, "--workers", 2)) == alone
+    assert trained(runs.train(2, *WATCHED, "-j", 1)) == alone
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
+def test_a_run_with_workers_that_is_stopped_and_resized_sees_each_sample_once(
+    runs: Runs, tmp_path: Path, before: int, after: int
+) -> None:
+    calm = trained(runs.train(1, *WATCHED))
+    job = [*WATCHED, "--workers", 1, "--checkpoint-dir", tmp_path / "checkpoints"]
+    first = runs.start(before, *job, env=SLOWLY)
+    first.wait("a step", lambda: len(first.steps()) >= 3)
+    first.send(signal.SIGTERM)
+    assert set(first.end()) == {205}, first.story()
+    assert 3 <= first.steps()[-1] < 2 * STEPS
+    second = runs.train(after, *job)
+    assert trained(first, second) == calm
+
+
+def test_workers_end_with_a_rank_that_is_killed(runs: Runs) -> None:
+    run = runs.start(1, *WATCHED, "--workers", 2, env=SLOWLY)
+    run.wait("a step", lambda: bool(run.steps()))
+    children = workers(run)
+    run.send(signal.SIGKILL)
+    _, alive = psutil.wait_procs(children, timeout=DEADLINE_SECONDS)
+    assert (len(children), alive) == (2, [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_request_to_stop_that_reaches_the_workers_too_ends_the_run_as_it_should(
+    runs: Runs, number: signal.Signals
+) -> None:
+    run = runs.start(1, *WATCHED, "--workers", 2, env=SLOWLY)
+    run.wait("a step", lambda: bool(run.steps()))
+    for process in [*workers(run), psutil.Process(run.processes[0].pid)]:
+        process.send_signal(number)
+    assert run.end() == [205], run.story()
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_broken_sample_is_told_in_one_line_whoever_fetches_it(runs: Runs, count: int) -> None:
+    run = runs.start(1, "--workload", "tests.training.loading:WithBroken", "--workers", count)
+    assert run.end() == [2]
+    assert re.fullmatch(r"error: sample \d+ is broken\n", run.errors()), run.errors()
+
+
+def test_an_evaluation_has_workers_too(runs: Runs) -> None:
+    inside = runs.train(2, "--workload", "tests.training.tasks:Noisy", "--epochs", 1)
+    beside = runs.train(2, "--workload", "tests.training.tasks:Noisy", "--epochs", 1, "--workers", 1)
+    assert beside.value("finished", "accuracy") == inside.value("finished", "accuracy")
+    assert beside.value("evaluated", "loss") == inside.value("evaluated", "loss")
+
+
+def test_training_ends_after_so_many_steps_and_goes_on_when_there_may_be_more(runs: Runs, tmp_path: Path) -> None:
+    job = [*WATCHED, "--checkpoint-dir", tmp_path / "checkpoints", "--max-steps"]
+    cut = runs.train(2, *job, 7)
+    assert cut.steps() == list(range(1, 8))
+    assert cut.value("progress", "step") == "7/7"
+    more = runs.train(2, *job, STEPS + 4)
+    assert more.steps() == list(range(8, STEPS + 5))
+    assert Counter(line.split()[2] for line in trained(cut, more)).total() == (STEPS + 4) * 6
+    whole = runs.train(2, *job, 1000)
+    assert whole.steps() == list(range(STEPS + 5, 2 * STEPS + 1))
+    assert trained(cut, more, whole) == trained(runs.train(1, *WATCHED))
