@@ -24,6 +24,18 @@ LEAST_STEPS = 2
 """torch's least."""
 
 
+class _Kept(dict[int, Tensor]):
+    """What a thread of gloo keeps just before it multiplies matrices.
+
+    A thread that has asked torch for the number of its threads multiplies with so many; until then the library of
+    linear algebra decides by itself, and with it the last bits.
+    """
+
+    def __setitem__(self, index: int, tensor: Tensor) -> None:
+        torch.get_num_threads()
+        super().__setitem__(index, tensor)
+
+
 class PowerSGD:
     """PowerSGD on a model, with what it keeps from step to step."""
 
@@ -32,7 +44,8 @@ class PowerSGD:
         self._state = PowerSGDState(
             process_group=None, matrix_approximation_rank=settings.powersgd_rank, start_powerSGD_iter=LEAST_STEPS
         )
-        model.register_comm_hook(self._state, powerSGD_hook)
+        self._state.p_memory_dict, self._state.q_memory_dict = _Kept(), _Kept()
+        model.register_comm_hook(self._state, powerSGD_hook if model.device_type == "cuda" else _in_turn)
 
     def begin(self, total_steps: int) -> None:
         """The first step comes next: whatever was done before was none."""
@@ -91,6 +104,17 @@ def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> P
 def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     """Under a name of ours: by that of torch DistributedDataParallel refuses the hook where there is no NCCL."""
     return bf16_compress_hook(group, bucket)
+
+
+def _in_turn(state: PowerSGDState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+    """PowerSGD for gloo: one bucket after another.
+
+    What the hook does after its first reduction begins two more, in threads of gloo. So those of several buckets would
+    be in another order on each rank, and all threads could come to wait for each other.
+    """
+    future = powerSGD_hook(state, bucket)
+    future.wait()
+    return future
 
 
 def _means(errors: list[dict[int, Tensor]]) -> dict[int, Tensor]:

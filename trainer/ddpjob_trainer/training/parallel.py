@@ -120,15 +120,17 @@ def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]], au
 
     DDP arranges its buckets anew after the first backward pass, in the order in which the gradients came. From three
     processes on the order of a sum depends on the layout, so a first step differs in the last bits from the same step
-    in the middle of a run; with this pass no real step is a first one. What the model prints in it is not shown: it
-    would seem to be a step's.
+    in the middle of a run; with this pass no real step is a first one. A static graph takes two: the first one is for
+    learning the graph. What the model prints in it is not shown: it would seem to be a step's.
     """
+    static = isinstance(model, DistributedDataParallel) and model.static_graph
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     with undisturbed(), redirect_stdout(io.StringIO()):
         inputs, target = next(batches)
-        with autocast():
-            loss = task.loss(model(inputs), target)
-        torch.autograd.backward(loss)
+        for _ in range(2 if static else 1):
+            with autocast():
+                loss = task.loss(model(inputs), target)
+            torch.autograd.backward(loss)
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, before in buffers:
