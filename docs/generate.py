@@ -38,6 +38,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "service": contract.service,
     "ddpjob": commands.ddpjob,
     "ddpjob-train": commands.ddpjob_train,
+    "ddpjob-train-commands": commands.ddpjob_train_commands,
     "ddpjob-supervise": commands.ddpjob_supervise,
     "values": chart.values,
     "rights": operator.rights,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ddpjob_operator.cli import arguments
 from ddpjob_trainer import config
+from ddpjob_trainer.inference import commands as inference
 from ddpjob_trainer.supervisor import main as supervisor
 
 from .markdown import code, table
@@ -23,6 +24,12 @@ def ddpjob_train() -> str:
     return "\n".join(
         f"### {_capital(group.title)}\n\n{_arguments(group._group_actions)}" for group in groups if _own(group)
     )
+
+
+def ddpjob_train_commands() -> str:
+    """The arguments of each command of `ddpjob-train` beside training."""
+    parsers = (inference.export_parser(), inference.predict_parser())
+    return "\n".join(f"### `{one.prog}`\n\n{one.description}\n\n{_arguments(one._actions)}" for one in parsers)
 
 
 def ddpjob_supervise() -> str:

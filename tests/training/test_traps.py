@@ -46,9 +46,12 @@ def miss_a_class() -> None:
     nn.functional.cross_entropy(torch.zeros(1, 10), torch.tensor([10]))
 
 
-def sample_another_data_set(workers: int = 0) -> None:
-    sampler = DistributedSampler(Short(), num_replicas=1, rank=0)
-    list(DataLoader(Short(), sampler=sampler, num_workers=workers))
+def sample_another_data_set() -> None:
+    list(DataLoader(Short(), sampler=DistributedSampler(Short(), num_replicas=1, rank=0)))
+
+
+def import_a_package_for_python_2() -> None:
+    basestring  # noqa: F821, B018  (that is the mistake)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,7 @@ def sample_another_data_set(workers: int = 0) -> None:
         (load_wrapped_weights, "save model.module.state_dict()"),
         (miss_a_class, "each must be below the number of outputs of the last layer"),
         (sample_another_data_set, "a sampler must be made over the data set of its loader"),
+        (import_a_package_for_python_2, "what argparse's parse_args() gives, and no package"),
     ],
 )
 def test_a_known_mistake_is_told_in_one_line_with_its_place_and_what_to_do(

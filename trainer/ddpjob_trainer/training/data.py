@@ -84,6 +84,11 @@ def sample_count(data: Dataset[Any]) -> int:
     Raises:
         ConfigError: None, or it does not know, so that it cannot be divided among processes.
     """
+    if isinstance(data, DataLoader):
+        raise ConfigError(
+            f"{type(data).__name__} is no data set: give the one that it is over; batches, and each process's part of"
+            " them, are made of that"
+        )
     if not isinstance(data, Sized):
         raise ConfigError(f"{type(data).__name__} has no length: a task's data must be indexed and have one")
     if len(data) == 0:

@@ -79,7 +79,7 @@ def _prepare(
 ) -> Loop:
     """Builds the model and all around it, and restores the newest checkpoint."""
     load = functools.partial(Loader, seed=config.seed, device=device, workers=_workers(config, task, world))
-    loader, test_data = load(data), task.test_data()
+    loader, test_data = load(data, device=modes.output_device(config.mode, device)), task.test_data()
     model = laid_out(task.model(), config, world, device)
     autocast = amp.autocast(config.computing.precision, device)
     wrapped, compression, parts = model, None, config.optimisation.gradient_accumulation_steps

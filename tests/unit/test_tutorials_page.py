@@ -1,0 +1,63 @@
+"""docs/reference/tutorials.md names only tests and flags that there are."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.cli import arguments
+from ddpjob_trainer.config import train_parser
+from ddpjob_trainer.inference import commands
+
+from tests.unit.test_peers import NAMED, ROOT, _content
+
+PAGE = ROOT / "docs" / "reference" / "tutorials.md"
+ROWS = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| [^|]*[^-| ]", line)]
+LESSONS = [row for row in ROWS if not row.startswith("| What it teaches")]
+CODE = re.compile(r"`([^`]+)`")
+FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
+
+TRAINER = {
+    name
+    for parser in (train_parser(), commands.export_parser(), commands.predict_parser())
+    for name in parser._option_string_actions
+}
+OURS = {"ddpjob-train": TRAINER, "ddpjob_trainer": TRAINER, "--": TRAINER}
+"""By what comes before it in a code span, the flags that may follow."""
+
+
+def test_each_of_the_five_tutorials_has_its_table() -> None:
+    headings = len(ROWS) - len(LESSONS)
+    assert headings == 5
+    assert len(LESSONS) >= 5 * 4
+
+
+@pytest.mark.parametrize("row", LESSONS, ids=lambda row: row.split("|")[1].strip()[:40])
+def test_what_a_tutorial_teaches_is_shown_by_tests_that_exist(row: str) -> None:
+    teaches, how, shown = (cell.strip() for cell in row.strip("|").split(" | "))
+    assert teaches
+    assert how
+    named = NAMED.findall(shown)
+    assert named, "names no test"
+    assert len(named) == shown.count("::"), f"not the name of a test, as pytest has it, in: {shown}"
+    for file, test, case in named:
+        assert Path(ROOT, file).is_file(), f"there is no {file}"
+        tests, words = _content(file)
+        assert test in tests, f"{file} has no {test}"
+        assert not case or case in words, f"{file} has no row {case!r}"
+
+
+@pytest.mark.parametrize("row", LESSONS, ids=lambda row: row.split("|")[1].strip()[:40])
+def test_what_does_it_here_has_only_flags_that_exist(row: str) -> None:
+    for span in CODE.findall(row.strip("|").split(" | ")[1]):
+        if span.startswith("ddpjob "):
+            assert span.split()[1] in _ddpjob(), span
+            continue
+        command = next((word for word in OURS if word in span), None)
+        if command is not None:
+            rest = span if command == "--" else span.partition(command)[2]
+            assert set(FLAG.findall(rest)) <= OURS[command], span
+
+
+def _ddpjob() -> set[str]:
+    parser = arguments.parser()
+    return set(next(action for action in parser._actions if action.choices).choices or ())
