@@ -16,6 +16,7 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
     _submit(commands.add_parser("submit", help="run a DDPJob on a cluster"))
     _status(commands.add_parser("status", help="say what a job is doing and why"))
     _logs(commands.add_parser("logs", help="print what the ranks have written"))
+    _report(commands.add_parser("report", help="write how a run went into one HTML page"))
     _name_on_cluster(commands.add_parser("suspend", help="let a job on a cluster save and stop, and keep it"))
     _name_on_cluster(commands.add_parser("resume", help="let a suspended job on a cluster go on"))
     _scale(commands.add_parser("scale", help="change the number of nodes of a job on a cluster"))
@@ -59,6 +60,17 @@ def _logs(command: argparse.ArgumentParser) -> None:
     attempt.add_argument("--attempt", type=int, metavar="N", help="of this attempt, where its logs are still there")
     _machine(command)
     _cluster(command)
+
+
+def _report(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "name",
+        nargs="?",
+        metavar="RUN",
+        help="a run of this machine, or a directory with its files, its checkpoints or its metrics",
+    )
+    command.add_argument("--output", type=Path, metavar="FILE", help="default: report.html in the run's directory")
+    _machine(command)
 
 
 def _name_on_cluster(command: argparse.ArgumentParser) -> None:

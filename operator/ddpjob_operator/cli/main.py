@@ -9,6 +9,7 @@ from ddpjob_operator.api import BadInputError
 from .arguments import parser
 from .elsewhere import refuse
 from .logs import Which, logs
+from .report import report
 from .run import run
 from .status import status
 from .where import called_by_kubectl, on_cluster, run_directory
@@ -46,6 +47,8 @@ def _call(arguments: argparse.Namespace) -> int:
         case "logs":
             which = Which(arguments.rank, arguments.attempt, previous=arguments.previous)
             return logs(runs, arguments.name, which, follow=arguments.follow)
+        case "report":
+            return report(runs, arguments.name, arguments.output)
         case _:
             return refuse(runs, arguments.name, command)
 
@@ -53,4 +56,4 @@ def _call(arguments: argparse.Namespace) -> int:
 def _is_for_cluster(arguments: argparse.Namespace) -> bool:
     if arguments.command in ("submit", "delete"):
         return True
-    return arguments.command != "run" and on_cluster(arguments)
+    return arguments.command not in ("run", "report") and on_cluster(arguments)

@@ -1,0 +1,43 @@
+"""`ddpjob report RUN`: how a run went, in one HTML page."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.local import find_run, find_runs
+
+from .words import file_path
+
+PAGE = "report.html"
+NEEDED = frozenset({"jinja2", "matplotlib"})
+
+
+def report(runs: Path, run: str | None, output: Path | None) -> int:
+    """Writes the page, and says where it is.
+
+    Raises:
+        BadInputError: there is no such run, the page cannot be written, or its libraries are missing.
+    """
+    directory = _directory(runs, run)
+    try:
+        from ddpjob_operator.report import find, render  # noqa: PLC0415  It has libraries of its own.
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            raise
+        raise BadInputError(
+            f"ddpjob report needs {error.name}; install it with: pip install 'ddpjob[report]'"
+        ) from None
+    page = render(find(directory), datetime.now(UTC))
+    file = (output or directory / PAGE).absolute()
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(f"cannot write {file}: {error.strerror}; choose another with --output") from None
+    print(f"written: {file_path(file)}")
+    return 0
+
+
+def _directory(runs: Path, run: str | None) -> Path:
+    if run is not None and run not in find_runs(runs) and Path(run).is_dir():
+        return Path(run)
+    return find_run(runs, run).root

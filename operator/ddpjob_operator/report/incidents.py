@@ -1,0 +1,57 @@
+"""When a run was interrupted, by what, and from where it went on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from ddpjob_operator.api import DDPJob, Failure
+
+from .recorded import Recorded, Start
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One interruption, numbered in the order of time."""
+
+    number: int
+    time: datetime
+    attempt: int
+    """The one that it ended."""
+    cause: str
+    message: str
+    step: int | None
+    """The last that is known to have been finished before it."""
+    resumed: int | None
+    """The step from which training went on; None: it did not, or that is not known."""
+
+
+def incidents(job: DDPJob | None, recorded: Recorded) -> list[Incident]:
+    """All that the job's history still has, and every other start of which the metrics tell."""
+    failures = job.status.history if job else ()
+    found = [_of_failure(failure, recorded.starts) for failure in failures]
+    for before, after in pairwise(recorded.starts):
+        if not any(before.began.attempt <= failure.attempt < after.began.attempt for failure in failures):
+            found.append(_of_start(before, after))
+    ordered = sorted(found, key=lambda one: one[0])
+    return [Incident(number, *rest) for number, rest in enumerate(ordered, 1)]
+
+
+_Parts = tuple[datetime, int, str, str, int | None, int | None]
+
+
+def _of_failure(failure: Failure, starts: Sequence[Start]) -> _Parts:
+    later = (start.began.step for start in starts if start.began.attempt > failure.attempt)
+    before = (_last_step(start) for start in reversed(starts) if start.began.attempt <= failure.attempt)
+    step = next(before, None) if failure.step is None else failure.step
+    cause = f"rank {failure.rank}: {failure.cause}"
+    return failure.time, failure.attempt, cause, failure.message, step, next(later, None)
+
+
+def _of_start(before: Start, after: Start) -> _Parts:
+    step = _last_step(before)
+    return after.began.time, before.began.attempt, "started again", "", step, after.began.step
+
+
+def _last_step(start: Start) -> int:
+    return max((entry.step for entry in start.entries), default=start.began.step)

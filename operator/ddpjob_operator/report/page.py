@@ -1,0 +1,165 @@
+"""The page: what is said of a run in words and tables, around its curves."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from ddpjob_operator.api.words import counted, duration
+
+from . import figures, masking
+from .found import Found
+from .incidents import Incident, incidents
+from .recorded import Recorded
+
+CHECKPOINTS = 10
+"""How many are listed: the last ones."""
+
+
+def render(found: Found, now: datetime) -> str:
+    """A run as one HTML document that refers to nothing outside of itself."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("ddpjob_operator.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"moment": _moment, "number": _number}
+    return environment.get_template("page.html").render(_model(found, now))
+
+
+def _model(found: Found, now: datetime) -> dict[str, Any]:
+    """All that the template shows."""
+    recorded, interruptions = found.recorded, incidents(found.job, found.recorded)
+    zero = _began(found)
+    return {
+        "name": found.name,
+        "now": now,
+        "zero": zero,
+        "state": _state(found),
+        "message": found.job.status.message if found.job else "",
+        "facts": list(_facts(found, now)),
+        "figures": list(_figures(recorded, interruptions, zero)),
+        "incidents": interruptions,
+        "checkpoints": recorded.of("saved")[-CHECKPOINTS:][::-1],
+        "settings": list(_settings(found)),
+    }
+
+
+def _state(found: Found) -> str:
+    """The job's; without one what the metrics tell: that it has finished, or nothing."""
+    if found.job:
+        return str(found.job.status.state)
+    last = found.recorded.last
+    return "Finished" if last and last.event == "finished" else "Unknown"
+
+
+def _began(found: Found) -> datetime | None:
+    known = [start.began.time for start in found.recorded.starts]
+    if found.job and found.job.status.start_time:
+        known.append(found.job.status.start_time)
+    return min(known, default=None)
+
+
+def _facts(found: Found, now: datetime) -> Iterator[tuple[str, str]]:
+    """What a reader wants to know first."""
+    recorded, job, zero = found.recorded, found.job, _began(found)
+    last = recorded.last
+    if zero:
+        ended = (job.status.completion_time if job else None) or (now if job and found.carried_on else None)
+        until = ended or (last.time if last else zero)
+        yield "Started", _moment(zero)
+        yield "Duration", duration(max(0, round((until - zero).total_seconds())))
+    if job and not job.status.finished and not found.carried_on:
+        yield "Carried on", "by nobody: this may be out of date"
+    if job and job.status.nodes and job.status.procs_per_node:
+        nodes, procs = job.status.nodes, job.status.procs_per_node
+        yield "World", f"{counted(nodes, 'node')} x {counted(procs, 'process')}, {job.status.backend}"
+    elif recorded.starts:
+        yield "World", counted(int(recorded.starts[-1].began.values.get("world_size", 1)), "process")
+    yield from _results(recorded)
+    if job:
+        yield "Restarts", f"{job.status.restarts}, and {job.status.disruptions} not counted"
+    elif recorded.starts:
+        yield "Starts", str(len(recorded.starts))
+    if recorded.trained_anew:
+        yield "Trained again", f"{counted(recorded.trained_anew, 'step')} after interruptions"
+    if job:
+        yield (
+            "Command",
+            " ".join(masking.words([*job.spec.trainer.get("command", ()), *job.spec.trainer.get("args", ())])),
+        )
+
+
+def _results(recorded: Recorded) -> Iterator[tuple[str, str]]:
+    progress, evaluated, finished = (recorded.of(event) for event in ("progress", "evaluated", "finished"))
+    if progress:
+        total = recorded.starts[-1].began.number("total_steps")
+        yield "Step", f"{progress[-1].step}{f' of {total:.0f}' if total else ''}"
+    if progress and (value := progress[-1].number("loss")) is not None:
+        yield "Loss", _number(value)
+    if evaluated:
+        names = (name for name in evaluated[-1].values if name not in {"attempt", "step", "epoch", "samples"})
+        for name in names:
+            if (value := evaluated[-1].number(name)) is not None:
+                yield f"Evaluated {name}", _number(value)
+    paces = finished or progress
+    if paces and (value := paces[-1].number("samples_per_second")) is not None:
+        yield "Throughput", f"{value:,.0f} samples/s"
+
+
+def _figures(
+    recorded: Recorded, interruptions: list[Incident], zero: datetime | None
+) -> Iterator[tuple[str, str, Markup]]:
+    """Headings, captions, and curves where there is something to draw."""
+    drawn = (
+        ("Loss", "of rank 0 in training, of all in evaluation", figures.loss(recorded, interruptions)),
+        ("Metrics", "in evaluation", figures.metrics(recorded)),
+        ("Throughput", "of all processes together", zero and figures.throughput(recorded, interruptions, zero)),
+        ("Step times by rank", "each rank's own part: median, and nine in ten", figures.ranks(recorded)),
+        ("Parts of a step", "means of rank 0", figures.parts(recorded)),
+    )
+    for heading, caption, svg in drawn:
+        if svg:
+            yield heading, caption, Markup(svg)  # noqa: S704  Drawn here; matplotlib escapes its text.
+
+
+def _settings(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Environment and configuration, in groups."""
+    if found.recorded.starts:
+        facts = dict(found.recorded.starts[-1].began.values)
+        inner = {name: facts.pop(name) for name in ("versions", "options", "environment") if name in facts}
+        known = ("host", "platform", "device", "threads", "world_size", "local_world_size")
+        yield "Machine", [(name, str(facts[name])) for name in known if name in facts]
+        for group, values in inner.items():
+            yield group.capitalize(), list(_flat(values))
+    if found.job:
+        variables = found.job.spec.trainer.get("env", ())
+        shown = [(one["name"], _variable(one)) for one in variables]
+        if shown:
+            yield "Variables of the template", shown
+
+
+def _variable(variable: Mapping[str, Any]) -> str:
+    if "valueFrom" in variable:
+        return f"from {', '.join(variable['valueFrom'])}"
+    return masking.value(variable["name"], str(variable.get("value", "")))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", masking.value(name, str(value))
+
+
+def _moment(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,0 +1,107 @@
+"""What a trainer has recorded of its run: metrics.jsonl, of which the lines of a later start win.
+
+A start that goes on from step s does the steps after s anew. What earlier starts have recorded of those counts no
+more; it is still true of its time.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+NAME = "metrics.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line."""
+
+    time: datetime
+    event: str
+    attempt: int
+    step: int
+    values: Mapping[str, Any]
+    """The whole line."""
+
+    def number(self, name: str) -> float | None:
+        """A value that is a number, and neither infinite nor NaN."""
+        value = self.values.get(name)
+        finite = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return float(value) if finite and value is not None else None
+
+    def numbers(self, name: str) -> dict[str, float]:
+        """A value that is an object of numbers."""
+        inner = self.values.get(name)
+        known = inner if isinstance(inner, Mapping) else {}
+        return {key: float(value) for key, value in known.items() if isinstance(value, int | float)}
+
+
+@dataclass(slots=True)
+class Start:
+    """What was recorded from one start of the run until the next."""
+
+    began: Entry
+    """It goes on from this one's step; its values tell what it was."""
+    entries: list[Entry] = field(default_factory=list)
+
+    def of(self, event: str) -> list[Entry]:
+        """Its entries of a kind."""
+        return [entry for entry in self.entries if entry.event == event]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """All starts of a run, in their order."""
+
+    starts: Sequence[Start] = ()
+
+    def of(self, event: str) -> list[Entry]:
+        """The entries of a kind that count, by their steps: one for each."""
+        found: dict[int, Entry] = {}
+        for start, limit in zip(self.starts, self._limits(), strict=True):
+            found |= {entry.step: entry for entry in start.of(event) if entry.step <= limit}
+        return [found[step] for step in sorted(found)]
+
+    @property
+    def last(self) -> Entry | None:
+        """What was recorded last."""
+        entries = (entry for start in self.starts for entry in (start.began, *start.entries))
+        return max(entries, key=lambda entry: entry.time, default=None)
+
+    @property
+    def trained_anew(self) -> int:
+        """Steps that were trained, and lost, and trained again."""
+        reached = (max((entry.step for entry in start.entries), default=0) for start in self.starts)
+        return sum(max(0, step - int(min(step, limit))) for step, limit in zip(reached, self._limits(), strict=True))
+
+    def _limits(self) -> list[float]:
+        """For each start the step up to which its entries count."""
+        begins = [start.began.step for start in self.starts]
+        return [min(begins[index + 1 :], default=math.inf) for index in range(len(begins))]
+
+
+def read(file: Path) -> Recorded:
+    """What a file holds. Lines that are none, such as one whose writer died within it, are passed over."""
+    starts: list[Start] = []
+    latest: dict[int, Start] = {}
+    for entry in _entries(file):
+        if entry.event == "started":
+            latest[entry.attempt] = Start(entry)
+            starts.append(latest[entry.attempt])
+        elif entry.attempt in latest:  # Of an attempt, not of the file's end: one that is cut off may still write.
+            latest[entry.attempt].entries.append(entry)
+    return Recorded(starts)
+
+
+def _entries(file: Path) -> Iterator[Entry]:
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                said = json.loads(line)
+                time = datetime.fromisoformat(said["time"])
+                yield Entry(time, said["event"], int(said["attempt"]), int(said["step"]), said)
+            except (ValueError, KeyError, TypeError):
+                continue

@@ -1,0 +1,194 @@
+"""`ddpjob report`: the page of a real run in a real browser, and of runs of which less is known."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.report.browser import Tab, with_tab
+from tests.unit.report.lines import line, write
+
+DDPJOB = Path(sys.executable).with_name("ddpjob")
+CRASHING = Path(__file__).with_name("crashing.py")
+
+JOB: dict[str, Any] = {
+    "apiVersion": "ddpjob.dev/v1alpha1",
+    "kind": "DDPJob",
+    "metadata": {"name": "digits", "uid": "a-uid"},
+    "spec": {
+        "nodes": 2,
+        "checkpoint": {"path": "/checkpoints", "everySteps": 20},
+        "restart": {"backoffSeconds": 0},
+        "template": {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "trainer",
+                        "image": "any",
+                        "command": ["ddpjob-train"],
+                        "args": ["--workload", "crashing:Crashing", "--epochs", "40"],
+                        "env": [{"name": "WANDB_API_KEY", "value": "not-to-be-seen"}],
+                    }
+                ]
+            }
+        },
+    },
+}
+
+
+def ddpjob(directory: Path, *arguments: object) -> tuple[int, str]:
+    command = [DDPJOB, *map(str, arguments)]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=150)
+    return done.returncode, done.stdout + done.stderr
+
+
+def page(directory: Path, *arguments: object) -> str:
+    """The page that a call in a directory writes."""
+    code, said = ddpjob(directory, "report", *arguments)
+    assert code == 0, said
+    return (directory / said.split("written: ")[1].strip()).read_text()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run of two nodes that was interrupted once, with its page."""
+    directory = tmp_path_factory.mktemp("run")
+    (directory / "crashing.py").write_bytes(CRASHING.read_bytes())
+    (directory / "digits.yaml").write_text(yaml.safe_dump(JOB))
+    code, said = ddpjob(directory, "run", "digits.yaml")
+    assert code == 0, said
+    page(directory)
+    return directory / "ddpjob-runs" / "digits"
+
+
+VISIBLE = """
+[...document.querySelectorAll("figure")].map(figure => {
+  const seen = [...figure.querySelectorAll("path, rect")].map(path => path.getBoundingClientRect());
+  const colours = [...figure.querySelectorAll("path, rect, text")].map(one => getComputedStyle(one));
+  return {
+    name: figure.querySelector("figcaption").firstChild.textContent.trim(),
+    width: Math.max(...seen.map(box => box.width)),
+    colours: [...new Set(colours.flatMap(style => [style.stroke, style.fill]))],
+  };
+})
+"""
+
+
+def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run: Path, tmp_path: Path) -> None:
+    async def visit(tab: Tab) -> dict[str, Any]:
+        await tab.look(1200, "light")
+        await tab.open(run / "report.html")
+        light, text = await tab.value(VISIBLE), await tab.value("document.body.innerText")
+        await tab.look(1200, "dark")
+        dark, page = await tab.value(VISIBLE), await tab.value("getComputedStyle(document.body).backgroundColor")
+        await tab.look(360, "light")
+        width = await tab.value("document.documentElement.scrollWidth")
+        requests = [one["request"]["url"] for one in tab.happened("Network.requestWillBeSent")]
+        complaints = [
+            *tab.happened("Log.entryAdded"),
+            *tab.happened("Runtime.consoleAPICalled"),
+            *tab.happened("Runtime.exceptionThrown"),
+        ]
+        return {
+            "light": light,
+            "dark": dark,
+            "text": text,
+            "page": page,
+            "width": width,
+            "requests": requests,
+            "complaints": complaints,
+        }
+
+    seen = with_tab(tmp_path / "profile", visit)
+    assert seen["complaints"] == []
+    assert seen["requests"] == [(run / "report.html").as_uri()]
+    figures = {figure["name"]: figure for figure in seen["light"]}
+    assert list(figures) == ["Loss", "Metrics", "Throughput", "Step times by rank", "Parts of a step"]
+    assert all(figure["width"] > 100 for figure in figures.values())
+    assert "rgb(31, 111, 235)" in figures["Loss"]["colours"]
+    assert "rgb(110, 168, 255)" in seen["dark"][0]["colours"]
+    assert seen["page"] == "rgb(15, 19, 24)"
+    assert seen["width"] == 360
+    for said in ("digits Succeeded", "RuntimeError: <b>shard</b> 3 is empty", "rank 1: Application", "step-00000880"):
+        assert said in seen["text"]
+    assert "880 of 880" in seen["text"]
+    assert "not-to-be-seen" not in (run / "report.html").read_text()
+
+
+def test_the_metrics_alone_make_a_page_as_from_a_volume_of_a_cluster(run: Path, tmp_path: Path) -> None:
+    metrics = run / "volumes" / "checkpoints" / "metrics"
+    text = page(tmp_path, metrics, "--output", tmp_path / "metrics.html")
+    assert ">Finished<" in text
+    assert "Throughput" in text
+    assert "started again" in text
+    of_checkpoints = page(tmp_path, run / "volumes" / "checkpoints", "--output", tmp_path / "checkpoints.html")
+    assert ">Finished<" in of_checkpoints
+
+
+def a_run(directory: Path, **status: Any) -> Path:
+    run = directory / "ddpjob-runs" / "digits"
+    run.mkdir(parents=True)
+    (run / "job.json").write_text(json.dumps(JOB | {"status": status}))
+    return run
+
+
+def test_a_run_of_which_nothing_has_happened_yet_has_a_page(tmp_path: Path) -> None:
+    a_run(tmp_path)
+    text = page(tmp_path, "digits")
+    assert ">Pending<" in text
+    assert "No metrics" in text
+    assert "by nobody: this may be out of date" in text
+
+
+def test_a_run_that_failed_says_of_what(tmp_path: Path) -> None:
+    failure = {
+        "time": "2026-01-01T12:00:30.000000Z",
+        "attempt": 1,
+        "rank": 1,
+        "pod": "digits-1",
+        "cause": "OutOfMemory",
+        "message": "the machine had no memory left",
+    }
+    condition = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "MaxRestartsExceeded",
+        "message": "no restart is left",
+        "lastTransitionTime": "2026-01-01T12:00:31.000000Z",
+        "observedGeneration": 1,
+    }
+    a_run(tmp_path, state="Failed", message="no restart is left", history=[failure], conditions=[condition])
+    text = page(tmp_path)
+    assert ">Failed<" in text
+    assert "no restart is left" in text
+    assert "the machine had no memory left" in text
+
+
+def test_a_file_with_only_its_first_lines_makes_a_page(tmp_path: Path) -> None:
+    metrics = write(
+        tmp_path / "metrics" / "metrics.jsonl", line("started", 1, 0), line("progress", 1, 1, 1, loss="NaN")
+    )
+    assert ">Unknown<" in page(tmp_path, metrics.parent)
+
+
+def test_what_is_no_run_is_one_clear_error(tmp_path: Path) -> None:
+    code, said = ddpjob(tmp_path, "report", ".")
+    assert (code, said) == (2, "error: . holds neither a run (job.json) nor metrics (metrics.jsonl)\n")
+    assert ddpjob(tmp_path, "report", "digits")[0] == 2
+    a_run(tmp_path)
+    code, said = ddpjob(tmp_path, "report", "--output", "nowhere/page.html")
+    assert code == 2
+    assert "nowhere/page.html: No such file or directory; choose another with --output" in said
+
+
+def test_without_its_libraries_it_says_how_to_install_them(tmp_path: Path) -> None:
+    a_run(tmp_path)
+    program = "import sys; sys.modules['matplotlib'] = None; from ddpjob_operator.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "report"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: ddpjob report needs matplotlib; install it with: pip install 'ddpjob[report]'\n"

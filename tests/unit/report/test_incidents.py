@@ -1,0 +1,80 @@
+"""What interrupted a run: told by the job's history and by the starts that the metrics have."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from ddpjob_operator.api import DDPJob, DDPJobStatus, Failure
+from ddpjob_operator.report.incidents import incidents
+from ddpjob_operator.report.recorded import Recorded, read
+
+from tests.unit.report.lines import ZERO, line, write
+
+DOCUMENT: dict[str, Any] = {
+    "apiVersion": "ddpjob.dev/v1alpha1",
+    "kind": "DDPJob",
+    "metadata": {"name": "digits"},
+    "spec": {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}},
+}
+
+
+def a_job(*failures: Failure) -> DDPJob:
+    job = DDPJob.from_dict(DOCUMENT)
+    return job.model_copy(update={"status": DDPJobStatus(history=failures[::-1])})
+
+
+def a_failure(attempt: int, at: float, step: int | None = None) -> Failure:
+    return Failure(
+        time=ZERO + timedelta(seconds=at),
+        attempt=attempt,
+        rank=1,
+        pod="digits-1",
+        cause="Application",
+        message="out of luck",
+        step=step,
+    )
+
+
+def three_starts(tmp_path: Path) -> Recorded:
+    return read(
+        write(
+            tmp_path / "metrics.jsonl",
+            line("started", 1, 0, at=0),
+            line("progress", 1, 40, at=4),
+            line("started", 2, 30, at=6),
+            line("progress", 2, 60, at=9),
+            line("started", 3, 50, at=12),
+        )
+    )
+
+
+def test_an_incident_tells_what_failed_and_from_where_training_went_on(tmp_path: Path) -> None:
+    failed, again = incidents(a_job(a_failure(1, at=5)), three_starts(tmp_path))
+    assert (failed.number, failed.attempt, failed.cause, failed.message) == (
+        1,
+        1,
+        "rank 1: Application",
+        "out of luck",
+    )
+    assert (failed.step, failed.resumed) == (40, 30)
+    assert (again.number, again.attempt, again.cause, again.step, again.resumed) == (2, 2, "started again", 60, 50)
+
+
+def test_the_last_failure_of_a_job_that_has_ended_leads_nowhere(tmp_path: Path) -> None:
+    *_, last = incidents(
+        a_job(a_failure(1, at=5), a_failure(2, at=10, step=65), a_failure(3, at=13)), three_starts(tmp_path)
+    )
+    assert (last.number, last.attempt, last.resumed) == (3, 3, None)
+
+
+def test_the_step_that_the_failed_rank_told_itself_goes_before_what_was_recorded(tmp_path: Path) -> None:
+    assert incidents(a_job(a_failure(1, at=5, step=43)), three_starts(tmp_path))[0].step == 43
+
+
+def test_without_a_job_the_starts_alone_tell_of_interruptions(tmp_path: Path) -> None:
+    assert [one.cause for one in incidents(None, three_starts(tmp_path))] == ["started again", "started again"]
+
+
+def test_without_metrics_the_history_alone_tells_of_them() -> None:
+    (only,) = incidents(a_job(a_failure(1, at=5)), Recorded())
+    assert (only.step, only.resumed) == (None, None)
