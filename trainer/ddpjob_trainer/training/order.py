@@ -4,13 +4,25 @@ It depends only on the seed, the epoch and a cursor in samples, never on the num
 before: so a run can go on from any sample, in a world of any size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from ddpjob_trainer.errors import ConfigError
+
+Shuffle = Callable[[torch.Generator], Tensor]
+"""Gives all samples' numbers in a random order."""
+
+
+@runtime_checkable
+class Shuffled(Protocol):
+    """A data set that has a better order than any: one in which neighbours are read together."""
+
+    def shuffled(self, generator: torch.Generator) -> Tensor:
+        """The numbers of all its samples in a random order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,8 @@ class Order:
     rank: int
     world_size: int
     seed: int
+    shuffle: Shuffle | None = None
+    """None: any order is as good as another."""
 
     def __post_init__(self) -> None:
         if self.global_batch > self.samples:
@@ -66,6 +80,6 @@ class Order:
     def batches(self, epoch: int, cursor: int = 0) -> Iterator[Tensor]:
         """The indices of this rank's samples, step after step, from a cursor to the end of an epoch."""
         generator = torch.Generator().manual_seed(self.seed + epoch)
-        permutation = torch.randperm(self.samples, generator=generator)
+        permutation = self.shuffle(generator) if self.shuffle else torch.randperm(self.samples, generator=generator)
         for start in range(cursor, cursor + self.steps(cursor) * self.global_batch, self.global_batch):
             yield permutation[start : start + self.global_batch][self.part]

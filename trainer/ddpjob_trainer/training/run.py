@@ -26,7 +26,7 @@ from .checks import check_optimizer
 from .compression import compress
 from .data import Loader, sample_count
 from .loop import Loop
-from .order import Order
+from .order import Order, Shuffled
 from .parallel import averaged, laid_out, parallel, warm_up
 from .progress import Progress
 from .random_state import seed_all
@@ -158,7 +158,8 @@ def _progress(
 def _order(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
     own = (config.batch_size or task.batch_size) * config.optimisation.gradient_accumulation_steps
     whole = config.global_batch_size or own * world.world_size
-    return Order(sample_count(data), whole, world.rank, world.world_size, config.seed)
+    shuffle = data.shuffled if isinstance(data, Shuffled) else None
+    return Order(sample_count(data), whole, world.rank, world.world_size, config.seed, shuffle)
 
 
 def _total_steps(position: Position, order: Order, epochs: int, most: int | None) -> int:

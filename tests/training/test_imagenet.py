@@ -1,0 +1,219 @@
+"""The imagenet workload: real images, decoded, as files and in shards."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from ddpjob_trainer.config import TrainConfig, read_config
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.sources.images import normalised, to_test, to_train
+from ddpjob_trainer.sources.layout import image_classes
+from ddpjob_trainer.sources.shards import ImageShards
+from ddpjob_trainer.sources.tar_index import NAME as INDEX
+from ddpjob_trainer.training.order import Order
+from ddpjob_trainer.workloads.imagenet import ImageNetTask
+from PIL import Image
+
+from tests.training import pictures
+from tests.training.conftest import Runs
+
+SMALL = ["--workload", "imagenet", "--arch", "resnet18", "--image-size", 64, "--workers", 1]
+
+
+@pytest.mark.parametrize("layout", [pictures.as_files, pictures.as_shards])
+def test_resnet_18_learns_from_real_images_with_two_ranks(runs: Runs, tmp_path: Path, layout: object) -> None:
+    data = layout(tmp_path / "data")  # type: ignore[operator]
+    run = runs.train(2, *SMALL, "--data-dir", data, "--epochs", 2, "--batch-size", 8, "--lr", 0.02)
+    assert run.steps() == list(range(1, 7))
+    losses = [float(line.split("loss=")[1].split()[0]) for line in run.output().splitlines() if "progress" in line]
+    assert losses[-1] < losses[0]
+    assert 0 <= float(run.value("evaluated", "top1")) <= float(run.value("evaluated", "top5")) == 1.0
+    assert run.value("evaluated", "samples") == "12"
+
+
+def test_shards_hold_the_same_samples_as_files(tmp_path: Path) -> None:
+    files = image_classes(pictures.as_files(tmp_path / "files"), 64)
+    shards = image_classes(pictures.as_shards(tmp_path / "shards"), 64)
+    assert files.test
+    assert shards.test
+    assert (files.classes, len(files.test)) == (shards.classes, len(shards.test)) == (3, 12)  # type: ignore[arg-type]
+    by_class = sorted((shards.test[index] for index in range(12)), key=lambda sample: sample[1])
+    for (image, label), (other, its_label) in zip((files.test[index] for index in range(12)), by_class, strict=True):
+        assert label == its_label
+        assert torch.equal(image, other)
+
+
+def test_an_image_is_cut_as_torchvisions_reference_cuts_it() -> None:
+    from torchvision.transforms import v2  # noqa: PLC0415  (its import takes seconds)
+
+    image = Image.effect_noise((300, 200), 80).convert("RGB")
+    reference = v2.Compose(
+        [
+            v2.Resize(256),
+            v2.CenterCrop(224),
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float, scale=True),
+            v2.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ]
+    )
+    assert torch.allclose(to_test(224)(image), reference(image), atol=1e-5)
+    torch.manual_seed(1)
+    ours = to_train(64)(image)
+    torch.manual_seed(1)
+    theirs = v2.Compose([v2.RandomResizedCrop(64), v2.RandomHorizontalFlip()])(image)
+    assert (ours - normalised(theirs)).abs().mean() < 0.05
+
+
+def test_a_large_jpeg_is_decoded_at_less_than_its_size_and_looks_alike(tmp_path: Path) -> None:
+    smooth = Image.radial_gradient("L").resize((1024, 768)).convert("RGB")
+    smooth.save(tmp_path / "large.jpg", quality=95)
+    torch.manual_seed(2)
+    whole = to_train(32)(smooth)
+    torch.manual_seed(2)
+    with Image.open(tmp_path / "large.jpg") as large:
+        drafted = to_train(32)(large)
+        assert large.size[0] < 1024
+    assert (whole - drafted).abs().max() < 0.1
+
+
+def test_memory_stays_small_however_large_the_shards_are(tmp_path: Path) -> None:
+    shard = tmp_path / "train" / "0.tar"
+    shard.parent.mkdir()
+    content = pictures.jpeg(0, 0) + bytes(1 << 20)  # A JPEG may be followed by anything.
+    with tarfile.open(shard, "w") as tar:
+        for number in range(256):
+            pictures.add(tar, f"{number}.jpg", content)
+            pictures.add(tar, f"{number}.cls", b"0")
+    data = ImageShards(shard.parent, to_test(64))
+    data[0]
+    before = psutil.Process().memory_info().rss
+    for index in range(len(data)):
+        data[index]
+    assert psutil.Process().memory_info().rss - before < shard.stat().st_size / 8
+
+
+def test_the_index_is_kept_and_made_anew_when_a_shard_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = pictures.as_shards(tmp_path) / "train"
+    ImageShards(train, to_test(64))
+    assert "reading the headers of 5 shards" in capsys.readouterr().out
+    assert len(ImageShards(train, to_test(64))) == 48
+    assert capsys.readouterr().out == ""
+    (train / "train-0004.tar").unlink()
+    assert len(ImageShards(train, to_test(64))) == 40
+    (train / INDEX).write_text("torn")
+    assert len(ImageShards(train, to_test(64))) == 40
+
+
+def test_an_order_of_shards_is_complete_and_stays_within_few_of_them(tmp_path: Path) -> None:
+    data = ImageShards(pictures.as_shards(tmp_path) / "train", to_test(64), window=20)
+    orders = [
+        torch.cat(list(Order(48, 12, 0, 1, seed, data.shuffled).batches(epoch))).tolist()
+        for seed, epoch in ((0, 1), (0, 1), (0, 2), (50, 1))
+    ]
+    assert orders[0] == orders[1]
+    assert len({tuple(order) for order in orders}) == 3
+    for order in orders:
+        assert sorted(order) == list(range(48))
+        assert all(len({index // 10 for index in order[begin : begin + 20]}) <= 3 for begin in (0, 20))
+
+
+def read_all(data: Any) -> None:
+    for index in range(len(data)):
+        data[index]
+
+
+def spoil(directory: Path, kind: str) -> None:
+    """Makes one mistake in a set of files."""
+    match kind:
+        case "no train":
+            (directory / "train").rename(directory / "training")
+        case "an empty class":
+            (directory / "train" / "emu").mkdir()
+        case "a class missing in val":
+            for part in ("train", "val"):
+                (directory / part / "cat").rename(directory / part / ("lion" if part == "val" else "cat"))
+        case "a broken image":
+            file = directory / "val" / "cat" / "00001.jpg"
+            file.write_bytes(file.read_bytes()[:500])
+        case "no image":
+            (directory / "val" / "cat" / "00001.jpg").write_text("<html>")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("no train", "has no directory train/: it must hold images as train/CLASS/*.jpg"),
+        ("an empty class", "train/emu has no images: no file in it ends with .jpg"),
+        ("a class missing in val", "class cat stands in "),
+        ("a broken image", "val/cat/00001.jpg cannot be decoded: "),
+        ("no image", "val/cat/00001.jpg cannot be decoded: it is no image"),
+    ],
+)
+def test_a_mistake_in_the_files_is_one_clear_error(tmp_path: Path, kind: str, message: str) -> None:
+    spoil(pictures.as_files(tmp_path), kind)
+    with pytest.raises(ConfigError) as error:
+        read_all(image_classes(tmp_path, 64).test)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"7.cls": b"0"}, "0.tar is broken at sample 7: has no image, but .cls"),
+        ({"7.jpg": b""}, "0.tar is broken at sample 7: has no class: neither a .cls of digits nor a .json"),
+        ({"7.jpg": b"", "7.json": b'{"label": "cat"}'}, "sample 7: has no class"),
+        ({"7.jpg": b"no image", "7.json": b'{"label": 0}'}, "the image 7 in "),
+        ({}, "0.tar is broken at sample 00046"),
+    ],
+)
+def test_a_mistake_in_a_shard_names_shard_and_sample(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
+    train = pictures.as_shards(tmp_path, in_a_shard=100) / "train"
+    (train / "train-0000.tar").rename(train / "0.tar")
+    with tarfile.open(train / "0.tar", "a") as tar:
+        for name, content in files.items():
+            pictures.add(tar, name, content)
+    if not files:
+        content = (train / "0.tar").read_bytes()
+        (train / "0.tar").write_bytes(content[: content.index(b"00046.jpg") + 600])
+    with pytest.raises(ConfigError) as error:
+        read_all(ImageShards(train, to_test(64)))
+    assert message in str(error.value)
+
+
+def test_a_shard_that_changes_under_a_run_is_told(tmp_path: Path) -> None:
+    train = pictures.as_shards(tmp_path) / "train"
+    data = ImageShards(train, to_test(64))
+    (train / "train-0000.tar").write_bytes(bytes(1000))
+    with pytest.raises(
+        ConfigError, match=r"train-0000.tar is not what it was when its samples were found, at byte 0"
+    ):
+        data[0]
+
+
+@pytest.mark.parametrize("arch", ["resnet50", "googlenet", "inception_v3", "vit_b_16"])
+def test_any_classification_model_of_torchvision_is_one(tmp_path: Path, arch: str) -> None:
+    task = task_of(pictures.as_files(tmp_path, 1, 1), "--arch", arch, "--image-size", "224")
+    with torch.device("meta"):
+        assert task.model()(torch.zeros(2, 3, 224, 224)).shape == (2, 3)
+
+
+def test_another_name_is_told_with_those_that_are_like_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="--arch resnet19 is no classification model of torchvision: such as resnet1"
+    ):
+        task_of(pictures.as_files(tmp_path, 1, 1), "--arch", "resnet19").model()
+
+
+def test_without_val_nothing_is_held_out(tmp_path: Path) -> None:
+    assert task_of(pictures.as_files(tmp_path, 1, 0)).test_data() is None
+
+
+def task_of(directory: Path, *flags: str) -> ImageNetTask:
+    config: TrainConfig = read_config(["--workload", "imagenet", "--data-dir", str(directory), *flags], {})
+    return ImageNetTask(config)

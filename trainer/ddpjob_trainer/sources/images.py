@@ -1,0 +1,86 @@
+"""Images: from the bytes of a file to the tensor that a network takes, cut as ImageNet's training does."""
+
+import io
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from ddpjob_trainer.errors import ConfigError
+
+Sample = tuple[Tensor, int]
+"""An image of 3 channels, normalised, and the number of its class."""
+
+Transform = Callable[[Image.Image], Tensor]
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Those of torchvision's ImageFolder."""
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet's channels, with which torchvision's weights were trained."""
+
+RESIZE = 256 / 224
+"""In evaluation an image's shorter side is so much longer than what is cut out of its middle."""
+
+
+def decoded(content: bytes, name: str, transform: Transform) -> Tensor:
+    """The image that a file holds, transformed.
+
+    Raises:
+        ConfigError: It holds none, or a broken one.
+    """
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return transform(image)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ConfigError(f"the image {name} cannot be decoded: {_reason(error)}") from error
+
+
+def to_train(size: int) -> Transform:
+    """A random part of the image, of 8 to 100 % of it, resized to a square, and mirrored half of the time."""
+    from torchvision.transforms import RandomResizedCrop  # noqa: PLC0415  (its import takes seconds)
+
+    def transform(image: Image.Image) -> Tensor:
+        top, left, height, width = RandomResizedCrop.get_params(image, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
+        scale = _draft(image, size / width, size / height)
+        box = (left / scale, top / scale, (left + width) / scale, (top + height) / scale)
+        part = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)
+        return normalised(part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if torch.rand(1) < 0.5 else part)  # noqa: PLR2004
+
+    return transform
+
+
+def to_test(size: int) -> Transform:
+    """The middle of the image, always the same."""
+    from torchvision.transforms import CenterCrop, Compose, Resize  # noqa: PLC0415  (as above)
+
+    middle = Compose([Resize(round(size * RESIZE)), CenterCrop(size)])
+    return lambda image: normalised(middle(image.convert("RGB")))
+
+
+def normalised(image: Image.Image) -> Tensor:
+    """An RGB image as floating-point channels."""
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+    return pixels.sub_(_column(MEAN)).div_(_column(DEVIATION))
+
+
+def _draft(image: Image.Image, *shrinking: float) -> float:
+    """Has a JPEG decoded at 1/2, 1/4 or 1/8 of its size where it will be shrunk by more; gives how much smaller.
+
+    That spares most of the work of decoding.
+    """
+    before, wanted = image.size, max(shrinking)
+    drafted = image.draft("RGB", (math.ceil(before[0] * wanted), math.ceil(before[1] * wanted)))
+    return before[0] / drafted[1][2] if drafted else 1.0
+
+
+def _column(values: tuple[float, ...]) -> Tensor:
+    return torch.tensor(values).mul_(255).view(-1, 1, 1)
+
+
+def _reason(error: Exception) -> str:
+    """Without the address of the buffer in memory that Pillow names."""
+    return "it is no image" if isinstance(error, UnidentifiedImageError) else str(error)

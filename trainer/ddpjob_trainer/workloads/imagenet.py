@@ -1,0 +1,63 @@
+"""ImageNet, or any images of classes, and the networks of torchvision that tell them apart."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.sources.images import Sample
+from ddpjob_trainer.sources.layout import image_classes
+from ddpjob_trainer.task import Task
+
+WITH_MORE_OUTPUTS = ("googlenet", "inception_v3")
+"""In training they give more than one output unless they are told not to."""
+
+TOP = 5
+
+
+class ImageNetTask(Task):
+    """A network of torchvision's, by SGD whose rate falls every 30 epochs: as PyTorch's ImageNet example does it."""
+
+    epochs = 90
+    batch_size = 32
+    lr = 0.1
+    momentum = 0.9
+    weight_decay = 1e-4
+    lr_scheduler = "steplr"
+    workers = None
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.images = image_classes(config.data_dir, config.images.size)
+
+    def model(self) -> nn.Module:
+        """The network that `--arch` names, without weights, for as many classes as there are."""
+        from torchvision import models  # noqa: PLC0415  (its import takes seconds)
+
+        name, known = self.config.images.arch, models.list_models(module=models)
+        if name not in known:
+            near = difflib.get_close_matches(name, known)
+            like = (
+                f"such as {', '.join(near)}" if near else "https://pytorch.org/vision/stable/models.html names them"
+            )
+            raise ConfigError(f"--arch {name} is no classification model of torchvision: {like}")
+        only = {"aux_logits": False, "init_weights": True} if name in WITH_MORE_OUTPUTS else {}
+        model: nn.Module = models.get_model(name, weights=None, num_classes=self.images.classes, **only)
+        return model
+
+    def train_data(self) -> Dataset[Sample]:
+        """The images to train on, each time another part of each."""
+        return self.images.train
+
+    def test_data(self) -> Dataset[Sample] | None:
+        """The images held out, if there are any."""
+        return self.images.test
+
+    def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
+        """How often the class is the likeliest one, and how often it is among the five likeliest."""
+        hits = output.topk(min(TOP, output.shape[1])).indices == target.unsqueeze(1)
+        return {"top1": hits[:, 0].sum(), "top5": hits.sum()}
