@@ -13,7 +13,7 @@ from tests.training.conftest import Runs
 @pytest.fixture
 def checkpoints(runs: Runs, tmp_path: Path) -> Path:
     """Of a training with two processes."""
-    runs.train(2, "--workload", "linear", "--epochs", 3, "--checkpoint-dir", tmp_path / "saved")
+    runs.train(2, "--workload", "random", "--epochs", 3, "--checkpoint-dir", tmp_path / "saved")
     return tmp_path / "saved"
 
 
@@ -37,8 +37,11 @@ def test_a_program_is_exported_that_takes_batches_of_any_size(runs: Runs, checkp
         assert torch.allclose(program(numbers), model(numbers))
 
 
-def test_what_a_checkpoint_predicts_is_as_good_as_its_training_said(runs: Runs, tmp_path: Path) -> None:
-    trained = runs.train(2, "--epochs", 2, "--checkpoint-dir", tmp_path / "saved")
+@pytest.mark.parametrize("how", [[], ["--model-ema-decay", 0.9, "--precision", "bf16"]], ids=["plain", "averaged"])
+def test_what_a_checkpoint_predicts_is_as_good_as_its_training_said(
+    runs: Runs, tmp_path: Path, how: list[object]
+) -> None:
+    trained = runs.train(2, "--epochs", 2, "--checkpoint-dir", tmp_path / "saved", *how)
     asked = runs.command("predict", tmp_path / "saved")
     for key in ("accuracy", "loss", "samples"):
         assert asked.value("evaluated", key) == trained.value("evaluated", key)
@@ -56,7 +59,7 @@ def test_without_samples_held_out_those_of_the_training_are_asked_and_it_says_so
     runs: Runs, checkpoints: Path
 ) -> None:
     run = runs.command("predict", checkpoints)
-    assert "--workload linear holds no samples out: these are its training set" in run.output()
+    assert "--workload random holds no samples out: these are its training set" in run.output()
     assert len(json.loads(run.value("prediction", "output"))) == 2
 
 

@@ -68,7 +68,7 @@ def test_two_processes_of_one_node_are_started(tmp_path: Path, launcher: str) ->
 
 def test_torch_distributed_launch_passes_a_local_rank_and_that_is_right(tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.launch", "--nproc_per_node=2", f"--master_port={free_port()}"]
-    done = started([*launch, "-m", "ddpjob_trainer", "--workload", "linear", *TRAIN, tmp_path], {})
+    done = started([*launch, "-m", "ddpjob_trainer", "--workload", "random", *TRAIN, tmp_path], {})
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("  In Model: input size torch.Size([30, 5]) output size torch.Size([30, 2])") == 2
     assert done.stdout.count("finished ") == 1

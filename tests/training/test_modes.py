@@ -17,12 +17,12 @@ def told(samples: int) -> list[str]:
 
 
 def test_one_process_alone_is_given_whole_batches(runs: Runs) -> None:
-    run = runs.train(1, "--workload", "linear", "--mode", "single")
+    run = runs.train(1, "--workload", "random", "--mode", "single")
     assert sizes(run.output()) == told(30) * 3
 
 
 def test_with_ddp_each_process_is_given_batches_of_its_own(runs: Runs) -> None:
-    run = runs.train(2, "--workload", "linear", "--batch-size", 15)
+    run = runs.train(2, "--workload", "random", "--batch-size", 15)
     assert [sizes(run.output(rank)) for rank in range(2)] == [told(15) * 3] * 2
 
 

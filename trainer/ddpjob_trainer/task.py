@@ -35,8 +35,7 @@ from .schedule import scheduled
 BUILT_IN = {
     "convnet": "ddpjob_trainer.workloads.convnet:ConvNetTask",
     "mlp": "ddpjob_trainer.workloads.mlp:MlpTask",
-    "linear": "ddpjob_trainer.workloads.linear:RandomTask",
-    "imagenet": "ddpjob_trainer.workloads.imagenet:ImageNetTask",
+    "random": "ddpjob_trainer.workloads.linear:RandomTask",
     "layers": "ddpjob_trainer.workloads.layers:LayersTask",
 }
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ddpjob_trainer.console import record, say
 from ddpjob_trainer.task import Task, load_task
+from ddpjob_trainer.training import amp
 from ddpjob_trainer.training.data import Loader
 from ddpjob_trainer.training.evaluation import evaluate
 from ddpjob_trainer.world import World
@@ -35,6 +36,7 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
         model.model(task).to(device),
         task,
         Loader(data, seed=config.seed, device=device, workers=config.loading.workers or 0),
+        autocast=amp.autocast(config.computing.precision, device),
         world=World(),
         batch_size=config.batch_size or task.batch_size,
         seen=lambda *batch: _tell(task, *batch),
