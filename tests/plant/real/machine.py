@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.plant import cgroups
@@ -37,21 +38,21 @@ def what_is_lacking() -> str | None:
     return None
 
 
-def missing() -> dict[str, str]:
+def missing(packages: Mapping[str, str] = PACKAGES) -> dict[str, str]:
     """Those that are not there."""
-    return {name: package for name, package in PACKAGES.items() if not _is_there(name)}
+    return {name: package for name, package in packages.items() if not _is_there(name)}
 
 
-def install_missing() -> None:
+def install_missing(wanted: Mapping[str, str] = PACKAGES) -> None:
     """Installs what is missing, and says so.
 
     Raises:
         PlantError: it cannot be installed.
     """
-    if not (packages := sorted(missing().values())):
+    if not (packages := sorted(missing(wanted).values())):
         return
     if not can_install():
-        raise PlantError(f"the plant's size real needs the packages {', '.join(packages)}: install them")
+        raise PlantError(f"these packages are needed: {', '.join(packages)}: install them")
     print(f"installing {', '.join(packages)} by apt-get", flush=True)
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):

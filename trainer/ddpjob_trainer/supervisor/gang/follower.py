@@ -307,7 +307,7 @@ class Follower:
             return
         message = f"rank {incident.rank} failed: {incident.end.cause}: {incident.end.message}"
         if self._settings.patience is not None:  # Otherwise the operator tells of it.
-            complain(message)
+            complain(f"node {incident.rank} failed: {incident.end.cause}: {incident.end.message}")
         error = PeerLostError(message)
         own = report_of(error, self._settings.first_process, incident.end.step)
         leave(replace(own, exit_code=ExitCode.PEER_LOST, attempt=self.attempt), self._report_file)
