@@ -6,11 +6,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .environment import Env
-from .options import checkpoints, communication, computing, group, loading, mode, optimisation, place, recording
+from .options import (
+    checkpoints,
+    communication,
+    computing,
+    group,
+    images,
+    loading,
+    mode,
+    optimisation,
+    place,
+    recording,
+)
 from .options.checkpoints import CheckpointConfig
 from .options.communication import CommunicationConfig
 from .options.computing import ComputingConfig
 from .options.group import GroupConfig
+from .options.images import ImagesConfig
 from .options.loading import LoadingConfig
 from .options.mode import ModeConfig
 from .options.optimisation import OptimisationConfig
@@ -45,6 +57,7 @@ class TrainConfig:
     group: GroupConfig = field(default_factory=GroupConfig)
     mode: ModeConfig = field(default_factory=ModeConfig)
     checkpoint: CheckpointConfig | None = None
+    images: ImagesConfig = field(default_factory=ImagesConfig)
     loading: LoadingConfig = field(default_factory=LoadingConfig)
     recording: RecordingConfig = field(default_factory=RecordingConfig)
     computing: ComputingConfig = field(default_factory=ComputingConfig)
@@ -83,6 +96,7 @@ def read_config(argv: Sequence[str], env: Mapping[str, str]) -> TrainConfig:
         group=group.read(flags, env),
         mode=mode.read(flags, env),
         checkpoint=checkpoints.read(flags, env),
+        images=images.read(flags, env),
         loading=loading.read(flags, env),
         recording=recording.read(flags, env),
         computing=computing.read(flags, env),
@@ -100,10 +114,12 @@ def train_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="ddpjob-train", description=__doc__, epilog=OTHER_COMMANDS, allow_abbrev=False)
     task = parser.add_argument_group("what is trained")
     task.add_argument(
-        "--workload", default="convnet", help="convnet, mlp, random, layers, or your own as MODULE:ATTRIBUTE"
+        "--workload",
+        default="convnet",
+        help="convnet, mlp, random, layers, imagenet, or your own as MODULE:ATTRIBUTE",
     )
     task.add_argument("--data", choices=DATA, default="digits", help="data of convnet and mlp (default digits)")
-    task.add_argument("--data-dir", type=Path, help="directory of the data set; mnist needs one")
+    task.add_argument("--data-dir", type=Path, help="directory of the data set; mnist and imagenet need one")
     task.add_argument("--download", action="store_true", help="fetch what is missing in --data-dir")
     task.add_argument("--epochs", type=positive, help="passes over the data (default: the workload's)")
     task.add_argument("--max-steps", type=positive, help="end after so many steps, also within an epoch")
@@ -114,6 +130,7 @@ def train_parser() -> argparse.ArgumentParser:
     task.add_argument("--seed", type=natural, default=0, help="decides initial weights and order (default 0)")
     optimisation.add_flags(parser)
     mode.add_flags(parser)
+    images.add_flags(parser)
     loading.add_flags(parser)
     _add_machine(parser)
     for theme in (place, group, computing, communication, checkpoints, recording):

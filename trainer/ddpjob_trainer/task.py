@@ -36,6 +36,7 @@ BUILT_IN = {
     "convnet": "ddpjob_trainer.workloads.convnet:ConvNetTask",
     "mlp": "ddpjob_trainer.workloads.mlp:MlpTask",
     "random": "ddpjob_trainer.workloads.linear:RandomTask",
+    "imagenet": "ddpjob_trainer.workloads.imagenet:ImageNetTask",
     "layers": "ddpjob_trainer.workloads.layers:LayersTask",
 }
 
