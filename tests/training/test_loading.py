@@ -1,5 +1,6 @@
 """Samples fetched by workers: the very same, whoever fetches them."""
 
+import os
 import re
 import signal
 from collections import Counter
@@ -74,6 +75,17 @@ def test_a_broken_sample_is_told_in_one_line_whoever_fetches_it(runs: Runs, coun
     run = runs.start(1, "--workload", "tests.training.loading:WithBroken", "--workers", count)
     assert run.end() == [2]
     assert re.fullmatch(r"error: sample \d+ is broken\n", run.errors()), run.errors()
+
+
+def test_too_little_shared_memory_is_told_with_what_to_do(runs: Runs) -> None:
+    run = runs.start(1, "--workload", "tests.training.loading:InLittleSharedMemory", "--workers", 2)
+    code = run.end()
+    if code == [77] and not os.environ.get("PLANT_REQUIRED"):
+        pytest.skip("no right to make a mount namespace")
+    assert code == [1], run.story()
+    told = run.errors().splitlines()[-1]
+    assert "workers hand over their batches in /dev/shm, which is too small here" in told, run.errors()
+    assert told.startswith("error: RuntimeError: unable to allocate shared memory"), run.errors()
 
 
 def test_an_evaluation_has_workers_too(runs: Runs) -> None:

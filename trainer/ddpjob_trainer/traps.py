@@ -70,6 +70,16 @@ TRAPS = (
         for_certain=False,
     ),
     Trap(
+        RuntimeError,
+        re.compile(
+            r"unable to allocate shared memory|It is possible that dataloader's workers are out of shared memory"
+        ),
+        "a loader's workers hand over their batches in /dev/shm, which is too small here: give the container more"
+        " (docker run --shm-size=1g; in a pod, an emptyDir with medium: Memory mounted on /dev/shm), or have fewer"
+        " workers (--workers; with 0 it is not used)",
+        for_certain=False,
+    ),
+    Trap(
         NameError,
         re.compile(r"name 'basestring' is not defined"),
         "a package for Python 2; the args of DDP examples are what argparse's parse_args() gives, and no package",
