@@ -1,5 +1,6 @@
 """Options of how the model learns."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -7,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.options.optimisation import OptimisationConfig
 from ddpjob_trainer.schedule import scheduled
 from ddpjob_trainer.task import Task
+from ddpjob_trainer.training import step_times
 from ddpjob_trainer.training.parallel import averaged
 from ddpjob_trainer.training.state import Learner
 from ddpjob_trainer.training.step_times import StepTimes
@@ -20,6 +23,7 @@ from ddpjob_trainer.workloads.convnet import ConvNetTask
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
 from torch.amp import GradScaler
+from torch.nn.parallel import DistributedDataParallel
 
 from tests.training.conftest import Runs
 from tests.training.resuming import different, state, train_twice
@@ -59,10 +63,8 @@ def stepper(task: Task, *, scaler: bool = False, average: float | None = None, *
         GradScaler("cpu", init_scale=4.0) if scaler else None,
         averaged(model, average),
     )
-    times = StepTimes(model, CPU)
-    return Stepper(
-        task=task, learner=learner, model=model, autocast=nullcontext, **{"weight": 1.0, "times": times} | more
-    )
+    made = {"learner": learner, "model": model, "weight": 1.0, "times": StepTimes(model, CPU)}
+    return Stepper(task=task, autocast=nullcontext, **made | more)
 
 
 def inputs(*values: list[float]) -> Iterator[tuple[Tensor, None]]:
@@ -85,6 +87,40 @@ def test_gradients_of_the_parts_of_a_step_add_up_to_that_of_the_whole() -> None:
     assert weight(parts) == pytest.approx(-4.0)
     assert losses == [0.0, 0.0]
     assert parts.step(inputs(values[:3], values[3:])) == pytest.approx(-16.0)
+
+
+def test_the_time_of_a_step_is_that_of_all_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(10)
+    monkeypatch.setattr(step_times.time, "monotonic", lambda: next(clock))
+    trained = stepper(Mean(TrainConfig()), shares=shares(4, 2))
+    trained.times.start()
+    trained.step(inputs([1.0, 2.0], [3.0, 4.0]))
+    assert trained.times.step() == {"data": 2.0, "forward": 2.0, "backward": 2.0, "optimizer": 1.0}
+
+
+def test_processes_exchange_gradients_once_for_all_batches_of_a_step(alone_in_a_group: None) -> None:  # noqa: ARG001
+    task = Mean(TrainConfig())
+    ddp, exchanged = DistributedDataParallel(task.model()), []
+
+    def hook(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        exchanged.append(bucket.buffer().item())
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    ddp.register_comm_hook(None, hook)
+    learner = Learner(ddp.module, torch.optim.SGD(ddp.parameters(), lr=1.0), None)
+    trained = stepper(task, learner=learner, model=ddp, shares=shares(4, 4))
+    for _ in range(2):
+        trained.step(inputs([1.0], [2.0], [3.0], [6.0]))
+    assert exchanged == [3.0, 3.0]
+
+
+@pytest.fixture
+def alone_in_a_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 def test_parts_have_the_sizes_of_their_shares() -> None:

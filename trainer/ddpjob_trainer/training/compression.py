@@ -109,8 +109,8 @@ def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]: 
 def _in_turn(state: PowerSGDState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     """PowerSGD for gloo: one bucket after another.
 
-    What the hook does after its first reduction begins two more, in threads of gloo. So those of several buckets would
-    be in another order on each rank, and all threads could come to wait for each other.
+    After its first reduction the hook begins two more, in threads of gloo. So those of several buckets would be in
+    another order on each rank, and all threads could come to wait for each other.
     """
     future = powerSGD_hook(state, bucket)
     future.wait()

@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import Dataset
 
 from ddpjob_trainer import reporting
@@ -23,7 +24,7 @@ from ddpjob_trainer.world import World
 from . import amp, modes, state
 from .agreement import Agreement
 from .checks import check_optimizer
-from .compression import compress
+from .compression import PowerSGD, compress
 from .data import Loader, sample_count
 from .loop import Loop
 from .order import Order, Shuffled
@@ -81,40 +82,26 @@ def _prepare(
     load = functools.partial(Loader, seed=config.seed, device=device, workers=_workers(config, task, world))
     loader, test_data = load(data, device=modes.output_device(config.mode, device)), task.test_data()
     model = laid_out(task.model(), config, world, device)
+    wrapped, compression = _wrapped(model, config, world, device)
     autocast = amp.autocast(config.computing.precision, device)
-    wrapped, compression, parts = model, None, config.optimisation.gradient_accumulation_steps
-    if not world.alone:
-        wrapped = parallel(model, config.communication, device)
-        compression = compress(wrapped, config.communication)
-    elif config.mode.mode == DATA_PARALLEL:
-        wrapped = modes.data_parallel(model, config.mode, device)
+    parts = config.optimisation.gradient_accumulation_steps
     seed_all(config.seed, world.rank, 0)
     if not world.alone:
         first = next(divided(order.batches(position.epoch), parts))
         warm_up(wrapped, task, iter([loader.batch(first)]), autocast)
-    optimizer = task.optimizer(model)
-    check_optimizer(optimizer, model, aloud=world.leads)
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
     saver = Saver(config, config.checkpoint, world, order, recorder) if config.checkpoint else None
     saved = saver.resume(position) if saver else None
     epochs = config.epochs or task.epochs
     total_steps = _total_steps(position, order, epochs, config.max_steps)
     task.steps_per_epoch = order.steps()
-    learner = state.Learner(
-        model,
-        optimizer,
-        task.scheduler(optimizer, total_steps),
-        amp.scaler(config.computing.precision, device),
-        averaged(model, config.optimisation.model_ema_decay),
-        compression,
-    )
-    if compression:
-        compression.begin(total_steps)
+    learner = _learner(config, task, model, compression=compression, total_steps=total_steps, device=device)
+    check_optimizer(learner.optimizer, model, aloud=world.leads)
     if saved:
         state.load(learner, saved)
         state.load_compression(learner, saved, world, device)
         restore_random(saved["random"], config, world, position.step)
-    times = StepTimes(wrapped, device)
+    times = StepTimes(wrapped, device, parts)
     recorder.begin(position.step, facts(config, world, device, total_steps=total_steps, epochs=epochs))
     if world.leads and position.step >= total_steps:
         say(f"complete: all {total_steps} steps have been trained before")
@@ -144,6 +131,39 @@ def _prepare(
         agreement=Agreement(world),
         times=times,
         recorder=recorder,
+    )
+
+
+def _wrapped(
+    model: nn.Module, config: TrainConfig, world: World, device: torch.device
+) -> tuple[nn.Module, PowerSGD | None]:
+    """The model as a step calls it, and what of its communication has a state."""
+    if not world.alone:
+        ddp = parallel(model, config.communication, device)
+        return ddp, compress(ddp, config.communication)
+    return modes.data_parallel(model, config.mode, device) if config.mode.mode == DATA_PARALLEL else model, None
+
+
+def _learner(
+    config: TrainConfig,
+    task: Task,
+    model: nn.Module,
+    *,
+    compression: PowerSGD | None,
+    total_steps: int,
+    device: torch.device,
+) -> state.Learner:
+    """All that changes while a model learns, as it is at the first step."""
+    optimizer = task.optimizer(model)
+    if compression:
+        compression.begin(total_steps)
+    return state.Learner(
+        model,
+        optimizer,
+        task.scheduler(optimizer, total_steps),
+        amp.scaler(config.computing.precision, device),
+        averaged(model, config.optimisation.model_ema_decay),
+        compression,
     )
 
 

@@ -21,16 +21,17 @@ NANOSECONDS = 1e-9
 
 
 class StepTimes:
-    """Follows the steps of this process, lap by lap."""
+    """Follows the steps of this process, lap by lap; each goes forward and backward on so many batches."""
 
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
-        self._ddp = _Ddp(model, device) if isinstance(model, DistributedDataParallel) else None
+    def __init__(self, model: nn.Module, device: torch.device, batches: int = 1) -> None:
+        self._ddp = _Ddp(model, device, batches) if isinstance(model, DistributedDataParallel) else None
         self._clocked = {"data"} if device.type != "cpu" else {"data", "optimizer"}
         if self._ddp is None and device.type == "cpu":
             self._clocked |= {"forward", "backward"}
         self.own_seconds = 0.0
         """This process's own part of a recent step: what it does while it waits for nobody; 0: not known yet."""
         self._laps = _Means()
+        self._step: dict[str, float] = {}
         self._steps = 0
         self._mark = self._window_began = time.monotonic()
 
@@ -42,12 +43,15 @@ class StepTimes:
         """Since the last lap this part of the step was done."""
         now = time.monotonic()
         if part in self._clocked:
-            self._laps.add(part, now - self._mark)
+            self._step[part] = self._step.get(part, 0.0) + now - self._mark
         self._mark = now
 
     def step(self) -> dict[str, float] | None:
         """A step is finished. About once a second: the mean seconds of each part that is known, by name."""
         self._steps += 1
+        for part, seconds in self._step.items():
+            self._laps.add(part, seconds)
+        self._step.clear()
         if self._ddp is not None and self._steps % SAMPLED_STEPS == 0:
             self._ddp.look()
         if self._mark - self._window_began < WINDOW_SECONDS:
@@ -60,11 +64,12 @@ class StepTimes:
 
 
 class _Ddp:
-    """The times that DistributedDataParallel takes of some steps."""
+    """The times that DistributedDataParallel takes of some steps: of a step's last batch, which stands for all."""
 
-    def __init__(self, model: DistributedDataParallel, device: torch.device) -> None:
+    def __init__(self, model: DistributedDataParallel, device: torch.device, batches: int) -> None:
         self.times = _Means()
         self._model = model  # What is called here is documented, in spite of its names.
+        self._batches = batches
         self._seen = 0
         if device.type == "cpu":
             self._model._set_ddp_runtime_logging_sample_rate(SAMPLED_STEPS)  # type: ignore[no-untyped-call]  # noqa: SLF001
@@ -76,8 +81,8 @@ class _Ddp:
             return
         self._seen = told["iteration"]
         waited = max(0, told["backward_comm_time"] - told["backward_compute_comm_overlap_time"])
-        self.times.add("forward", told["forward_compute_time"] * NANOSECONDS)
-        self.times.add("backward", (told["backward_compute_time"] + waited) * NANOSECONDS)
+        self.times.add("forward", told["forward_compute_time"] * self._batches * NANOSECONDS)
+        self.times.add("backward", (told["backward_compute_time"] * self._batches + waited) * NANOSECONDS)
         self.times.add("communication", waited * NANOSECONDS)
 
 
