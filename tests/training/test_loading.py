@@ -106,3 +106,35 @@ def test_training_ends_after_so_many_steps_and_goes_on_when_there_may_be_more(ru
     whole = runs.train(2, *job, 1000)
     assert whole.steps() == list(range(STEPS + 5, 2 * STEPS + 1))
     assert trained(cut, more, whole) == trained(runs.train(1, *WATCHED))
+
+
+def shards(run: Run) -> list[list[int]]:
+    """What is told of each step: the samples of all ranks together."""
+    steps: dict[str, list[int]] = {}
+    for line in run.output().splitlines():
+        if line.startswith("shard "):
+            fields = dict(token.split("=") for token in line.split()[1:])
+            steps.setdefault(fields["step"], []).extend(map(int, fields["samples"].split(",")))
+    return list(steps.values())
+
+
+def test_what_each_rank_sees_is_told_without_training_for_as_many_as_there_are_or_might_be(runs: Runs) -> None:
+    job = [*WATCHED, "--explain-shards", STEPS]
+    told = [runs.train(1, *job, "--world-size", size) for size in (1, 2, 3)]
+    told += [runs.train(2, *job), runs.train(1, *job, "--nodes", 3, "--procs-per-node", 2)]
+    ranks = [len({line.split()[3] for line in run.output().splitlines() if "rank=" in line}) for run in told]
+    assert ranks == [1, 2, 3, 2, 6]
+    assert all(shards(run) == shards(told[0]) for run in told), "the same samples in each step, whatever the world"
+    assert sorted(index for step in shards(told[0]) for index in step) == list(range(SAMPLES))
+    assert told[3].output(rank=1) == ""
+    assert trained(*told) == []
+
+
+def test_what_is_told_is_what_is_trained_on(runs: Runs) -> None:
+    told = runs.train(2, *WATCHED, "--explain-shards", 2)
+    run = runs.train(2, *WATCHED, "--max-steps", 2)
+    for rank in range(2):
+        lines = [line for line in told.output().splitlines() if f"rank={rank} " in line]
+        samples = [int(index) for line in lines for index in line.split("samples=")[1].split(",")]
+        seen = [int(float(line.split()[2])) for line in run.output(rank).splitlines() if line.startswith("trained")]
+        assert seen == samples

@@ -14,6 +14,7 @@ from .errors import PeerLostError, TrainerError
 from .exit_codes import ExitCode
 from .failure import clear, is_peer_lost, last_line, leave, report_of, report_path
 from .inference import commands
+from .options.parsing import count_of
 from .places.variables import place_variables
 from .position import Position
 from .stopping import StoppedOnRequest, StopRequest, leave_at_once
@@ -32,6 +33,9 @@ def main() -> None:
             command()
             leave_at_once(ExitCode.DONE)
         config = read_config(argv, os.environ)
+        if steps := config.loading.explain_steps:
+            _explain_shards(config, steps)
+            leave_at_once(ExitCode.DONE)
         meets_at_master = config.place.init_file is None and config.group.backend != "mpi"
         os.environ.update(place_variables(config.place, os.environ, needs_master=meets_at_master))
         place = read_world(os.environ, needs_master=meets_at_master)
@@ -47,6 +51,15 @@ def main() -> None:
         leave_at_once(ExitCode.SAVED_AND_STOPPED)
     except Exception as error:  # noqa: BLE001  (the last resort: whatever it is, it is reported)
         leave_at_once(_explain(error, world, position, killed_before))
+
+
+def _explain_shards(config: TrainConfig, steps: int) -> None:
+    """Once, however many processes were started for it."""
+    if os.environ.get(Env.RANK, os.environ.get(Env.NODE_RANK, "0")) == "0":
+        # Here, as below.
+        from .training.explaining import explain_shards  # noqa: PLC0415
+
+        explain_shards(config, config.place.processes or count_of(os.environ, Env.WORLD_SIZE) or 1, steps)
 
 
 def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:

@@ -4,7 +4,9 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .parsing import natural
+from .parsing import natural, positive
+
+EXPLAINED_STEPS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -13,6 +15,8 @@ class LoadingConfig:
 
     workers: int | None = None
     """Processes of each rank that fetch and decode samples; 0: the rank itself does; None: the workload's default."""
+    explain_steps: int | None = None
+    """Nothing is trained, but told which process sees which samples in so many steps; None: training."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +28,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=natural,
         help="processes of each rank that fetch samples; 0: the rank itself (default: the workload's)",
     )
+    group.add_argument(
+        "--explain-shards",
+        type=positive,
+        nargs="?",
+        const=EXPLAINED_STEPS,
+        metavar="STEPS",
+        help="print which process sees which samples in the first steps of an epoch, and train nothing"
+        f" (default {EXPLAINED_STEPS}); for as many processes as there are, or as --nodes and --procs-per-node, or"
+        " --world-size say",
+    )
 
 
 def read(flags: argparse.Namespace, _env: Mapping[str, str]) -> LoadingConfig:
     """What flags ask for."""
-    return LoadingConfig(workers=flags.workers)
+    return LoadingConfig(workers=flags.workers, explain_steps=flags.explain_shards)

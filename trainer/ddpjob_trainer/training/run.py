@@ -48,7 +48,7 @@ def run(config: TrainConfig, world: World, position: Position, stop: StopRequest
     position.activity = "loading the data"
     task = load_task(config)
     data = task.train_data()
-    order = _order(config, task, data, world)
+    order = order_of(config, task, data, world)
     position.activity = "joining the process group"
     with process_group(world, config) as device:
         position.activity = "starting"
@@ -175,7 +175,8 @@ def _progress(
     return Progress(position, *whole, batch_size=batch_size, log_every=config.log_every, rank=rank)
 
 
-def _order(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
+def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
+    """The order in which a process sees the samples of a task's training set."""
     own = (config.batch_size or task.batch_size) * config.optimisation.gradient_accumulation_steps
     whole = config.global_batch_size or own * world.world_size
     shuffle = data.shuffled if isinstance(data, Shuffled) else None

@@ -1,0 +1,25 @@
+"""Tells which process sees which sample, without training."""
+
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.console import record, say
+from ddpjob_trainer.task import load_task
+from ddpjob_trainer.world import World
+
+from .run import order_of
+
+
+def explain_shards(config: TrainConfig, world_size: int, steps: int) -> None:
+    """Prints the samples of each rank in the first steps of the first epoch: their numbers in the training set."""
+    task = load_task(config)
+    data = task.train_data()
+    orders = [order_of(config, task, data, World(rank=rank, world_size=world_size)) for rank in range(world_size)]
+    first = orders[0]
+    left = first.samples - first.steps() * first.global_batch
+    say(
+        f"{first.samples} samples for {world_size} processes: {first.steps()} steps in an epoch, {first.global_batch}"
+        f" samples in a step, {left} left out, others in each epoch"
+    )
+    batches = zip(*(order.batches(epoch=1) for order in orders), strict=True)
+    for step, parts in zip(range(1, steps + 1), batches, strict=False):
+        for rank, part in enumerate(parts):
+            record("shard", epoch=1, step=step, rank=rank, samples=",".join(map(str, part.tolist())))
