@@ -1,0 +1,50 @@
+"""The scripts of the page "Bring your script" go on from their checkpoints after a rank of theirs was killed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.docs.pages import PAGES, blocks
+from tests.local.here import Here
+
+PAGE = PAGES["docs/tutorial/bring-your-script.md"]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    """A directory with all files of the page. An epoch takes long enough to be interrupted."""
+    for block in blocks(PAGE):
+        if block.title:
+            text = block.text.replace("samples=2000", "samples=6000").replace("torchrun, ", "ddpjob-supervise, ")
+            (tmp_path / block.title).write_text(text)
+    place = Here(tmp_path)
+    yield place
+    for process in place.started:
+        process.kill()
+        process.communicate()
+    for file in tmp_path.glob("ddpjob-runs/*/job.json"):
+        for left in place.processes(file.parent.name):
+            left.kill()
+
+
+def ranks(here: Here, name: str) -> list[psutil.Process]:
+    """What was forked from the zygote."""
+    processes = ((process, process.parent()) for process in here.processes(name))
+    return [process for process, parent in processes if parent and "starting.zygote" in " ".join(parent.cmdline())]
+
+
+@pytest.mark.parametrize("name", ["parallel", "accelerated", "lit"])
+def test_a_script_goes_on_from_its_checkpoint(here: Here, name: str) -> None:
+    run = here.start("run", f"{name}.yaml")
+    here.wait("two epochs", lambda: "epoch=2/10" in here.log(name, 0))
+    ranks(here, name)[-1].kill()
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode == 0, output
+    went_on = re.search(r"going on after epoch (\d+)", output)
+    assert went_on, output
+    assert 2 <= int(went_on[1]) < 10
+    assert "epoch=10/10" in output
+    assert here.status(name)["restarts"] == 1
