@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import pairs, table
+from tests.bench import loading, pairs, table
 from tests.bench.table import Part, Row
 from tests.training.ranks import free_port, world
 
@@ -125,6 +125,7 @@ def main() -> None:
     parts = {
         "loop": Part(f"{count} pairs in turn", lambda: loop(count, quick=flags.quick)),
         "scaling": Part(f"{count} pairs in turn", lambda: scaling(count, quick=flags.quick)),
+        "input": Part(f"{count} pairs in turn", lambda: loading.rows(count, quick=flags.quick)),
     }
     chosen = {name: part for name, part in parts.items() if name in (flags.only or [name])}
     table.measure_all(table.TRAINING, chosen, keep=not flags.quick)

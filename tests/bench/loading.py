@@ -1,0 +1,101 @@
+"""How fast images are decoded: our loader beside the one of torchvision's reference example, on the same files.
+
+`python -m tests.bench.loading ours|reference DIRECTORY SIZE` is one run, which prints images per second.
+"""
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ddpjob_trainer.sources.images import DEVIATION, MEAN
+from ddpjob_trainer.sources.layout import image_classes
+from ddpjob_trainer.training.data import Loader
+from ddpjob_trainer.training.order import Order
+from PIL import Image
+from torch.utils.data import DataLoader, RandomSampler
+
+from tests.bench import pairs
+from tests.bench.table import Row
+
+ROOT = Path(__file__).parents[2]
+LEAST = 1.0
+BATCH, WORKERS, CLASSES = 32, 2, 10
+IMAGES, DISTINCT = 4800, 60
+"""Of each distinct image there are many names, so that they take little room and time to make."""
+WIDTH, HEIGHT = 500, 375
+"""As ImageNet's images are in the mean, with about as many bytes."""
+
+
+def rows(count: int, *, quick: bool) -> list[Row]:
+    """Ours beside the reference, with the side of what is cut out that is usual, and a small one."""
+    with tempfile.TemporaryDirectory(prefix="bench-loading-") as name:
+        make(Path(name) / "train", IMAGES // 20 if quick else IMAGES)
+        return [_compared(count, name, size) for size in (224, 64)]
+
+
+def _compared(count: int, directory: str, size: int) -> Row:
+    found = pairs.in_turn(count, lambda: _run("ours", directory, size), lambda: _run("reference", directory, size))
+    what = f"ImageFolder, {size} x {size} cut out of {WIDTH} x {HEIGHT}, {WORKERS} workers"
+    return pairs.ratio(what, found, "images/s", least=LEAST)
+
+
+def _run(kind: str, directory: str, size: int) -> float:
+    command = [sys.executable, "-m", "tests.bench.loading", kind, directory, str(size)]
+    return round(float(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout), 1)
+
+
+def make(directory: Path, images: int) -> None:
+    """Writes an ImageFolder."""
+    random = np.random.default_rng(0)
+    for number in range(images):
+        file = directory / f"class-{number % CLASSES}" / f"{number}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if number < DISTINCT:
+            coarse = Image.fromarray(random.integers(0, 255, (HEIGHT // 4, WIDTH // 4, 3), dtype=np.uint8))
+            content = io.BytesIO()
+            coarse.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC).save(content, "JPEG", quality=90)
+            file.write_bytes(content.getvalue())
+        else:
+            other = number % DISTINCT
+            os.link(directory / f"class-{other % CLASSES}" / f"{other}.jpg", file)
+
+
+def ours(directory: Path, size: int) -> Iterator[Any]:
+    """The batches of an epoch, as `ddpjob-train --workload imagenet` has them."""
+    data = image_classes(directory, size).train
+    loader = Loader(data, seed=0, device=torch.device("cpu"), workers=WORKERS)
+    return loader.batches(1, Order(loader.samples, BATCH, 0, 1, seed=0).batches(1))
+
+
+def reference(directory: Path, size: int) -> Iterator[Any]:
+    """The same as references/classification of torchvision has them."""
+    from torchvision.datasets import ImageFolder  # noqa: PLC0415  (its import takes seconds)
+    from torchvision.transforms import v2  # noqa: PLC0415
+
+    steps = [v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+    steps += [v2.ToDtype(torch.float, scale=True), v2.Normalize(MEAN, DEVIATION), v2.ToPureTensor()]
+    data = ImageFolder(str(directory / "train"), v2.Compose(steps))
+    return iter(DataLoader(data, BATCH, sampler=RandomSampler(data), num_workers=WORKERS))
+
+
+def main() -> None:
+    """One run: the pace from the first batch to the last."""
+    kind, directory, size = sys.argv[1:]
+    batches = {"ours": ours, "reference": reference}[kind](Path(directory), int(size))
+    next(batches)
+    began, images = time.monotonic(), 0
+    for inputs, _ in batches:
+        images += len(inputs)
+    print(images / (time.monotonic() - began))
+
+
+if __name__ == "__main__":
+    main()
