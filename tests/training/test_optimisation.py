@@ -63,7 +63,7 @@ def stepper(task: Task, *, scaler: bool = False, average: float | None = None, *
         GradScaler("cpu", init_scale=4.0) if scaler else None,
         averaged(model, average),
     )
-    made = {"learner": learner, "model": model, "weight": 1.0, "times": StepTimes(model, CPU)}
+    made = {"learner": learner, "model": model, "times": StepTimes(model, CPU)}
     return Stepper(task=task, autocast=nullcontext, **made | more)
 
 

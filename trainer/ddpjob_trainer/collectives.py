@@ -23,6 +23,14 @@ def gather(value: T, world: World) -> list[T]:
     return [] if values is None else [one for one in values if one is not None]
 
 
+def all_gather(value: T, world: World) -> list[T]:
+    """Everybody's value, by rank, for everybody."""
+    values = [value] * world.world_size
+    if not world.alone:
+        dist.all_gather_object(values, value)
+    return values
+
+
 def broadcast_bytes(content: bytes | None, world: World) -> bytes | None:
     """Rank 0's bytes, or its None, for everybody."""
     if world.alone:

@@ -17,7 +17,7 @@ A task is a classifier trained by SGD unless it says otherwise.
 import importlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,16 @@ class Task(ABC):
     def model(self) -> nn.Module:
         """The model, with initial weights; torch's random generator is seeded, and rank 0's weights win."""
 
-    @abstractmethod
     def train_data(self) -> Dataset[Any]:
         """The whole training set, the same in each process; each trains on its own part of every batch."""
+        raise ConfigError(f"{type(self).__name__} says of no data: it needs train_data, or train_loader")
+
+    def train_loader(self, rank: int, world_size: int) -> Iterable[tuple[Any, Any]] | None:  # noqa: ARG002  (for overriders)
+        """Batches that this process makes by itself, in place of `train_data`; iterated anew in each epoch.
+
+        Another process may have another number of them.
+        """
+        return None
 
     def test_data(self) -> Dataset[Any] | None:
         """The held-out set, evaluated after each epoch; None: there is none."""

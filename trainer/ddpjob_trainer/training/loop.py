@@ -1,10 +1,7 @@
 """The loop: epochs of steps, with an evaluation after each."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
 import torch
 
@@ -19,12 +16,12 @@ from ddpjob_trainer.world import World
 from .agreement import Agreement, Wish
 from .data import Loader
 from .evaluation import Evaluation, evaluate
-from .order import Order
+from .feed import Feed
 from .progress import Line, Progress
 from .saving import Saver
 from .state import Learner
 from .step_times import StepTimes
-from .stepping import Stepper, divided
+from .stepping import Stepper
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +33,8 @@ class Loop:
     device: torch.device
     learner: Learner
     stepper: Stepper
-    data: Loader
+    feed: Feed
     test_data: Loader | None
-    order: Order
     epochs: int
     position: Position
     progress: Progress
@@ -64,7 +60,7 @@ class Loop:
             self.recorder.close()
 
     def _run(self) -> None:
-        reporting.report(total_steps=self.progress.total_steps, samples=self.order.global_batch)
+        reporting.report(total_steps=self.progress.total_steps, samples=self.feed.global_batch)
         began, first_step, training_seconds = time.monotonic(), self.position.step, 0.0
         result: Evaluation | None = None
         while True:
@@ -77,7 +73,7 @@ class Loop:
         self._finish_save()
         self.agreement.granted()
         if self.world.leads:
-            samples = (self.position.step - first_step) * self.order.global_batch
+            samples = (self.position.step - first_step) * self.feed.global_batch
             pace = round(samples / training_seconds) if samples else 0
             seconds = round(time.monotonic() - began, 1)
             shown = result.shown if result else {}
@@ -92,20 +88,14 @@ class Loop:
         self.stepper.model.train()
         self.times.start()
         # What is left of the epoch, or of the run if that ends before.
-        steps = min(self.order.steps(self.position.samples), self.progress.total_steps - self.position.step)
-        batches = self._batches(steps)
-        for _ in range(steps):
-            loss = self.stepper.step(batches)
-            self.position.advance(self.order.global_batch)
+        most = self.progress.total_steps - self.position.step
+        for step in self.feed.steps(self.position.epoch, self.position.samples, most):
+            loss = self.stepper.step(*step)
+            self.position.advance(self.feed.global_batch)
             self._report_step(self.progress.step(loss))
             self._after_step()
             self.times.start()
         return time.monotonic() - began
-
-    def _batches(self, steps: int) -> Iterator[tuple[Any, Any]]:
-        """Those of so many steps, from where the epoch is."""
-        indices = islice(self.order.batches(self.position.epoch, self.position.samples), steps)
-        return self.data.batches(self.position.epoch, divided(indices, len(self.stepper.shares)))
 
     def _report_step(self, line: Line | None) -> None:
         """Tells the supervisor of the finished step, with the loss that was printed last: so it costs no reading."""
@@ -122,7 +112,7 @@ class Loop:
                 epoch=self.position.epoch,
                 loss=line.loss,
                 learning_rate=self._learning_rate(),
-                samples_per_second=line.steps_per_second * self.order.global_batch,
+                samples_per_second=line.steps_per_second * self.feed.global_batch,
             )
 
     def _learning_rate(self) -> float | None:
@@ -156,7 +146,7 @@ class Loop:
         if self.saver is None:
             return False
         step = self.position.step
-        epoch_ends = self.order.steps(self.position.samples) == 0
+        epoch_ends = self.feed.left(self.position.samples) == 0
         last = step == self.progress.total_steps
         return granted >= Wish.SAVE or last or self.saver.due(step, epoch_ends=epoch_ends)
 
@@ -187,7 +177,7 @@ class Loop:
             self.test_data,
             autocast=self.stepper.autocast,
             world=self.world,
-            batch_size=self.order.batch_size,
+            batch_size=self.feed.batch_size,
         )
         if result:
             epoch = f"{self.position.epoch}/{self.epochs}"

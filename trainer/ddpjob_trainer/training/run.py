@@ -1,7 +1,7 @@
 """A run from its configuration to its end: builds all parts in the order in which they need each other."""
 
-import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 from ddpjob_trainer import reporting
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.console import say
+from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.options.mode import DATA_PARALLEL
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.process_group.joining import process_group
@@ -26,6 +27,7 @@ from .agreement import Agreement
 from .checks import check_optimizer
 from .compression import PowerSGD, compress
 from .data import Loader, sample_count
+from .feed import Divided, Feed, Uneven
 from .loop import Loop
 from .order import Order, Shuffled
 from .parallel import averaged, laid_out, parallel, warm_up
@@ -33,7 +35,7 @@ from .progress import Progress
 from .random_state import seed_all
 from .saving import Saver, restore_random
 from .step_times import StepTimes
-from .stepping import Stepper, divided, shares
+from .stepping import Stepper, shares
 
 MOST_WORKERS = 8
 """Of a rank, unless it is told otherwise: as a rule that feeds a GPU, and memory stays small."""
@@ -47,8 +49,7 @@ def run(config: TrainConfig, world: World, position: Position, stop: StopRequest
     seed_all(config.seed)
     position.activity = "loading the data"
     task = load_task(config)
-    data = task.train_data()
-    order = order_of(config, task, data, world)
+    feeding = _feeding(config, task, world)
     position.activity = "joining the process group"
     with process_group(world, config) as device:
         position.activity = "starting"
@@ -59,8 +60,7 @@ def run(config: TrainConfig, world: World, position: Position, stop: StopRequest
             position=position,
             stop=stop,
             task=task,
-            data=data,
-            order=order,
+            feeding=feeding,
             device=device,
         )
         stop.loop_begins()
@@ -74,27 +74,24 @@ def _prepare(
     position: Position,
     stop: StopRequest,
     task: Task,
-    data: Dataset[Any],
-    order: Order,
+    feeding: Callable[[torch.device], Feed],
     device: torch.device,
 ) -> Loop:
     """Builds the model and all around it, and restores the newest checkpoint."""
-    load = functools.partial(Loader, seed=config.seed, device=device, workers=_workers(config, task, world))
-    loader, test_data = load(data, device=modes.output_device(config.mode, device)), task.test_data()
+    feed, test_data = feeding(modes.output_device(config.mode, device)), task.test_data()
     model = laid_out(task.model(), config, world, device)
     wrapped, compression = _wrapped(model, config, world, device)
     autocast = amp.autocast(config.computing.precision, device)
     parts = config.optimisation.gradient_accumulation_steps
     seed_all(config.seed, world.rank, 0)
     if not world.alone:
-        first = next(divided(order.batches(position.epoch), parts))
-        warm_up(wrapped, task, iter([loader.batch(first)]), autocast)
+        warm_up(wrapped, task, iter([feed.first()]), autocast)
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
-    saver = Saver(config, config.checkpoint, world, order, recorder) if config.checkpoint else None
+    saver = Saver(config, config.checkpoint, world, feed, recorder) if config.checkpoint else None
     saved = saver.resume(position) if saver else None
     epochs = config.epochs or task.epochs
-    total_steps = _total_steps(position, order, epochs, config.max_steps)
-    task.steps_per_epoch = order.steps()
+    total_steps = _total_steps(position, feed, epochs, config.max_steps)
+    task.steps_per_epoch = feed.left() or total_steps
     learner = _learner(config, task, model, compression=compression, total_steps=total_steps, device=device)
     check_optimizer(learner.optimizer, model, aloud=world.leads)
     if saved:
@@ -115,17 +112,15 @@ def _prepare(
             learner=learner,
             model=wrapped,
             autocast=autocast,
-            weight=order.weight,
-            shares=shares(order.batch_size, parts),
+            shares=shares(feed.batch_size, parts),
             clip_grad_norm=config.optimisation.clip_grad_norm,
             times=times,
         ),
-        data=loader,
-        test_data=None if test_data is None else load(test_data),
-        order=order,
+        feed=feed,
+        test_data=None if test_data is None else _loader(test_data, config, task, world, device),
         epochs=epochs,
         position=position,
-        progress=_progress(config, world, position, order.batch_size, (epochs, total_steps)),
+        progress=_progress(config, world, position, feed.batch_size, (epochs, total_steps)),
         saver=saver,
         stop=stop,
         agreement=Agreement(world),
@@ -175,6 +170,31 @@ def _progress(
     return Progress(position, *whole, batch_size=batch_size, log_every=config.log_every, rank=rank)
 
 
+def _feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.device], Feed]:
+    """What the run is fed with, once its device is known: a mistake is told before processes wait for each other.
+
+    Raises:
+        ConfigError: There is no data, or it does not go with an option.
+    """
+    parts = config.optimisation.gradient_accumulation_steps
+    batches = task.train_loader(world.rank, world.world_size)
+    if batches is None:
+        data = task.train_data()
+        order = order_of(config, task, data, world)
+        return lambda device: Divided(_loader(data, config, task, world, device), order, parts)
+    if config.global_batch_size or parts > 1:
+        raise ConfigError(
+            "--global-batch-size and --gradient-accumulation-steps are for train_data: a train_loader makes its"
+            " batches by itself"
+        )
+    size = config.batch_size or task.batch_size
+    return lambda device: Uneven(batches, world, device, batch_size=size, seed=config.seed)
+
+
+def _loader(data: Dataset[Any], config: TrainConfig, task: Task, world: World, device: torch.device) -> Loader:
+    return Loader(data, seed=config.seed, device=device, workers=_workers(config, task, world))
+
+
 def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
     """The order in which a process sees the samples of a task's training set."""
     own = (config.batch_size or task.batch_size) * config.optimisation.gradient_accumulation_steps
@@ -183,11 +203,20 @@ def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) 
     return Order(sample_count(data), whole, world.rank, world.world_size, config.seed, shuffle)
 
 
-def _total_steps(position: Position, order: Order, epochs: int, most: int | None) -> int:
-    """The number of the last step: what is finished, the rest of this epoch and the epochs after it, up to `most`."""
+def _total_steps(position: Position, feed: Feed, epochs: int, most: int | None) -> int:
+    """The number of the last step: what is finished, the rest of this epoch and the epochs after it, up to `most`.
+
+    Raises:
+        ConfigError: Nobody can know.
+    """
+    left, whole = feed.left(position.samples), feed.left()
+    if left is None or whole is None:
+        if most is None:
+            raise ConfigError("the task's train_loader has no len(): say by --max-steps how long to train")
+        return max(position.step, most)
     if position.epoch > epochs:
         return position.step
-    total = position.step + order.steps(position.samples) + (epochs - position.epoch) * order.steps()
+    total = position.step + left + (epochs - position.epoch) * whole
     return total if most is None else max(position.step, min(total, most))
 
 

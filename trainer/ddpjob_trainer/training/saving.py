@@ -18,9 +18,9 @@ from ddpjob_trainer.world import World
 from . import random_state, state
 from .agreement import Wish
 from .checkpoint import Checkpoints
+from .feed import Feed
 from .interval import best_interval, expected_time_to_failure
 from .manifest import Manifest, extended
-from .order import Order
 from .writer import Writer
 
 
@@ -28,13 +28,13 @@ class Saver:
     """Saves and restores one run; the same calls in the same order on each rank."""
 
     def __init__(
-        self, config: TrainConfig, settings: CheckpointConfig, world: World, order: Order, recorder: Recorder
+        self, config: TrainConfig, settings: CheckpointConfig, world: World, feed: Feed, recorder: Recorder
     ) -> None:
         self._recorder = recorder
         self._config = config
         self._settings = settings
         self._world = world
-        self._order = order
+        self._feed = feed
         self._files = Checkpoints(settings.directory, settings.keep) if world.leads else None
         self._writer = Writer(self._files) if self._files else None
         self._lineage: tuple[int, ...] = ()
@@ -129,7 +129,7 @@ class Saver:
             epoch=position.epoch,
             samples=position.samples,
             worldSize=self._world.world_size,
-            globalBatchSize=self._order.global_batch,
+            globalBatchSize=self._feed.global_batch,
             uid=self._config.uid,
             lineage=self._lineage,
             arguments=self._config.arguments,

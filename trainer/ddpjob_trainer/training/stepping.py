@@ -49,29 +49,40 @@ class Stepper:
     model: nn.Module
     """The learner's model as a step calls it: it may be wrapped."""
     autocast: amp.Autocast
-    weight: float
-    """The factor of this process's mean loss that makes the average of all gradients that of the whole step."""
     shares: tuple[float, ...] = (1.0,)
     """How a step of this process is divided into batches: what part of its samples each of them has."""
     clip_grad_norm: float | None = None
     times: StepTimes
 
-    def step(self, batches: Batches) -> Tensor:
-        """Trains on as many of the batches as there are shares, and gives their mean loss."""
+    def step(self, batches: Batches, weight: float = 1.0) -> Tensor:
+        """Trains on as many of the batches as there are shares, and gives their mean loss.
+
+        `weight` is the factor of this process's loss that makes the average of all gradients that of the whole step.
+        If it is 0, what it trains on leaves no trace here.
+        """
         self.learner.optimizer.zero_grad(set_to_none=True)
-        loss = self._backward_all(batches)
+        if weight == 0.0:
+            self._rest()
+        loss = self._backward_all(batches, weight)
+        if weight == 0.0:
+            self.model.train()
         self._update()
         self.times.lap("optimizer")
         return loss
 
-    def _backward_all(self, batches: Batches) -> Tensor:
+    def _rest(self) -> None:
+        """Has the model keep no statistics of what counts nothing, unless it makes them with all other processes."""
+        if not any(isinstance(module, nn.SyncBatchNorm) for module in self.model.modules()):
+            self.model.eval()
+
+    def _backward_all(self, batches: Batches, weight: float) -> Tensor:
         """Adds up the gradients; only the last batch's are exchanged, with all that came before them."""
         *earlier, last = self.shares
         if not earlier:
-            return self._backward(batches, last)
+            return self._backward(batches, weight, last)
         with self._by_itself():
-            losses = [self._backward(batches, share) for share in earlier]
-        return sum(losses, start=self._backward(batches, last))
+            losses = [self._backward(batches, weight, share) for share in earlier]
+        return sum(losses, start=self._backward(batches, weight, last))
 
     def _by_itself(self) -> AbstractContextManager[object]:
         """A context in which this process keeps its gradients."""
@@ -79,16 +90,16 @@ class Stepper:
             return self.model.no_sync()
         return nullcontext()
 
-    def _backward(self, batches: Batches, share: float) -> Tensor:
+    def _backward(self, batches: Batches, weight: float, share: float) -> Tensor:
         """Adds the gradients of the next batch, and gives what it adds to the mean loss."""
         inputs, target = next(batches)
         self.times.lap("data")
         with self.autocast():
             loss = self.task.loss(self._forward(inputs), target)
         self.times.lap("forward")
-        scaler, weight = self.learner.scaler, self.weight * share
-        # Even parts need no weight, and the loss stays the very number that it is.
-        weighted = loss if weight == 1.0 else loss * weight
+        scaler, factor = self.learner.scaler, weight * share
+        # Even parts need no factor, and the loss stays the very number that it is.
+        weighted = loss if factor == 1.0 else loss * factor
         torch.autograd.backward(scaler.scale(weighted) if scaler else weighted)
         self.times.lap("backward")
         return loss.detach() if share == 1.0 else loss.detach() * share

@@ -1,0 +1,181 @@
+"""Ranks with batches of their own, of which one has more than another."""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ddpjob_trainer.task import Task
+from torch import Tensor, nn
+
+from tests.training.conftest import Runs
+from tests.training.resuming import different, state, train_twice
+from tests.training.tasks import linger
+
+BATCHES = [[1.0, 2.0, 3.0], [3.0, 4.0, 5.0, 10.0, 20.0]]
+RATE = 0.5
+
+
+class Fed(Task):
+    """One weight that each step's mean input is taken from, and a normalisation that sees all inputs."""
+
+    epochs = 2
+    batch_size = 1
+    lr = RATE
+    momentum = 0.9
+
+    def model(self) -> nn.Module:
+        model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Dropout(0.0), nn.BatchNorm1d(1, affine=False))
+        nn.init.zeros_(model[0].weight)
+        return model
+
+    def train_loader(self, rank: int, world_size: int) -> Any:  # noqa: ARG002  (the interface has it)
+        return [(torch.full((2, 1), value), None) for value in BATCHES[rank]]
+
+    def loss(self, output: Tensor, target: None) -> Tensor:  # noqa: ARG002  (as above)
+        linger()
+        return output.sum()
+
+
+class Mean(Fed):
+    """The same without normalisation: its gradient is the mean input. Each rank tells its weight."""
+
+    def model(self) -> nn.Module:
+        model = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        self.weight = model.weight
+        return model
+
+    def loss(self, output: Tensor, target: None) -> Tensor:  # noqa: ARG002  (as above)
+        linger()
+        print(f"weight {self.weight.item():.6f}", flush=True)
+        return output.mean()
+
+
+def weights(output: str) -> list[float]:
+    """What a rank said in its steps: before the first one is the warm-up, of which nothing is seen."""
+    return [float(line.removeprefix("weight ")) for line in output.splitlines() if line.startswith("weight ")]
+
+
+def expected() -> list[float]:
+    """The weight before each step, by hand."""
+    seen, weight, momentum = [], 0.0, 0.0
+    for _ in range(2):
+        for number in range(max(map(len, BATCHES))):
+            seen.append(weight)
+            present = [values[number] for values in BATCHES if number < len(values)]
+            momentum = 0.9 * momentum + sum(present) / len(present)
+            weight -= RATE * momentum
+    return seen
+
+
+def test_each_step_is_the_mean_of_those_who_have_a_batch_and_all_ranks_stay_alike(runs: Runs) -> None:
+    run = runs.train(2, "--workload", f"{__name__}:Mean")
+    for rank in range(2):
+        assert weights(run.output(rank)) == pytest.approx(expected(), rel=1e-5)
+    assert run.steps() == run.steps(1) == list(range(1, 11))
+
+
+def test_what_counts_nothing_leaves_no_trace_in_statistics(runs: Runs, tmp_path: Path) -> None:
+    runs.train(2, "--workload", f"{__name__}:Fed", "--epochs", 1, "--checkpoint-dir", tmp_path)
+    assert state(tmp_path)["model"]["2.num_batches_tracked"] == len(BATCHES[0])
+
+
+class Drawn:
+    """Batches that are drawn from random generators, in an order that is too."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __iter__(self) -> Iterator[tuple[Tensor, None]]:
+        for number in torch.randperm(self._number).tolist():
+            yield number + torch.rand(4, 1) + random.random(), None
+
+
+class Random(Fed):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Dropout(0.5), *super().model())
+
+    def train_loader(self, rank: int, world_size: int) -> Any:  # noqa: ARG002  (as above)
+        return Drawn([7, 12][rank])
+
+
+def test_a_run_goes_on_with_the_very_bits_where_one_rank_has_nothing_left(runs: Runs, tmp_path: Path) -> None:
+    train_twice(runs, tmp_path, 2, "--workload", f"{__name__}:Random", step=10)
+    assert different(state(tmp_path / "resumed"), state(tmp_path / "calm")) == []
+    assert state(tmp_path / "calm")["position"] == (24, 2, 24)
+
+
+class Long(Mean):
+    epochs = 1
+
+    def train_loader(self, rank: int, world_size: int) -> Any:  # noqa: ARG002  (as above)
+        return [(torch.ones(1, 1), None)] * [2, 2000][rank]
+
+
+def test_a_rank_that_has_nothing_left_can_still_be_asked_to_stop(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", f"{__name__}:Long", "--checkpoint-dir", tmp_path]
+    run = runs.start(2, *job, env={"TEST_STEP_SECONDS": "0.01"})
+    run.wait("step 10", lambda: len(run.steps()) >= 10)
+    run.send(signal.SIGTERM)
+    assert run.end() == [205, 205], run.story()
+    step = state(tmp_path)["position"][0]
+    assert all(f"saved step {step}, stopped on request" in run.output(rank) for rank in range(2))
+
+
+class Stream(Mean):
+    """Nobody knows how long it is."""
+
+    def train_loader(self, rank: int, world_size: int) -> Any:  # noqa: ARG002  (as above)
+        return Endless([(torch.full((2, 1), value), None) for value in BATCHES[rank]])
+
+
+class Endless:
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches)
+
+
+def test_ranks_that_cannot_tell_how_many_batches_they_have_train_for_a_number_of_steps(runs: Runs) -> None:
+    run = runs.train(2, "--workload", f"{__name__}:Stream", "--max-steps", 8)
+    for rank in range(2):
+        assert weights(run.output(rank)) == pytest.approx(expected()[:8], rel=1e-5)
+
+
+class Wrong(Mean):
+    def train_loader(self, rank: int, world_size: int) -> Any:  # noqa: ARG002  (as above)
+        return {"empty": [], "iterator": iter([]), "endless": Endless([(torch.ones(1, 1), None)]), "none": None}[
+            os.environ["TEST_LOADER"]
+        ]
+
+
+@pytest.mark.parametrize(
+    ("loader", "flags", "message"),
+    [
+        ("empty", [], "train_loader gives no batch to rank 0: each needs at least one per epoch"),
+        ("iterator", [], "train_loader gives a list_iterator, which is used up after an epoch"),
+        ("endless", [], "the task's train_loader has no len(): say by --max-steps how long to train"),
+        (
+            "empty",
+            ["--global-batch-size", 4],
+            "--global-batch-size and --gradient-accumulation-steps are for train_data",
+        ),
+        ("none", [], "Wrong says of no data: it needs train_data, or train_loader"),
+    ],
+)
+def test_a_loader_that_cannot_be_used_is_one_clear_error(
+    runs: Runs, loader: str, flags: list[object], message: str
+) -> None:
+    run = runs.start(1, "--workload", f"{__name__}:Wrong", *flags, env={"TEST_LOADER": loader})
+    assert run.end() == [2]
+    assert message in run.errors()
+    assert run.report()["cause"] == "ConfigError"
