@@ -56,6 +56,14 @@ class Perceptron(MlpTask):
         return super().loss(output, target)
 
 
+class Laggard(MlpTask):
+    """Rank 1 is slow."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        time.sleep(0.04 if os.environ["RANK"] == "1" else 0.01)
+        return super().loss(output, target)
+
+
 def linger() -> None:
     """Makes a step as long as the test wants."""
     time.sleep(float(os.environ.get("TEST_STEP_SECONDS", "0")))

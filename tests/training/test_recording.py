@@ -1,0 +1,54 @@
+"""What real ranks record, over a failure: as the report and TensorBoard read it."""
+
+import signal
+from pathlib import Path
+
+from ddpjob_operator.report.recorded import read
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.training.conftest import Runs
+
+SLOWLY = {"TEST_STEP_SECONDS": "0.03"}
+
+
+def test_a_run_that_was_killed_and_resumed_has_each_step_once_in_its_metrics(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "tests.training.tasks:Perceptron", "--epochs", 2, "--checkpoint-every-steps", 15]
+    job += ["--checkpoint-dir", tmp_path / "checkpoints"]
+    killed = runs.start(2, *job, env=SLOWLY)
+    killed.wait("a step after a checkpoint", lambda: bool(killed.steps()) and killed.steps()[-1] >= 38)
+    for rank in range(2):
+        killed.send(signal.SIGKILL, rank)
+    killed.end()
+    runs.train(2, *job, env={"DDPJOB_ATTEMPT": "1"})
+    metrics = tmp_path / "checkpoints" / "metrics"
+    recorded = read(metrics / "metrics.jsonl")
+    assert [(start.began.attempt, start.began.step) for start in recorded.starts] == [(0, 0), (1, 30)]
+    progress = recorded.of("progress")
+    total = int(recorded.starts[-1].began.values["total_steps"])
+    assert [entry.step for entry in progress] == list(range(1, total + 1))
+    assert [entry.attempt for entry in progress] == [0] * 30 + [1] * (total - 30)
+    assert recorded.trained_anew >= 8
+    events = EventAccumulator(str(metrics), size_guidance={"scalars": 0})
+    events.Reload()
+    shown = {event.step: event.value for event in events.Scalars("train/loss")}
+    assert shown.keys() == {entry.step for entry in progress}
+    assert all(abs(shown[entry.step] - (entry.number("loss") or 0.0)) < 1e-6 for entry in progress)
+
+
+def test_rank_0_records_how_long_the_own_part_of_each_ranks_steps_takes(runs: Runs, tmp_path: Path) -> None:
+    late = "tests.training.tasks:Laggard"
+    runs.train(2, "--workload", late, "--epochs", 4, "--log-dir", tmp_path / "metrics")
+    (start,) = read(tmp_path / "metrics" / "metrics.jsonl").starts
+    timed = start.of("timed")[-1]
+    ranks, parts = timed.numbers("rank_seconds"), timed.numbers("seconds")
+    assert ranks.keys() == {"0", "1"}
+    assert ranks["1"] > ranks["0"] + 0.02
+    assert parts.keys() == {"data", "forward", "backward", "communication", "optimizer"}
+    assert start.began.values["world_size"] == 2
+    assert start.of("evaluated")[-1].number("accuracy") is not None
+    assert start.of("finished")
+
+
+def test_without_a_directory_for_checkpoints_or_metrics_nothing_is_recorded(runs: Runs, tmp_path: Path) -> None:
+    runs.train(1, "--workload", "mlp", "--epochs", 1)
+    assert not list(tmp_path.rglob("metrics*"))
