@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.training import ranks
+from tests.training.machines import on_one_bridge
 
 
 class Runs:
@@ -40,3 +41,9 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
     yield runs
     for run in runs.started:
         run.kill()
+
+
+@pytest.fixture
+def machines() -> Iterator[list[str]]:
+    with on_one_bridge(3) as names:
+        yield names

@@ -2,13 +2,11 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from ddpjob_trainer.supervisor.starting.ranks import Place
 from ddpjob_trainer.supervisor.starting.warm import Warm
 from ddpjob_trainer.world import World
 
+from tests.training.machines import ip
 from tests.training.ranks import FORKS, Run, free_port, world
 
 SOON, PATIENTLY = 3, 60
@@ -184,32 +183,6 @@ def test_a_port_that_another_program_has_is_named(gang: Gang) -> None:
     assert "address already in use" in run.report()["message"]
 
 
-@pytest.fixture
-def machines() -> Iterator[list[str]]:
-    """Three network namespaces on one bridge: machines, as far as the network goes. Machine n has 10.77.0.1n."""
-    if sys.platform != "linux" or os.geteuid() or not shutil.which("ip"):
-        pytest.skip("left out: network namespaces need Linux, root and ip (of iproute2)")
-    bridge = f"pf{os.getpid()}"
-    names = [f"{bridge}-{number}" for number in range(3)]
-    with ExitStack() as cleanup:
-        ip("link", "add", bridge, "type", "bridge")
-        cleanup.callback(ip, "link", "del", bridge)
-        ip("link", "set", bridge, "up")
-        for number, name in enumerate(names):
-            ip("netns", "add", name)
-            cleanup.callback(ip, "netns", "del", name)
-            ip("link", "add", f"{bridge}v{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            ip("link", "set", f"{bridge}v{number}", "master", bridge, "up")
-            ip("-n", name, "addr", "add", f"10.77.0.1{number}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", "eth0", "up")
-        yield names
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
-
-
 def drop(machine: str, number: int) -> None:
     """Has all packets of a machine for another one go to a card that is not there."""
     ip("-n", machine, "neigh", "replace", f"10.77.0.1{number}", "lladdr", "02:00:00:00:00:99", "dev", "eth0")
@@ -225,7 +198,6 @@ def test_two_nodes_whose_packets_are_dropped_are_named(machines: list[str], tmp_
             **world(rank, 3, free_port()),
             "MASTER_ADDR": "10.77.0.10",
             "MASTER_PORT": "29500",
-            "GLOO_SOCKET_IFNAME": "eth0",
             "DDPJOB_BACKEND": "gloo",
             "DDPJOB_TERMINATION_LOG": str(tmp_path / f"{rank}.report"),
         }

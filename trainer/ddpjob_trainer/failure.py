@@ -32,6 +32,7 @@ PEER_LOST_PHRASES = (
     "Socket closed",
     "Application timeout caused pair closure",
     "Timed out waiting",
+    "Wait timeout",
     "remote process exited",
     "ncclRemoteError",
     "NCCL communicator was aborted",

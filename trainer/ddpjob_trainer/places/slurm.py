@@ -47,9 +47,9 @@ class Task:
         from ClusterShell.NodeSet import NodeSet, NodeSetException  # noqa: PLC0415  (only where there is Slurm)
 
         # What is between commas stands in Slurm's order, which a set would not keep.
-        first = re.match(r"(?:[^,\[]|\[[^]]*])*", self.host_list)
+        first = re.match(r"((?:[^,\[]|\[[^]]*])+)(?:,|$)", self.host_list)
         try:
-            return str(NodeSet(first[0] if first else "")[0])
+            return str(NodeSet(first[1] if first else "")[0])
         except (NodeSetException, IndexError):
             raise ConfigError(f"Slurm's node list {self.host_list!r} cannot be read: {SUGGESTION}") from None
 

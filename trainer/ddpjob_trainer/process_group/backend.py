@@ -1,14 +1,4 @@
-"""Which library carries what processes tell each other, and the device on which it finds the tensors.
-
-    the processes have       and between machines is     backend
-    a GPU each               InfiniBand                  NCCL, which alone uses that and GPUDirect
-    a GPU each               Ethernet                    NCCL; gloo is slower, and there if NCCL makes trouble
-    none                     InfiniBand with IP          gloo
-    none                     InfiniBand without IP       gloo over Ethernet; MPI would use InfiniBand
-    none                     Ethernet                    gloo
-
-(https://docs.pytorch.org/docs/stable/distributed.html#which-backend-to-use)
-"""
+"""The backend of a run, if this PyTorch has it, and the device on which it finds the tensors."""
 
 import os
 
@@ -20,9 +10,8 @@ from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.places.slurm import gives_each_task_its_gpu
 from ddpjob_trainer.world import World
 
-from .network import Fabric, fabric
-
-NCCL, GLOO, MPI = "nccl", "gloo", "mpi"
+from .fitting import GLOO, MPI, NCCL, why
+from .network import fabric
 
 SETTINGS = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_")
 """What the names of the backends' own variables begin with."""
@@ -49,26 +38,6 @@ def backend_of(asked: str | None, world: World) -> str:
     if asked == NCCL and not dist.is_nccl_available():
         raise ConfigError(f"backend nccl: this PyTorch ({torch.__version__}) is built without it: use gloo")
     return asked
-
-
-def why(gpus: int, processes: int, between: Fabric | None, *, enough: bool) -> str:
-    """A line about the backend that fits; `between`: what joins the machines, None where there is but one."""
-    who = f"{processes} process{'es' if processes > 1 else ''} of a node"
-    words = [f"backend nccl: a GPU for each of {who}" if enough else f"backend gloo: {gpus} GPUs for {who}"]
-    if between is not None:
-        devices, over_ip = ", ".join(between.infiniband), ", ".join(between.over_ip)
-        match enough, bool(devices), bool(over_ip):
-            case True, True, _:
-                words.append(f"it alone uses InfiniBand ({devices}) with GPUDirect")
-            case True, False, _:
-                words.append("over Ethernet; if it makes trouble there, gloo is slower and does without it")
-            case False, True, True:
-                words.append(f"it can use InfiniBand ({devices}) by its IP interface ({over_ip})")
-            case False, True, False:
-                words.append(f"over Ethernet: InfiniBand ({devices}) has no IP here, and only mpi could use it")
-            case _:
-                words.append("over Ethernet")
-    return "; ".join(words)
 
 
 def device_of(backend: str, world: World) -> torch.device:

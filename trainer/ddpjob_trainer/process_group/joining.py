@@ -15,7 +15,8 @@ from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.stopping import StoppedOnRequest
 from ddpjob_trainer.world import World
 
-from .backend import MPI, NCCL, backend_of, device_of, settings
+from .backend import backend_of, device_of, settings
+from .fitting import MPI, NCCL
 from .interface import VARIABLE, choose_interface, own_address
 from .stores import Meeting, card_of
 

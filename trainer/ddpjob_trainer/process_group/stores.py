@@ -1,7 +1,7 @@
 """The store by which the processes of a world find each other: a port of rank 0's, or a file that all can write.
 
 Its keys carry the attempt, since torch has no such guard: a process of an earlier attempt that still waits would join
-this one and train. They also carry the size of the world, so that what another one has left in a file is never read.
+this one and train.
 """
 
 import os
@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -21,7 +22,8 @@ from ddpjob_trainer.world import World
 MISSING_NAMED = 8
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 0.02
-ARRIVED, COMPLETE, CARD, MARK = "arrived", "complete", "card", "mark"
+ARRIVED, CONFIRMED, REFUSED = "arrived", "confirmed", "refused"
+CARD, MARK, SIZE = "card", "mark", "size"
 TAKEN = "EADDRINUSE"
 
 
@@ -41,6 +43,13 @@ class Meeting:
         """Where, for people."""
         return str(self.file or f"{self.world.master_addr}:{self.world.master_port}")
 
+    @property
+    def _told_apart(self) -> str:
+        """What to do where somebody has come who is not awaited."""
+        if self.file:
+            return "an earlier run has left this file: remove it, or name another one, since each run needs a new one"
+        return "all processes of a run need the same numbers of nodes and processes, and each a rank of its own"
+
     def join(self, card: str) -> Store:
         """The store, once all have come; each leaves a card, for `card_of`.
 
@@ -51,35 +60,46 @@ class Meeting:
         """
         restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         whole = _file_store(self) if self.file else _tcp_store(self)
-        store = PrefixStore(f"{self.attempt}/{restarts}/{self.world.world_size}", whole)
+        store = PrefixStore(f"{self.attempt}/{restarts}", whole)
         self._sign(store, card)
-        self._await_all(store)
+        for phase in (ARRIVED, CONFIRMED):
+            self._await_all(store, phase)
         return store
 
     def _sign(self, store: Store, card: str) -> None:
-        rank = self.world.rank
+        rank, size = self.world.rank, self.world.world_size
+        others = int(store.compare_set(SIZE, "", str(size)))
         if store.add(f"{MARK}/{rank}", 1) > 1:
-            if self.file:
-                raise ConfigError(
-                    f"{self.file} is of an earlier run, in which rank {rank} has come already: remove it, or name"
-                    " another one: each run needs a new file"
-                )
-            raise ConfigError(f"rank {rank} has come to {self.place} already: two processes have the same number")
+            self._refuse(store, f"rank {rank} has come to {self.place} already")
+        if others != size:
+            self._refuse(store, f"rank {rank} is one of {size}, but {others} processes are to meet at {self.place}")
         store.set(f"{CARD}/{rank}", card)
 
-    def _await_all(self, store: Store) -> None:
+    def _refuse(self, store: Store, why: str) -> NoReturn:
+        """Calls the meeting off, for all that have come and will come."""
+        message = f"{why}: {self._told_apart}"
+        store.set(REFUSED, message)
+        for phase in (ARRIVED, CONFIRMED):
+            store.set(f"{phase}/all", "1")
+        raise ConfigError(message)
+
+    def _await_all(self, store: Store, phase: str) -> None:
+        """Waits until all have come so far. Whoever is of an earlier run may have arrived, but confirms nothing."""
         size = self.world.world_size
-        if store.add(ARRIVED, 1) == size:
-            store.set(COMPLETE, "1")
+        store.set(f"{phase}/{self.world.rank}", "1")
+        if store.add(phase, 1) == size:
+            store.set(f"{phase}/all", "1")
         try:
-            store.wait([COMPLETE], timedelta(seconds=self.seconds))
-        except dist.DistStoreError as error:
-            missing = [rank for rank in range(size) if not store.check([f"{CARD}/{rank}"])]
+            store.wait([f"{phase}/all"], timedelta(seconds=self.seconds))
+        except RuntimeError as error:  # A file's store has no class for it.
+            missing = [rank for rank in range(size) if not store.check([f"{phase}/{rank}"])]
             named = ", ".join(map(str, missing[:MISSING_NAMED])) + (", …" if len(missing) > MISSING_NAMED else "")
             raise PeerLostError(
                 f"waited {self.seconds:.0f} s for rank {named}: {size - len(missing)} of {size} processes came to"
                 f" {self.place}"
             ) from error
+        if store.check([REFUSED]):
+            raise ConfigError(store.get(REFUSED).decode())
 
 
 def card_of(store: Store, rank: int) -> str:

@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from ddpjob_trainer.process_group.interface import choose_interface, own_address
 from ddpjob_trainer.world import World
 
 from .course import NO_END, WRONG, Outcome
@@ -55,15 +56,26 @@ def _join(meeting: Meeting, world: World, device: torch.device, seconds: float) 
     cuda = device.type == "cuda"
     # A hang in NCCL is ended by whoever started this process; NCCL itself would say less about it.
     timeout = timedelta(seconds=2 * seconds if cuda else seconds)
-    store = dist.TCPStore(world.master_addr, world.master_port, timeout=timeout)  # type: ignore[attr-defined]
+    whole = dist.TCPStore(world.master_addr, world.master_port, timeout=timeout)  # type: ignore[attr-defined]
+    store = PrefixStore(meeting.name, whole)
+    if not cuda:
+        _choose_interface(store, meeting, world)
     dist.init_process_group(
         "nccl" if cuda else "gloo",
-        store=PrefixStore(meeting.name, store),
+        store=store,
         rank=meeting.rank,
         world_size=meeting.size,
         timeout=timeout,
         device_id=device if cuda else None,
     )
+
+
+def _choose_interface(store: Store, meeting: Meeting, world: World) -> None:
+    """The one that training will choose."""
+    own = own_address(world)
+    store.set(f"address/{meeting.rank}", own)
+    others = (rank for rank in range(meeting.size) if rank != meeting.rank)
+    choose_interface(own, (store.get(f"address/{rank}").decode() for rank in others))
 
 
 def _sum(meeting: Meeting, device: torch.device) -> Outcome:

@@ -1,0 +1,249 @@
+"""Runs without an operator: nodes in shells, processes that meet in a file or at a port, and what may be wrong."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.training.conftest import Runs
+from tests.training.ranks import free_port, world
+
+DEADLINE_SECONDS = 60
+TRAIN = ("-m", "ddpjob_trainer", "--threads", "1", "--epochs", "1")
+SUPERVISE = ("-m", "ddpjob_trainer.supervisor", "--start-method", "cold")
+SCRIPT = """
+import os, signal, sys, time
+print("started", os.environ["RANK"], flush=True)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(205))
+until = sys.argv[1]
+while not os.path.exists(until): time.sleep(0.01)
+sys.exit(int(open(until).read()))
+"""
+"""Ends with the code that a file gives, once that is there."""
+
+
+@dataclass
+class Shell:
+    """A command of a user's, and what it prints."""
+
+    process: subprocess.Popen[bytes]
+    screen: Path
+
+    def wait_for(self, word: str) -> None:
+        with self.screen.open() as screen:
+            while True:
+                ended = self.process.poll() is not None
+                if word in screen.read():
+                    return
+                assert not ended, f"ended without {word!r}:\n{self.said}"
+                screen.seek(0)
+
+    def end(self) -> int:
+        try:
+            return self.process.wait(DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"no end:\n{self.said}") from None
+
+    @property
+    def said(self) -> str:
+        return self.screen.read_text()
+
+
+Type = Callable[..., Shell]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Type]:
+    """Types a command in a shell of its own."""
+    started: list[Shell] = []
+    clean = {name: value for name, value in os.environ.items() if name not in world(0, 1, 1)}
+
+    def start(*command: object, before: tuple[str, ...] = (), **env: str) -> Shell:
+        screen = tmp_path / f"screen-{len(started)}"
+        with screen.open("wb") as output:
+            process = subprocess.Popen(
+                [*before, sys.executable, *map(str, command)],
+                env={**clean, **env},
+                cwd=tmp_path,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        started.append(Shell(process, screen))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+
+
+def node_of(nodes: int, rank: int, port: int) -> dict[str, str]:
+    """A node with one process, as its variables tell it."""
+    return {
+        "NNODES": str(nodes),
+        "NODE_RANK": str(rank),
+        "NPROC_PER_NODE": "1",
+        "WORLD_SIZE": str(nodes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def test_two_nodes_with_two_processes_each_train_in_two_shells_of_one_machine(shell: Type) -> None:
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    nodes = [shell(*TRAIN, "-n", 2, "-g", 2, "-nr", rank, **master) for rank in (1, 0)]
+    assert [node.end() for node in nodes] == [0, 0], "".join(node.said for node in nodes)
+    assert {f"rank {rank} of 4: backend gloo, device cpu" for rank in (2, 3)} <= set(nodes[0].said.splitlines())
+    assert {f"rank {rank} of 4: backend gloo, device cpu" for rank in (0, 1)} <= set(nodes[1].said.splitlines())
+    assert "backend gloo: 0 GPUs for 2 processes of a node; over Ethernet\n" in nodes[1].said
+    assert [node.said.count("finished ") for node in nodes] == [0, 1]
+
+
+def test_on_machines_whose_own_name_leads_nowhere_gloo_takes_the_way_to_the_others(
+    shell: Type, machines: list[str]
+) -> None:
+    words = (*TRAIN, "--nodes", 2, "--procs-per-node", 1, "--master-addr", "10.77.0.10", "--node-rank")
+    inside = [("ip", "netns", "exec", machine) for machine in machines[:2]]
+    nodes = [shell(*words, rank, before=inside[rank], NCCL_DEBUG="WARN") for rank in (0, 1)]
+    assert [node.end() for node in nodes] == [0, 0], "".join(node.said for node in nodes)
+    assert "gloo uses eth0, which leads to the other machines" in nodes[0].said
+    assert "set for the backend: GLOO_SOCKET_IFNAME=eth0 NCCL_DEBUG=WARN\n" in nodes[0].said
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> tuple[Path, Path]:
+    """A script whose ranks wait for a file, and that file."""
+    (tmp_path / "wait.py").write_text(SCRIPT)
+    return tmp_path / "wait.py", tmp_path / "until"
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_when_one_node_is_asked_to_stop_all_save_and_stop(
+    shell: Type, script: tuple[Path, Path], stopped: int
+) -> None:
+    port = free_port()
+    nodes = [shell(*SUPERVISE, *script, **node_of(2, rank, port)) for rank in (0, 1)]
+    for rank, node in enumerate(nodes):
+        node.wait_for(f"started {rank}")
+    nodes[stopped].process.send_signal(signal.SIGTERM)
+    script[1].write_text("205")  # The ranks themselves agree on it.
+    assert [node.end() for node in nodes] == [205, 205], "".join(node.said for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("lost", "codes", "message"),
+    [
+        (0, [-9, 1], "error: rank 0's supervisor has gone away, and its ranks with it\n"),
+        (1, [204, -9], "error: node 1 failed: PeerLost: it went away\n"),
+    ],
+)
+def test_when_one_node_is_lost_the_other_says_so_and_ends(
+    shell: Type, script: tuple[Path, Path], lost: int, codes: list[int], message: str
+) -> None:
+    port = free_port()
+    nodes = [shell(*SUPERVISE, *script, **node_of(2, rank, port)) for rank in (0, 1)]
+    for rank, node in enumerate(nodes):
+        node.wait_for(f"started {rank}")
+    nodes[lost].process.kill()
+    assert [node.end() for node in nodes] == codes, "".join(node.said for node in nodes)
+    assert message in nodes[1 - lost].said
+
+
+def test_when_a_rank_fails_every_shell_says_which(shell: Type, script: tuple[Path, Path]) -> None:
+    port = free_port()
+    nodes = [
+        shell(*SUPERVISE, script[0], script[1].with_suffix(f".{rank}"), **node_of(2, rank, port)) for rank in (0, 1)
+    ]
+    for rank, node in enumerate(nodes):
+        node.wait_for(f"started {rank}")
+    script[1].with_suffix(".1").write_text("7")
+    assert [node.end() for node in nodes] == [204, 7], "".join(node.said for node in nodes)
+    assert "error: node 1 failed: Application: ended with exit code 7\n" in nodes[0].said
+
+
+def test_a_second_node_with_the_same_number_is_turned_away(shell: Type, script: tuple[Path, Path]) -> None:
+    port = free_port()
+    nodes = [shell(*SUPERVISE, *script, **node_of(2, rank, port)) for rank in (0, 1)]
+    nodes[1].wait_for("started 1")
+    second = shell(*SUPERVISE, *script, **node_of(2, 1, port))
+    assert second.end() == 2, second.said
+    assert "node 1 is here already: each node has a number of its own" in second.said
+    second_first = shell(*SUPERVISE, *script, **node_of(2, 0, port))
+    assert second_first.end() == 1, second_first.said
+    assert f"cannot listen on port {port + 2} for the other supervisors" in second_first.said
+    script[1].write_text("0")
+    assert [node.end() for node in nodes] == [0, 0], "".join(node.said for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("rank", "code", "message"),
+    [
+        (0, 204, "error: node 1 failed: PeerLost: it has not come for 1 s\n"),
+        (1, 1, "error: waited 1 s for rank 0's supervisor at 127.0.0.1:"),
+    ],
+)
+def test_whoever_waits_in_vain_says_for_whom(shell: Type, rank: int, code: int, message: str) -> None:
+    words = ("--nodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", free_port())
+    node = shell(*TRAIN, *words, "--timeout-seconds", 1)
+    assert node.end() == code, node.said
+    assert message in node.said
+
+
+def test_processes_meet_in_a_file_and_leave_none(runs: Runs, tmp_path: Path) -> None:
+    meeting = tmp_path / "meeting"
+    run = runs.train(2, "--epochs", 1, "--init-method", f"file://{meeting}")
+    assert "rank 1 of 2: backend gloo" in run.output(1)
+    assert not meeting.exists()
+
+
+@pytest.mark.parametrize("came", [0, 1])
+def test_the_file_of_an_earlier_run_is_known_by_whom_it_names_and_nobody_waits(
+    runs: Runs, tmp_path: Path, came: int
+) -> None:
+    words = ("--epochs", 1, "--init-method", f"file://{tmp_path / 'meeting'}")
+    first = runs.start(2, *words, "--timeout-seconds", 1, ranks=[came])
+    assert first.end() == [1], first.story()
+    again = runs.start(2, *words)
+    assert again.end() == [2, 2], again.story()
+    for rank in (0, 1):
+        assert f"rank {came} has come to {tmp_path / 'meeting'} already: an earlier run has left" in again.errors(
+            rank
+        )
+
+
+def test_a_file_that_cannot_be_written_is_named(runs: Runs, tmp_path: Path) -> None:
+    run = runs.start(2, "--init-method", f"file://{tmp_path / 'nowhere' / 'meeting'}", ranks=[0])
+    assert run.end() == [2]
+    assert "meeting, where the processes are to meet: No such file or directory" in run.errors()
+
+
+def test_processes_that_count_differently_are_told_apart(runs: Runs) -> None:
+    port = str(free_port())
+    two = runs.start(2, ranks=[0], env={"MASTER_PORT": port})
+    three = runs.start(3, ranks=[2], env={"MASTER_PORT": port})
+    assert two.end() == [2], two.story()
+    assert three.end() != [0]  # It may lose rank 0 before it has heard why.
+    assert "processes are to meet at 127.0.0.1" in two.errors()
+    assert "all processes of a run need the same numbers of nodes and processes" in two.errors()
+
+
+def test_a_port_that_is_taken_is_named_with_what_to_do(runs: Runs) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        run = runs.start(2, ranks=[0], env={"MASTER_PORT": str(port)})
+        assert run.end() == [2], run.story()
+    assert f"port {port} of this machine is taken by another program, or another run: set another" in run.errors()
+
+
+def test_mpi_is_asked_for_in_vain_where_pytorch_is_built_without_it(runs: Runs) -> None:
+    run = runs.start(1, "--backend", "mpi")
+    assert run.end() == [2]
+    assert "is built without it, and has gloo" in run.errors()
+    assert "build PyTorch from source on a machine with MPI" in run.errors()

@@ -1,0 +1,98 @@
+"""What the process group is made of: the backend that fits, the time that it has, the interface that leads out."""
+
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+from ddpjob_trainer.config import read_config
+from ddpjob_trainer.process_group.fitting import why
+from ddpjob_trainer.process_group.network import Fabric, address_towards, fabric, interface_of, is_loopback
+
+INFINIBAND = Fabric(("mlx5_0",), ("ib0",))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "joining", "collective"),
+    [
+        ([], {}, 600, 600),
+        (["--timeout-seconds", "30"], {}, 30, 30),
+        ([], {"DDPJOB_STALL_TIMEOUT_SECONDS": "0"}, 600, 600),
+        ([], {"DDPJOB_STALL_TIMEOUT_SECONDS": "5"}, 600, 660),
+        ([], {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 600, 3060),
+        (["--timeout-seconds", "30"], {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 30, 30),
+    ],
+)
+def test_a_collective_gives_up_after_the_supervisor_has_looked_unless_it_is_told_when(
+    arguments: list[str], env: dict[str, str], joining: float, collective: float
+) -> None:
+    group = read_config(arguments, env).group
+    assert (group.joining_seconds, group.collective_seconds) == (joining, collective)
+
+
+@pytest.mark.parametrize(
+    ("said", "env", "backend"),
+    [
+        ([], {}, None),
+        (["--backend", "auto"], {"DDPJOB_BACKEND": "gloo"}, None),
+        ([], {"DDPJOB_BACKEND": "nccl"}, "nccl"),
+        (["--backend", "mpi"], {"DDPJOB_BACKEND": "nccl"}, "mpi"),
+    ],
+)
+def test_a_backend_is_asked_for_or_left_to_the_devices(
+    said: list[str], env: dict[str, str], backend: str | None
+) -> None:
+    assert read_config(said, env).group.backend == backend
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes", "between", "line"),
+    [
+        (2, 2, None, "backend nccl: a GPU for each of 2 processes of a node"),
+        (1, 1, INFINIBAND, "backend nccl: a GPU for each of 1 process of a node; it alone uses InfiniBand (mlx5_0)"),
+        (8, 8, Fabric(), "; over Ethernet; if it makes trouble there, gloo is slower and does without it"),
+        (0, 2, None, "backend gloo: 0 GPUs for 2 processes of a node"),
+        (1, 2, Fabric(), "backend gloo: 1 GPU for 2 processes of a node; over Ethernet"),
+        (0, 1, INFINIBAND, "; it can use InfiniBand (mlx5_0) by its IP interface (ib0)"),
+        (0, 1, Fabric(("mlx5_0",)), "; over Ethernet: InfiniBand (mlx5_0) has no IP here, and only mpi could use it"),
+    ],
+)
+def test_a_chosen_backend_says_why(gpus: int, processes: int, between: Fabric | None, line: str) -> None:
+    assert line in why(gpus, processes, between, enough=gpus >= processes)
+
+
+def test_the_kernel_knows_of_infiniband_and_of_ip_over_it(tmp_path: Path) -> None:
+    files = {
+        "sys/class/infiniband/mlx5_0/ports/1/link_layer": "InfiniBand",
+        "sys/class/infiniband/mlx5_1/ports/1/link_layer": "Ethernet",
+        "sys/class/net/ib0/type": "32",
+        "sys/class/net/eth0/type": "1",
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(f"{content}\n")
+    assert fabric(tmp_path) == INFINIBAND
+    assert fabric(tmp_path / "nothing") == Fabric()
+
+
+def own_addresses() -> list[tuple[str, str]]:
+    """Names and addresses of this machine's interfaces, as another library finds them."""
+    families = {socket.AF_INET, socket.AF_INET6}
+    found = psutil.net_if_addrs().items()
+    return [(name, one.address.split("%")[0]) for name, all_of in found for one in all_of if one.family in families]
+
+
+@pytest.mark.parametrize(("name", "address"), own_addresses())
+def test_an_address_of_this_machine_belongs_to_an_interface(name: str, address: str) -> None:
+    shared = [other for other, theirs in own_addresses() if theirs == address]
+    assert interface_of(address) in shared
+    assert is_loopback(address) == (name == "lo")
+
+
+def test_an_address_of_another_machine_belongs_to_none() -> None:
+    assert interface_of("192.0.2.1") is None
+
+
+def test_the_way_to_this_machine_is_loopback_and_to_nowhere_there_is_none() -> None:
+    assert address_towards("127.0.0.1", 29500) == "127.0.0.1"
+    assert address_towards("nowhere.invalid", 29500) is None
