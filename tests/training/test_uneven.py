@@ -21,7 +21,7 @@ RATE = 0.5
 
 
 class Fed(Task):
-    """One weight that each step's mean input is taken from, and a normalisation that sees all inputs."""
+    """A line, and a normalisation that sees all that comes of it."""
 
     epochs = 2
     batch_size = 1
@@ -29,9 +29,7 @@ class Fed(Task):
     momentum = 0.9
 
     def model(self) -> nn.Module:
-        model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Dropout(0.0), nn.BatchNorm1d(1, affine=False))
-        nn.init.zeros_(model[0].weight)
-        return model
+        return nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
 
     def train_loader(self, rank: int, world_size: int) -> Any:  # noqa: ARG002  (the interface has it)
         return [(torch.full((2, 1), value), None) for value in BATCHES[rank]]
@@ -42,7 +40,7 @@ class Fed(Task):
 
 
 class Mean(Fed):
-    """The same without normalisation: its gradient is the mean input. Each rank tells its weight."""
+    """One weight, whose gradient is the mean input. Each rank tells it in each step."""
 
     def model(self) -> nn.Module:
         model = nn.Linear(1, 1, bias=False)
@@ -82,7 +80,7 @@ def test_each_step_is_the_mean_of_those_who_have_a_batch_and_all_ranks_stay_alik
 
 def test_what_counts_nothing_leaves_no_trace_in_statistics(runs: Runs, tmp_path: Path) -> None:
     runs.train(2, "--workload", f"{__name__}:Fed", "--epochs", 1, "--checkpoint-dir", tmp_path)
-    assert state(tmp_path)["model"]["2.num_batches_tracked"] == len(BATCHES[0])
+    assert state(tmp_path)["model"]["1.num_batches_tracked"] == len(BATCHES[0])
 
 
 class Drawn:
@@ -99,9 +97,9 @@ class Drawn:
             yield number + torch.rand(4, 1) + random.random(), None
 
 
-class Random(Fed):
+class Random(Mean):
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Dropout(0.5), *super().model())
+        return nn.Sequential(nn.Dropout(0.5), super().model())
 
     def train_loader(self, rank: int, world_size: int) -> Any:  # noqa: ARG002  (as above)
         return Drawn([7, 12][rank])
