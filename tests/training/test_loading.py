@@ -8,9 +8,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from ddpjob_trainer.training.data import Loader
 
 from tests.training.conftest import Runs
-from tests.training.loading import SAMPLES
+from tests.training.loading import SAMPLES, Drawn
 from tests.training.ranks import DEADLINE_SECONDS, Run
 
 WATCHED = ["--workload", "tests.training.loading:Watched", "--global-batch-size", 6]
@@ -106,6 +108,11 @@ def test_training_ends_after_so_many_steps_and_goes_on_when_there_may_be_more(ru
     whole = runs.train(2, *job, 1000)
     assert whole.steps() == list(range(STEPS + 5, 2 * STEPS + 1))
     assert trained(cut, more, whole) == trained(runs.train(1, *WATCHED))
+
+
+def test_batches_are_pinned_for_a_gpu_alone() -> None:
+    loaders = [Loader(Drawn(), seed=0, device=torch.device(name)) for name in ("cpu", "cuda")]
+    assert [loader._loader.pin_memory for loader in loaders] == [False, True]
 
 
 def shards(run: Run) -> list[list[int]]:
