@@ -51,13 +51,21 @@ class Scene:
     nodes: int = 2
     limits: Limits = field(default_factory=limits)
     check: bool = False
+    patience: float | None = None
     processes: int = 1
     now: float = BEGIN
     said: list[tuple[int, Message]] = field(default_factory=list)
     """In answer to what happened last."""
 
     def __post_init__(self) -> None:
-        self.leader = Coordinator(self.nodes, self.limits, self.now, processes=self.processes, check_first=self.check)
+        self.leader = Coordinator(
+            self.nodes,
+            self.limits,
+            self.now,
+            processes=self.processes,
+            check_first=self.check,
+            patience=self.patience,
+        )
 
     @property
     def words(self) -> str:

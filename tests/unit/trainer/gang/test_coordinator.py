@@ -322,6 +322,52 @@ TRYING_FIRST: dict[str, Row] = {
     ),
 }
 
+PATIENCE = 600.0
+
+
+def by_hand(nodes: int = 2, restarts: int = 0) -> Scene:
+    """Without an operator."""
+    return Scene(nodes, limits(restarts), patience=PATIENCE)
+
+
+WITHOUT_AN_OPERATOR: dict[str, Row] = {
+    "a node may be started by and by": (by_hand().joins(0).after(PATIENCE - 1), G, "", []),
+    "it does not come": (by_hand(3).joins(0, 2).after(PATIENCE), D, "Leave(0: rank 1 PeerLost) to 0 2", []),
+    "it comes at last": (by_hand().joins(0).after(PATIENCE - 1).joins(1), R, "Start(1) to 0 1", []),
+    "training may take long": (by_hand().starts().after(2 * PATIENCE), R, "", []),
+    "a node is lost": (by_hand().starts().lost(1).idle(0), D, "Leave(1: rank 1 PeerLost) to 0", []),
+    "a node is lost, though restarts are allowed": (
+        by_hand(restarts=9).starts().lost(1).idle(0),
+        D,
+        "Leave(1: rank 1 PeerLost) to 0",
+        [],
+    ),
+    "a rank fails": (by_hand().starts().breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "a rank fails, and restarts are allowed": (
+        by_hand(restarts=9).starts().breaks(1),
+        R,
+        "Start(2) to 0 1",
+        [KILL],
+    ),
+    "one is asked to stop, and all have saved": (
+        by_hand().starts().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED),
+        D,
+        "Farewell to 0",
+        [],
+    ),
+    "one is asked to stop, and waits until all have saved": (
+        by_hand().starts().leaving(0).idle(0, SAVED).idle(1, SAVED),
+        D,
+        "Farewell to 0 1",
+        [],
+    ),
+    "one is asked to stop, and another cannot save": (
+        by_hand().starts().leaving(0).idle(0, SAVED).idle(1, End(1, 143, BEGIN)),
+        D,
+        "Leave(1: rank 0 PeerLost) to 0 1",
+        [],
+    ),
+}
 INHERITING: dict[str, Row] = {
     "the attempts go on": (Scene().remembers(4).joins(0, attempt=1).joins(1, attempt=4), R, "Start(5) to 0 1", []),
     "with the number that the operator gives it": (
@@ -344,6 +390,7 @@ INHERITING: dict[str, Row] = {
 
 TABLES = {
     "starting": STARTING,
+    "without an operator": WITHOUT_AN_OPERATOR,
     "restarting": RESTARTING,
     "losing": LOSING,
     "stopping well": STOPPING_WELL,

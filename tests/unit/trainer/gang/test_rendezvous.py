@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
+from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.supervisor.gang.addresses import address_of
 from ddpjob_trainer.supervisor.gang.link import LinkLostError, TcpLink, connect
 from ddpjob_trainer.supervisor.gang.messages import (
@@ -334,5 +335,17 @@ def test_who_waits_for_long_says_why(monkeypatch: pytest.MonkeyPatch, capsys: py
             await link.close()
         said = capsys.readouterr().err.splitlines()
         assert said[0] == f"warning: waiting for rank 0's supervisor at {gone}: Connection refused"
+
+    run(test())
+
+
+def test_without_an_operator_the_leader_is_not_waited_for_for_ever() -> None:
+    async def test() -> None:
+        address = nobody()
+        lonely = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=(address,), patience=0.1))
+        with pytest.raises(
+            PeerLostError, match=f"waited 0 s for rank 0's supervisor at {address}: Connection refused"
+        ):
+            await lonely.reach(HELLO)
 
     run(test())

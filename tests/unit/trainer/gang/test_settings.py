@@ -54,3 +54,20 @@ def test_a_peer_that_is_no_address_is_refused_by_name(peer: str) -> None:
 def test_peers_are_addresses_of_either_version() -> None:
     peers = ("10.0.0.1:29502", "[fd00::1]:29502", "job-0.job:29502")
     assert read_settings({**POD, "DDPJOB_PEERS": ", ".join(peers)}).peers == peers
+
+
+@pytest.mark.parametrize(
+    ("env", "port"),
+    [
+        (NODE, 29502),
+        ({**NODE, "MASTER_PORT": "20000"}, 20002),
+        ({**NODE, "MASTER_PORT": "65535"}, 65533),
+        ({**NODE, "MASTER_PORT": "20000", "DDPJOB_CONTROL_PORT": "7"}, 7),
+        ({**NODE, "MASTER_PORT": "20000", "DDPJOB_STATUS_PORT": "29501"}, 29502),
+    ],
+)
+def test_without_an_operator_supervisors_meet_beside_the_master(env: dict[str, str], port: int) -> None:
+    settings = read_settings(env)
+    assert settings.control_port == port
+    assert settings.peers == (f"job-0:{port}",)
+    assert (settings.patience is None) == settings.in_a_job == ("DDPJOB_STATUS_PORT" in env)
