@@ -104,6 +104,16 @@ def test_help_is_given_at_once(runs: Runs) -> None:
     assert run.output().startswith("usage: ddpjob-train predict CHECKPOINT_DIR")
 
 
+def test_a_task_that_brings_its_own_batches_is_exported_by_one_and_asked_only_of_samples_held_out(
+    runs: Runs, tmp_path: Path
+) -> None:
+    runs.train(1, "--workload", "tests.training.traps:BringsItsOwn", "--checkpoint-dir", tmp_path / "saved")
+    runs.command("export", tmp_path / "saved", "-o", tmp_path / "model.pt2", "--format", "torch-export")
+    assert torch.export.load(tmp_path / "model.pt2").module()(torch.zeros(5, 1)).shape == (5, 2)
+    run = runs.command("predict", tmp_path / "saved", code=2)
+    assert "BringsItsOwn holds no samples out to be asked about: it needs test_data" in run.errors()
+
+
 def test_what_torch_cannot_export_is_refused_in_one_line(runs: Runs, tmp_path: Path) -> None:
     runs.train(1, "--workload", "tests.training.traps:Undecided", "--checkpoint-dir", tmp_path / "saved")
     run = runs.command("export", tmp_path / "saved", "-o", tmp_path / "model.pt2", "--format", "torch-export", code=2)

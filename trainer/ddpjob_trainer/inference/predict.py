@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ddpjob_trainer.console import record, say
+from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import Task, load_task
 from ddpjob_trainer.training import amp
 from ddpjob_trainer.training.data import Loader
@@ -28,6 +29,8 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
     config = model.config(flags)
     task = load_task(config)
     data = task.test_data()
+    if data is None and task.train_loader(rank=0, world_size=1) is not None:
+        raise ConfigError(f"--workload {config.workload} holds no samples out to be asked about: it needs test_data")
     if data is None:
         say(f"--workload {config.workload} holds no samples out: these are its training set")
         data = task.train_data()
