@@ -54,7 +54,7 @@ class Recorder:
 
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._sinks = [JsonLines(self._directory), EventFile(self._directory, self._attempt, step)]
+            self._sinks = [JsonLines(self._directory), EventFile(self._directory, step)]
         except OSError as error:
             raise ConfigError(
                 f"the directory for metrics {self._directory} cannot be written: {error.strerror};"

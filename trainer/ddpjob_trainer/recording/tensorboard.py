@@ -1,16 +1,17 @@
 """Events as TensorBoard reads them: a file for each start of a run, all in one directory, which is one run there."""
 
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from tensorboardX.proto.event_pb2 import Event as Message
 from tensorboardX.proto.event_pb2 import SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.record_writer import RecordWriter
+from tensorboardX.record_writer import masked_crc32c
 
+from .appending import AppendedFile
 from .event import Event
 
 GROUPS = {"progress": "train", "evaluated": "eval", "timed": "time"}
@@ -26,11 +27,11 @@ class EventFile:
         OSError: It cannot be written.
     """
 
-    def __init__(self, directory: Path, attempt: int, step: int) -> None:
+    def __init__(self, directory: Path, step: int) -> None:
         now = time.time()
-        # It reads files in the order of their names, and two starts may be in one second.
-        self.path = directory / f"events.out.tfevents.{now:.0f}.{socket.gethostname()}.{attempt:06}"
-        self._file = RecordWriter(str(self.path))
+        # It reads files in the order of their names. Two starts within one second follow each other in one file.
+        self.path = directory / f"events.out.tfevents.{now:.0f}.{socket.gethostname()}"
+        self._file = AppendedFile(self.path)
         self._append(Message(wall_time=now, file_version="brain.Event:2"))
         self._append(Message(wall_time=now, step=step + 1, session_log=SessionLog(status=SessionLog.START)))
 
@@ -43,13 +44,18 @@ class EventFile:
         self._append(Message(wall_time=event.time, step=event.step, summary=Summary(value=values)))
 
     def close(self) -> None:
-        """Lets go of the file; what could not be written is lost."""
-        with suppress(OSError):
-            self._file.close()
+        """Lets go of the file."""
+        self._file.close()
 
     def _append(self, message: Message) -> None:
-        self._file.write(message.SerializeToString())
-        self._file.flush()
+        """Adds a message as TensorFlow's record; tensorboardX's own writer would wait for the disk each time."""
+        content = message.SerializeToString()
+        length = struct.pack("<Q", len(content))
+        self._file.append(b"".join((length, _checksum(length), content, _checksum(content))))
+
+
+def _checksum(content: bytes) -> bytes:
+    return struct.pack("<I", masked_crc32c(content))
 
 
 def _numbers(group: str, values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
