@@ -43,7 +43,7 @@ def test_what_a_tutorial_teaches_is_shown_by_tests_that_exist(row: str) -> None:
         assert Path(ROOT, file).is_file(), f"there is no {file}"
         tests, words = _content(file)
         assert test in tests, f"{file} has no {test}"
-        assert not case or case in words, f"{file} has no row {case!r}"
+        assert not case or case in words or Path(ROOT, case).is_file(), f"{file} has no row {case!r}"
 
 
 @pytest.mark.parametrize("row", LESSONS, ids=lambda row: row.split("|")[1].strip()[:40])
