@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.console import say
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import Task
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ class Drawn(Dataset[tuple[Tensor, int]]):
 
 
 class Watched(Task):
-    """Says of each sample that it is trained on which step that was, and what was drawn for it; learns nothing."""
+    """Says which samples it is trained on, and what was drawn for each; learns nothing."""
 
     epochs = 2
 
@@ -50,7 +51,7 @@ class Watched(Task):
             self.warm_ups -= 1
         else:
             for numbers in output.tolist():
-                print("trained on", *numbers, flush=True)
+                say(f"trained on {' '.join(map(str, numbers))}")
         return output.sum() * 0
 
 

@@ -12,9 +12,11 @@ import torch
 from ddpjob_trainer.training.data import Loader
 
 from tests.training.conftest import Runs
+from tests.training.gang import a_gang
 from tests.training.loading import SAMPLES, Drawn
 from tests.training.ranks import DEADLINE_SECONDS, Run
 
+ROOT = str(Path(__file__).parents[2])
 WATCHED = ["--workload", "tests.training.loading:Watched", "--global-batch-size", 6]
 SLOWLY = {"TEST_STEP_SECONDS": "0.05"}
 STEPS = SAMPLES // 6
@@ -70,6 +72,26 @@ def test_a_request_to_stop_that_reaches_the_workers_too_ends_the_run_as_it_shoul
     for process in [*workers(run), psutil.Process(run.processes[0].pid)]:
         process.send_signal(number)
     assert run.end() == [205], run.story()
+
+
+def test_a_rank_that_is_killed_takes_its_workers_along_and_the_next_attempt_has_new_ones(
+    runs: Runs, tmp_path: Path
+) -> None:
+    calm = trained(runs.train(1, *WATCHED))
+    with a_gang(tmp_path, 1, 2, PYTHONPATH=ROOT, **SLOWLY) as gang:
+        gang.module = "ddpjob_trainer"
+        gang.start(*map(str, WATCHED), "-j", "1", "--checkpoint-dir", "saved", "--checkpoint-every-steps", "3")
+        gang.wait("a checkpoint", lambda: "saved step=3" in gang.log(0))
+        (zygote,) = psutil.Process(gang.supervisors[0].pid).children()
+        ranks = zygote.children()
+        children = [worker for rank in ranks for worker in rank.children()]
+        ranks[1].kill()
+        _, alive = psutil.wait_procs([*ranks, *children], timeout=DEADLINE_SECONDS)
+        assert (len(ranks), len(children), alive) == (2, 2, [])
+        assert gang.ends() == [0], gang.story()
+        assert "resumed step=" in gang.log(0)
+        seen = {line for line in gang.log(0).splitlines() if line.startswith("trained on ")}
+        assert seen == set(calm), "what came after the checkpoint is seen again, as it was"
 
 
 @pytest.mark.parametrize("count", [0, 2])

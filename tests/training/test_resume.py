@@ -49,11 +49,12 @@ def stop_somewhere(run: Run, rank: int = 0) -> int:
     return steps.pop()
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(("size", "workers"), [(2, 0), (3, 0), (2, 1)])
 def test_a_run_stopped_in_mid_epoch_and_resumed_ends_with_the_very_bits_of_an_undisturbed_one(
-    runs: Runs, tmp_path: Path, size: int
+    runs: Runs, tmp_path: Path, size: int, workers: int
 ) -> None:
     job = ["--workload", "tests.training.tasks:Noisy", "--epochs", EPOCHS, "--global-batch-size", BATCH]
+    job += ["--workers", workers]
     calm = runs.train(size, *job, "--checkpoint-dir", tmp_path / "calm")
     stopping = runs.start(size, *job, "--checkpoint-dir", tmp_path / "stopped", env=SLOWLY)
     stopped = stop_somewhere(stopping, rank=size - 1)
