@@ -102,6 +102,7 @@ def test_a_mistake_is_one_clear_error(
 def test_help_is_given_at_once(runs: Runs) -> None:
     run = runs.command("predict", "--help")
     assert run.output().startswith("usage: ddpjob-train predict CHECKPOINT_DIR")
+    assert "ddpjob-train export --help" in runs.command("--help").output()
 
 
 def test_a_task_that_brings_its_own_batches_is_exported_by_one_and_asked_only_of_samples_held_out(

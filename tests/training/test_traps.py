@@ -127,6 +127,13 @@ def test_a_task_that_would_learn_nothing_is_refused_in_one_line(runs: Runs, task
     assert run.errors().count("\n") == 1
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_data_set_that_lacks_samples_it_counts_is_told_whoever_fetches_them(runs: Runs, workers: int) -> None:
+    run = runs.start(1, "--workload", "tests.training.traps:CountsTooMany", "--workers", workers)
+    assert run.end() == [1]
+    assert "__len__ must tell how many there are" in run.errors().splitlines()[-1]
+
+
 def test_parameters_that_the_optimizer_leaves_out_are_named_once(runs: Runs) -> None:
     run = runs.train(2, "--workload", "tests.training.traps:OptimizesAPart")
     assert "the optimizer has not these parameters of the model, which never change: 0.weight, 0.bias" in run.errors()

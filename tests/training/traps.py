@@ -6,7 +6,7 @@ import torch
 from ddpjob_trainer.task import Task
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 
 class Right(Task):
@@ -79,3 +79,16 @@ class BringsItsOwn(Right):
 
     def train_loader(self, rank: int, world_size: int) -> Any:  # noqa: ARG002  (the interface has them)
         return [(torch.zeros(2, 1), torch.zeros(2, dtype=torch.long)) for _ in range(3)]
+
+
+class TooMany(Dataset[Any]):
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        return [(torch.zeros(1), 0)][index]
+
+
+class CountsTooMany(Right):
+    def train_data(self) -> Any:
+        return TooMany()

@@ -29,8 +29,7 @@ def main() -> None:
     if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":  # Otherwise others write to the same file.
         clear(report_path(os.environ))
     try:
-        if command := commands.command(argv):
-            command()
+        if commands.run(argv):
             leave_at_once(ExitCode.DONE)
         config = read_config(argv, os.environ)
         if steps := config.loading.explain_steps:

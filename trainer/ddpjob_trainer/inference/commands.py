@@ -5,7 +5,7 @@ and a flag that is given again wins.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -15,15 +15,28 @@ Format = Literal["state-dict", "torch-export"]
 STATE_DICT: Final = "state-dict"
 
 
-def command(argv: Sequence[str]) -> Callable[[], None] | None:
-    """What the command line asks for, if that is not training.
+def run(argv: Sequence[str]) -> bool:
+    """Carries out the command that a command line begins with; False: it begins with none, and asks for training.
 
     Raises:
-        ConfigError: A flag is wrong.
+        ConfigError: A flag is wrong, or the command cannot be carried out.
         SystemExit: `--help` was asked for.
     """
-    named = _COMMANDS.get(argv[0]) if argv else None
-    return named(argv[1:]) if named else None
+    match list(argv):
+        case ["export", *rest]:
+            flags, training = export_parser().parse_known_args(rest)
+            # Here, as below, since it imports torch, which takes seconds: help and mistakes are answered before.
+            from .export import export  # noqa: PLC0415
+
+            export(flags.directory, flags.output, flags.format, training)
+        case ["predict", *rest]:
+            flags, training = predict_parser().parse_known_args(rest)
+            from .predict import predict  # noqa: PLC0415
+
+            predict(flags.directory, training)
+        case _:
+            return False
+    return True
 
 
 def export_parser() -> argparse.ArgumentParser:
@@ -56,29 +69,3 @@ def _parser(name: str, description: str) -> argparse.ArgumentParser:
         "directory", metavar="CHECKPOINT_DIR", type=Path, help="where training has saved, or one checkpoint in it"
     )
     return parser
-
-
-def _export(argv: Sequence[str]) -> Callable[[], None]:
-    flags, training = export_parser().parse_known_args(argv)
-
-    def export() -> None:
-        # Here, as below, since it imports torch, which takes seconds.
-        from .export import export  # noqa: PLC0415
-
-        export(flags.directory, flags.output, flags.format, training)
-
-    return export
-
-
-def _predict(argv: Sequence[str]) -> Callable[[], None]:
-    flags, training = predict_parser().parse_known_args(argv)
-
-    def predict() -> None:
-        from .predict import predict  # noqa: PLC0415
-
-        predict(flags.directory, training)
-
-    return predict
-
-
-_COMMANDS = {"export": _export, "predict": _predict}
