@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from ddpjob_trainer.config import read_config
 from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.places.slurm import gives_each_task_its_gpu
 from ddpjob_trainer.places.variables import place_variables
 from ddpjob_trainer.world import Node, World, read_world
 
@@ -161,6 +162,19 @@ def test_steps_and_neighbouring_jobs_have_ports_of_their_own_below_the_ephemeral
     assert len(set(ports)) == len(ports)
     assert min(abs(one - other) for one, other in zip(sorted(ports), sorted(ports)[1:], strict=False)) == 4
     assert (min(ports) >= 20000, max(ports) + 3 < 32768) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("env", "own"),
+    [
+        ({"SLURM_GPUS_PER_TASK": "1"}, True),
+        ({"SLURM_TRES_PER_TASK": "cpu:4,gres/gpu:1"}, True),
+        ({"SLURM_TRES_PER_TASK": "cpu:4", "SLURM_GPUS_ON_NODE": "8"}, False),
+        ({}, False),
+    ],
+)
+def test_slurm_may_show_each_task_no_gpu_but_its_own(env: dict[str, str], *, own: bool) -> None:
+    assert gives_each_task_its_gpu(env) is own
 
 
 @pytest.mark.parametrize(
