@@ -9,7 +9,8 @@ from ddpjob_trainer import environment, exit_codes, failure
 CONTRACT = json.loads((Path(__file__).parents[1] / "golden" / "contract.json").read_text())
 SOURCE = Path(environment.__file__).parent
 TORCHRUNS_OWN = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}
-TORCHS_OWN = {"OMP_NUM_THREADS"}
+TORCHS_OWN = {"OMP_NUM_THREADS", "CXX"}
+SLURMS_OWN = {"SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"}
 
 
 def test_every_variable_that_the_trainer_reads_is_of_the_contract() -> None:
@@ -21,7 +22,7 @@ def test_no_variable_is_read_by_another_name() -> None:
     read = r'environ(?:\.get\(|\[)"(\w+)"|"(\w+)" (?:not )?in os\.environ|env(?:\.get\(|\[)"(\w+)"'
     sources = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
     found = {name for groups in re.findall(read, sources) for name in groups if name}
-    assert found == TORCHRUNS_OWN | TORCHS_OWN | {"TMPDIR"}
+    assert found == TORCHRUNS_OWN | TORCHS_OWN | SLURMS_OWN | {"TMPDIR"}
 
 
 def test_exit_codes_are_the_contracts() -> None:
