@@ -22,8 +22,7 @@ POWERSGD = ["--comm-hook", "powersgd", "--powersgd-rank", "2"]
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--static-graph", "--gradient-as-bucket-view", "--bucket-cap-mb", "0.01", "--comm-hook", "bf16"],
-        ["--static-graph", "--gradient-accumulation-steps", "2"],
+        ["--static-graph", "--gradient-as-bucket-view", "--gradient-accumulation-steps", "2", "--comm-hook", "bf16"],
         ["--find-unused-parameters", "--gradient-accumulation-steps", "2", "--comm-hook", "fp16"],
         POWERSGD,
         [*POWERSGD, "--precision", "bf16", "--bucket-cap-mb", "0.01", "--gradient-as-bucket-view"],

@@ -10,14 +10,14 @@ from ddpjob_trainer.errors import ConfigError
 from .parsing import positive, positive_float
 
 Hook = Literal["none", "fp16", "bf16", "powersgd"]
-BUCKET_CAP_MB = 25.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommunicationConfig:
     """How gradients are averaged; the names are DistributedDataParallel's. In a world of one nothing is sent."""
 
-    bucket_cap_mb: float = BUCKET_CAP_MB
+    bucket_cap_mb: float | None = None
+    """Of gradients that are sent together; None: torch's 25, of which the first ones to be ready are but 1."""
     gradient_as_bucket_view: bool = False
     static_graph: bool = False
     find_unused_parameters: bool = False
@@ -35,9 +35,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--bucket-cap-mb",
         type=positive_float,
-        default=BUCKET_CAP_MB,
         metavar="MB",
-        help=f"gradients are sent in buckets of this size (default {BUCKET_CAP_MB:.0f})",
+        help="gradients are sent in buckets of this size (default: 25, and 1 for the first bucket)",
     )
     group.add_argument(
         "--gradient-as-bucket-view", action="store_true", help="keep gradients in the buckets: saves a copy"

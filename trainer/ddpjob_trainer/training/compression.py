@@ -84,7 +84,7 @@ class PowerSGD:
             kept.update({index: value.to(device) for index, value in values.items()})
         return True
 
-    def _layout(self) -> list[float]:
+    def _layout(self) -> list[float | None]:
         """What the sizes of all that is kept depend on, besides the model."""
         return [self._settings.bucket_cap_mb, self._settings.powersgd_rank]
 

@@ -69,15 +69,15 @@ def averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:
     return AveragedModel(model, multi_avg_fn=keep, use_buffers=True)
 
 
-def explained(error: RuntimeError, model: nn.Module) -> Exception:
-    """What DistributedDataParallel says of parameters without a gradient, with their names; others as they are."""
+def unused(error: RuntimeError, model: nn.Module) -> ConfigError | None:
+    """What is wrong where DDP says that parameters had no gradient; None: it says something else."""
     indices = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
     if not (UNUSED in str(error) and indices):
-        return error
+        return None
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    unused = ", ".join(names[int(index)] for index in indices[1].split())
+    named = ", ".join(names[int(index)] for index in indices[1].split())
     return ConfigError(
-        f"the loss does not depend on these parameters of the model: {unused}. Use them in each step, or freeze them"
+        f"the loss does not depend on these parameters of the model: {named}. Use them in each step, or freeze them"
         " (requires_grad_(False)), or train with --find-unused-parameters"
     )
 

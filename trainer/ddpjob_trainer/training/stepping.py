@@ -14,7 +14,7 @@ from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import Task
 
 from . import amp
-from .parallel import explained
+from .parallel import unused
 from .state import Learner
 from .step_times import StepTimes
 
@@ -108,7 +108,9 @@ class Stepper:
         try:
             return self.model(inputs)
         except RuntimeError as error:
-            raise explained(error, self.learner.model) from error
+            if mistake := unused(error, self.learner.model):
+                raise mistake from error
+            raise
 
     def _update(self) -> None:
         """Updates the weights and what follows them: the schedule and the average count such updates alone."""
