@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,20 @@ class Broken(Drawn):
 class WithBroken(Watched):
     def train_data(self) -> Any:
         return Broken()
+
+
+class Stuck(Drawn):
+    """No sample ever comes."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        say(f"stuck at {index}")
+        time.sleep(3600)
+        return super().__getitem__(index)
+
+
+class WithStuck(Watched):
+    def train_data(self) -> Any:
+        return Stuck()
 
 
 class Wide(Drawn):
