@@ -1,6 +1,7 @@
 """`ddpjob report`: the page of a real run in a real browser, and of runs of which less is known."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.report import find, render
 
 from tests.report.browser import Tab, with_tab
-from tests.unit.report.lines import line, write
+from tests.unit.report.lines import ZERO, line, write
 
 DDPJOB = Path(sys.executable).with_name("ddpjob")
 CRASHING = Path(__file__).with_name("crashing.py")
@@ -46,11 +49,9 @@ def ddpjob(directory: Path, *arguments: object) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def page(directory: Path, *arguments: object) -> str:
-    """The page that a call in a directory writes."""
-    code, said = ddpjob(directory, "report", *arguments)
-    assert code == 0, said
-    return (directory / said.split("written: ")[1].strip()).read_text()
+def page(directory: Path) -> str:
+    """The page of what is in a directory."""
+    return render(find(directory), ZERO)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "digits.yaml").write_text(yaml.safe_dump(JOB))
     code, said = ddpjob(directory, "run", "digits.yaml")
     assert code == 0, said
-    page(directory)
+    code, said = ddpjob(directory, "report")
+    assert (code, said) == (0, "written: ddpjob-runs/digits/report.html\n")
     return directory / "ddpjob-runs" / "digits"
 
 
@@ -120,13 +122,13 @@ def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run:
 
 
 def test_the_metrics_alone_make_a_page_as_from_a_volume_of_a_cluster(run: Path, tmp_path: Path) -> None:
-    metrics = run / "volumes" / "checkpoints" / "metrics"
-    text = page(tmp_path, metrics, "--output", tmp_path / "metrics.html")
-    assert ">Finished<" in text
-    assert "Throughput" in text
-    assert "started again" in text
-    of_checkpoints = page(tmp_path, run / "volumes" / "checkpoints", "--output", tmp_path / "checkpoints.html")
-    assert ">Finished<" in of_checkpoints
+    checkpoints = run / "volumes" / "checkpoints"
+    code, said = ddpjob(tmp_path, "report", checkpoints / "metrics", "--output", "metrics.html")
+    assert (code, said) == (0, "written: metrics.html\n")
+    for text in ((tmp_path / "metrics.html").read_text(), page(checkpoints)):
+        assert '<span class="state Finished">' in text
+        assert "Throughput" in text
+        assert re.search("<td>(rank 0: |started again)", text)  # The other may have been ended before it could say.
 
 
 def a_run(directory: Path, **status: Any) -> Path:
@@ -137,11 +139,22 @@ def a_run(directory: Path, **status: Any) -> Path:
 
 
 def test_a_run_of_which_nothing_has_happened_yet_has_a_page(tmp_path: Path) -> None:
-    a_run(tmp_path)
-    text = page(tmp_path, "digits")
+    text = page(a_run(tmp_path))
     assert ">Pending<" in text
     assert "No metrics" in text
     assert "by nobody: this may be out of date" in text
+
+
+def test_metrics_beside_checkpoints_outside_of_the_run_are_found(tmp_path: Path) -> None:
+    write(
+        tmp_path / "elsewhere" / "metrics" / "metrics.jsonl",
+        line("started", 1, 0),
+        line("progress", 1, 1, 1, loss=0.5),
+    )
+    pod = a_run(tmp_path) / "pods" / "digits-0-abcde"
+    pod.mkdir(parents=True)
+    (pod / "process.json").write_text(json.dumps({"env": {"DDPJOB_CHECKPOINT_DIR": str(tmp_path / "elsewhere")}}))
+    assert "<figcaption>Loss" in page(pod.parent.parent)
 
 
 def test_a_run_that_failed_says_of_what(tmp_path: Path) -> None:
@@ -161,24 +174,37 @@ def test_a_run_that_failed_says_of_what(tmp_path: Path) -> None:
         "lastTransitionTime": "2026-01-01T12:00:31.000000Z",
         "observedGeneration": 1,
     }
-    a_run(tmp_path, state="Failed", message="no restart is left", history=[failure], conditions=[condition])
-    text = page(tmp_path)
+    said = {"state": "Failed", "message": "no restart is left", "history": [failure], "conditions": [condition]}
+    text = page(a_run(tmp_path, **said))
     assert ">Failed<" in text
     assert "no restart is left" in text
     assert "the machine had no memory left" in text
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        ((), "Unknown"),
+        ((line("finished", 1, 9), line("saved", 1, 9)), "Finished"),
+        ((line("ended", 1, 9, error="StoppedOnRequest", message="saved step 9, stopped on request"),), "Stopped"),
+        ((line("ended", 1, 9, error="ValueError", message="no such layer"),), "Failed"),
+    ],
+)
+def test_metrics_alone_tell_how_the_last_start_ended(tmp_path: Path, end: tuple[str, ...], state: str) -> None:
+    file = write(tmp_path / "metrics.jsonl", line("started", 1, 0), line("progress", 1, 9, 1, loss=0.5), *end)
+    assert f'<span class="state {state}">' in page(file.parent)
 
 
 def test_a_file_with_only_its_first_lines_makes_a_page(tmp_path: Path) -> None:
     metrics = write(
         tmp_path / "metrics" / "metrics.jsonl", line("started", 1, 0), line("progress", 1, 1, 1, loss="NaN")
     )
-    assert ">Unknown<" in page(tmp_path, metrics.parent)
+    assert ">Unknown<" in page(metrics.parent)
 
 
 def test_what_is_no_run_is_one_clear_error(tmp_path: Path) -> None:
-    code, said = ddpjob(tmp_path, "report", ".")
-    assert (code, said) == (2, "error: . holds neither a run (job.json) nor metrics (metrics.jsonl)\n")
-    assert ddpjob(tmp_path, "report", "digits")[0] == 2
+    with pytest.raises(BadInputError, match=r"holds neither a run \(job.json\) nor metrics \(metrics.jsonl\)"):
+        find(tmp_path)
     a_run(tmp_path)
     code, said = ddpjob(tmp_path, "report", "--output", "nowhere/page.html")
     assert code == 2

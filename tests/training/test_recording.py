@@ -49,6 +49,17 @@ def test_rank_0_records_how_long_the_own_part_of_each_ranks_steps_takes(runs: Ru
     assert start.of("finished")
 
 
+def test_a_start_that_was_stopped_on_request_says_so_in_its_last_line(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "tests.training.tasks:Perceptron", "--epochs", 2, "--log-dir", tmp_path / "metrics"]
+    run = runs.start(1, *job, env=SLOWLY)
+    run.wait("some steps", lambda: len(run.steps()) > 3)
+    run.send(signal.SIGTERM)
+    run.end()
+    (start,) = read(tmp_path / "metrics" / "metrics.jsonl").starts
+    ended = start.entries[-1]
+    assert (ended.event, ended.values["error"], ended.step) == ("ended", "StoppedOnRequest", run.steps()[-1])
+
+
 def test_without_a_directory_for_checkpoints_or_metrics_nothing_is_recorded(runs: Runs, tmp_path: Path) -> None:
     runs.train(1, "--workload", "mlp", "--epochs", 1)
     assert not list(tmp_path.rglob("metrics*"))

@@ -9,6 +9,9 @@ from ddpjob_operator.api import DDPJob, Failure
 
 from .recorded import Recorded, Start
 
+STOPPED = "StoppedOnRequest"
+"""How a start ended that has saved and stopped since it was asked to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Incident:
@@ -49,8 +52,11 @@ def _of_failure(failure: Failure, starts: Sequence[Start]) -> _Parts:
 
 
 def _of_start(before: Start, after: Start) -> _Parts:
-    step = _last_step(before)
-    return after.began.time, before.began.attempt, "started again", "", step, after.began.step
+    time, cause, message = after.began.time, "started again", ""
+    if ended := before.of("ended"):
+        time, error, message = ended[-1].time, ended[-1].values.get("error"), str(ended[-1].values.get("message"))
+        cause = "stopped on request" if error == STOPPED else f"rank 0: {error}"
+    return time, before.began.attempt, cause, message, _last_step(before), after.began.step
 
 
 def _last_step(start: Start) -> int:

@@ -11,7 +11,7 @@ from ddpjob_operator.api.words import counted, duration
 
 from . import figures, masking
 from .found import Found
-from .incidents import Incident, incidents
+from .incidents import STOPPED, Incident, incidents
 from .recorded import Recorded
 
 CHECKPOINTS = 10
@@ -50,11 +50,15 @@ def _model(found: Found, now: datetime) -> dict[str, Any]:
 
 
 def _state(found: Found) -> str:
-    """The job's; without one what the metrics tell: that it has finished, or nothing."""
+    """The job's; without one what the last start has recorded of its end, if it could."""
     if found.job:
         return str(found.job.status.state)
-    last = found.recorded.last
-    return "Finished" if last and last.event == "finished" else "Unknown"
+    last = found.recorded.starts[-1] if found.recorded.starts else None
+    if last and last.of("finished"):
+        return "Finished"
+    if last and (ended := last.of("ended")):
+        return "Stopped" if ended[-1].values.get("error") == STOPPED else "Failed"
+    return "Unknown"
 
 
 def _began(found: Found) -> datetime | None:

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ddpjob_operator.api import DDPJob, DDPJobStatus, Failure
 from ddpjob_operator.report.incidents import incidents
 from ddpjob_operator.report.recorded import Recorded, read
@@ -73,6 +74,17 @@ def test_the_step_that_the_failed_rank_told_itself_goes_before_what_was_recorded
 
 def test_without_a_job_the_starts_alone_tell_of_interruptions(tmp_path: Path) -> None:
     assert [one.cause for one in incidents(None, three_starts(tmp_path))] == ["started again", "started again"]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"), [("StoppedOnRequest", "stopped on request"), ("PeerLostError", "rank 0: PeerLostError")]
+)
+def test_where_rank_0_could_say_why_a_start_ended_that_is_the_cause(tmp_path: Path, error: str, cause: str) -> None:
+    ended = line("ended", 1, 41, at=5, error=error, message="in training at step 41")
+    file = write(tmp_path / "metrics.jsonl", line("started", 1, 0), ended, line("started", 2, 30, at=60))
+    (only,) = incidents(None, read(file))
+    assert (only.cause, only.message, only.step) == (cause, "in training at step 41", 41)
+    assert only.time == ZERO + timedelta(seconds=5)
 
 
 def test_without_metrics_the_history_alone_tells_of_them() -> None:

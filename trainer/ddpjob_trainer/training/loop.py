@@ -7,6 +7,7 @@ import torch
 
 from ddpjob_trainer import reporting
 from ddpjob_trainer.console import record
+from ddpjob_trainer.failure import last_line
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.recording.recorder import Recorder, by_rank
 from ddpjob_trainer.stopping import StoppedOnRequest, StopRequest
@@ -53,6 +54,8 @@ class Loop:
         try:
             self._run()
         except Exception as error:
+            ended = {"error": type(error).__name__, "message": last_line(error)}
+            self.recorder.add("ended", self.position.step, **ended)
             if self.saver:
                 self.saver.finish_after(error)
             raise

@@ -21,6 +21,7 @@ PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 
 TRAINER_PRELOADED = (
     "ddpjob_trainer.training.run",
+    "ddpjob_trainer.recording.tensorboard",
     "ddpjob_trainer.workloads.convnet",
     "ddpjob_trainer.workloads.mlp",
 )
