@@ -7,14 +7,17 @@ import pytest
 import torch
 from ddpjob_trainer.workloads.linear import Model
 
+from tests.training import ranks
 from tests.training.conftest import Runs
 
 
-@pytest.fixture
-def checkpoints(runs: Runs, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a training with two processes."""
-    runs.train(2, "--workload", "random", "--epochs", 3, "--checkpoint-dir", tmp_path / "saved")
-    return tmp_path / "saved"
+    directory = tmp_path_factory.mktemp("trained") / "saved"
+    run = ranks.start(directory.parent, 2, "--workload", "random", "--epochs", 3, "--checkpoint-dir", directory)
+    assert run.end() == [0, 0], run.story()
+    return directory
 
 
 def test_weights_are_exported_by_the_model_s_own_names(runs: Runs, checkpoints: Path, tmp_path: Path) -> None:
