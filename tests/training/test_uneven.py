@@ -167,6 +167,11 @@ class Wrong(Mean):
             ["--global-batch-size", 4],
             "--global-batch-size and --gradient-accumulation-steps are for train_data",
         ),
+        (
+            "endless",
+            ["--explain-shards"],
+            "--explain-shards is for train_data: what each rank's train_loader gives is",
+        ),
         ("none", [], "Wrong says of no data: it needs train_data, or train_loader"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.console import record, say
+from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import load_task
 from ddpjob_trainer.world import World
 
@@ -9,8 +10,14 @@ from .run import order_of
 
 
 def explain_shards(config: TrainConfig, world_size: int, steps: int) -> None:
-    """Prints the samples of each rank in the first steps of the first epoch: their numbers in the training set."""
+    """Prints the samples of each rank in the first steps of the first epoch: their numbers in the training set.
+
+    Raises:
+        ConfigError: Each rank of the task decides that by itself.
+    """
     task = load_task(config)
+    if task.train_loader(0, world_size) is not None:
+        raise ConfigError("--explain-shards is for train_data: what each rank's train_loader gives is its own")
     data = task.train_data()
     orders = [order_of(config, task, data, World(rank=rank, world_size=world_size)) for rank in range(world_size)]
     first = orders[0]
