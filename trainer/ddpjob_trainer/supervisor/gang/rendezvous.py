@@ -51,7 +51,7 @@ class Rendezvous:
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
-        """A connection to the leader, which has said welcome. How long is too long an operator decides, if there is one.
+        """A connection to the leader, which has said welcome. How long is too long, an operator decides.
 
         Raises:
             PeerLostError: No operator brings the leader, and nobody else has in time.
