@@ -4,8 +4,10 @@ from collections import Counter
 
 import pytest
 import torch
+from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.training.checks import check_sampler
 from ddpjob_trainer.training.order import Order
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 SIZES = [(90, 2), (90, 4), (91, 3), (100, 7)]
@@ -60,3 +62,17 @@ def test_over_epochs_ours_leave_out_other_samples_each_time() -> None:
     seen = [{index for rank in range(2) for index in by_order(91, rank, 2, epoch)} for epoch in range(20)]
     assert set.union(*seen) == set(range(91))
     assert len({frozenset(shard) for shard in seen}) > 1
+
+
+@pytest.mark.parametrize(
+    "sampler_of",
+    [RandomSampler, lambda data: DistributedSampler(data, num_replicas=2, rank=0)],
+    ids=["random", "dist"],
+)
+def test_a_sampler_over_another_data_set_than_its_loaders_is_refused(sampler_of) -> None:  # noqa: ANN001  (as above)
+    data, other = TensorDataset(torch.zeros(10)), TensorDataset(torch.zeros(8))
+    check_sampler(DataLoader(data, sampler=sampler_of(data)))
+    check_sampler(DataLoader(data))
+    check_sampler([torch.zeros(1)])
+    with pytest.raises(ConfigError, match="data set has 10 samples, but its sampler is over another one of 8"):
+        check_sampler(DataLoader(data, sampler=sampler_of(other)))

@@ -1,5 +1,7 @@
 """Mistakes in a task that would not be seen: training would go on, and learn nothing."""
 
+from collections.abc import Sized
+
 from torch import nn
 from torch.optim import Optimizer
 
@@ -7,6 +9,24 @@ from ddpjob_trainer.console import warn
 from ddpjob_trainer.errors import ConfigError
 
 NAMED = 3
+
+
+def check_sampler(loader: object) -> None:
+    """Makes sure that a DataLoader's sampler gives numbers of the data set that the loader looks them up in.
+
+    One over a smaller data set leaves samples out without a word.
+
+    Raises:
+        ConfigError: It is over a data set of another length.
+    """
+    data, sampler = getattr(loader, "dataset", None), getattr(loader, "sampler", None)
+    # A DistributedSampler has it as dataset, PyTorch's others have it as data_source.
+    sampled = getattr(sampler, "dataset", getattr(sampler, "data_source", None))
+    if isinstance(data, Sized) and isinstance(sampled, Sized) and len(data) != len(sampled):
+        raise ConfigError(
+            f"the loader's data set has {len(data)} samples, but its sampler is over another one of {len(sampled)}:"
+            " make both over the same, as in DataLoader(data, sampler=DistributedSampler(data))"
+        )
 
 
 def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> None:

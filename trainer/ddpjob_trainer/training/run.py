@@ -24,7 +24,7 @@ from ddpjob_trainer.world import World
 
 from . import amp, modes, state
 from .agreement import Agreement
-from .checks import check_optimizer
+from .checks import check_optimizer, check_sampler
 from .compression import PowerSGD, compress
 from .data import Loader, sample_count
 from .feed import Divided, Feed, Uneven
@@ -182,6 +182,7 @@ def _feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.d
         data = task.train_data()
         order = order_of(config, task, data, world)
         return lambda device: Divided(_loader(data, config, task, world, device), order, parts)
+    check_sampler(batches)
     if config.global_batch_size or parts > 1:
         raise ConfigError(
             "--global-batch-size and --gradient-accumulation-steps are for train_data: a train_loader makes its"
