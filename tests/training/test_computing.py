@@ -27,7 +27,7 @@ class Measured(MlpTask):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_run_in_mixed_precision_goes_on_with_the_very_bits(runs: Runs, tmp_path: Path, precision: str) -> None:
-    job = ["--precision", precision, "--global-batch-size", 48, "--epochs", 1]
+    job = ["--precision", precision, "--channels-last", "--global-batch-size", 48, "--epochs", 1]
     train_twice(runs, tmp_path, 2, *job, step=10)
     calm, resumed = state(tmp_path / "calm"), state(tmp_path / "resumed")
     assert different(resumed, calm) == []
