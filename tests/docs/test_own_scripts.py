@@ -45,6 +45,6 @@ def test_a_script_goes_on_from_its_checkpoint(here: Here, name: str) -> None:
     assert run.returncode == 0, output
     went_on = re.search(r"going on after epoch (\d+)", output)
     assert went_on, output
-    assert 2 <= int(went_on[1]) < 10
+    assert 1 <= int(went_on[1]) < 10  # The second epoch is told before it is saved.
     assert "epoch=10/10" in output
     assert here.status(name)["restarts"] == 1

@@ -7,6 +7,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from ddpjob_operator.api import State
 from ddpjob_operator.api.words import counted, duration
 
 from . import figures, masking
@@ -77,7 +78,8 @@ def _facts(found: Found, now: datetime) -> Iterator[tuple[str, str]]:
         until = ended or (last.time if last else zero)
         yield "Started", _moment(zero)
         yield "Duration", duration(max(0, round((until - zero).total_seconds())))
-    if job and not job.status.finished and not found.carried_on:
+    at_rest = job is None or job.status.finished or job.status.state is State.SUSPENDED
+    if not at_rest and not found.carried_on:
         yield "Carried on", "by nobody: this may be out of date"
     if job and job.status.nodes and job.status.procs_per_node:
         nodes, procs = job.status.nodes, job.status.procs_per_node
