@@ -32,9 +32,9 @@ class Loader:
         self.samples = sample_count(data)
         self._device = device
         self._batches = _Batches(data, seed)
-        self._requests = _Requests()
         if isinstance(data, TensorDataset):
             workers = 0  # It lies in memory: to hand it over would take longer than to fetch it.
+        self._requests = _Requests(to_workers=workers > 0)
         self._loader = DataLoader(
             self._batches,
             batch_size=None,  # A request is a whole batch.
@@ -62,7 +62,7 @@ class Loader:
 
     def batch(self, indices: Tensor) -> tuple[Any, Any]:
         """One batch, fetched by this process: workers would go on and fetch what nobody wants."""
-        return self._pair(self._batches[Request(0, indices.tolist())])
+        return self._pair(self._batches[Request(0, indices)])
 
     def _pair(self, batch: Any) -> tuple[Any, Any]:
         if isinstance(batch, TrainerError):
@@ -75,7 +75,7 @@ class Request(NamedTuple):
     """A batch to be fetched."""
 
     epoch: int
-    indices: Sequence[int]
+    indices: Tensor | Sequence[int]
 
 
 def sample_count(data: Dataset[Any]) -> int:
@@ -115,9 +115,12 @@ class _Requests:
     epoch = 0
     indices: Iterable[Tensor] = ()
 
+    def __init__(self, *, to_workers: bool) -> None:
+        self._to_workers = to_workers
+
     def __iter__(self) -> Iterator[Request]:
-        # Numbers, not tensors, which would go to a worker through shared memory.
-        return (Request(self.epoch, batch.tolist()) for batch in self.indices)
+        # A tensor would go to a worker through shared memory.
+        return (Request(self.epoch, batch.tolist() if self._to_workers else batch) for batch in self.indices)
 
 
 class _Batches(Dataset[Any]):
@@ -134,7 +137,7 @@ class _Batches(Dataset[Any]):
         # What draws in a rank is the model; a worker has nothing to disturb.
         with nullcontext() if get_worker_info() else undisturbed():
             try:
-                return default_collate([self._sample(request.epoch, index) for index in request.indices])
+                return default_collate([self._sample(request.epoch, index) for index in map(int, request.indices)])
             except TrainerError as error:
                 return error
 
