@@ -186,6 +186,15 @@ def test_a_program_may_spawn_processes_of_its_own(launch: Launcher) -> None:
     assert (code, output.splitlines()) == (0, ["[42]", "[42]"])
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="the system has no such policy")
+def test_threads_of_a_program_let_each_other_go_on(launch: Launcher) -> None:
+    code, output = launch(
+        "import os, threading\n"
+        "threading.Thread(target=lambda: say(str(os.sched_getscheduler(0) == os.SCHED_BATCH))).start()"
+    ).end()
+    assert (code, output.splitlines()) == (0, ["True", "True"])
+
+
 def test_ranks_draw_random_numbers_of_their_own(launch: Launcher) -> None:
     _, output = launch("import random; say(str(random.random()))").end()
     assert len(set(output.splitlines())) == 2

@@ -17,6 +17,7 @@ from .inference import commands
 from .options.parsing import count_of
 from .places.variables import place_variables
 from .position import Position
+from .scheduling import run_as_batch
 from .stopping import StoppedOnRequest, StopRequest, leave_at_once
 from .supervisor.starting.program import Program
 from .supervisor.supervise import supervise
@@ -69,6 +70,7 @@ def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:
 def _train(config: TrainConfig, world: World, position: Position) -> None:
     stop = StopRequest()
     stop.listen()
+    run_as_batch()
     # Here, since it imports torch, which takes seconds: help and mistakes are answered before.
     from .training.run import run  # noqa: PLC0415
 

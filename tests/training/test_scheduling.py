@@ -1,0 +1,19 @@
+"""How the threads of a run share the cores."""
+
+import os
+
+import pytest
+
+from tests.training.conftest import Runs
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="the system has no such policy")
+def test_all_threads_of_a_run_let_each_other_go_on(runs: Runs) -> None:
+    run = runs.start(2, "--epochs", 1000)
+    run.wait("a step", lambda: bool(run.steps()))
+    pid = run.processes[0].pid
+    threads = {int(name): os.sched_getscheduler(int(name)) for name in os.listdir(f"/proc/{pid}/task")}
+    run.kill()
+    late = {thread: policy for thread, policy in threads.items() if policy != os.SCHED_BATCH}
+    assert len(threads) > 1
+    assert not late, f"not under SCHED_BATCH: {late} of {threads}"
