@@ -1,6 +1,7 @@
 """How the threads of a run share the cores."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,8 @@ from tests.training.conftest import Runs
 def test_all_threads_of_a_run_let_each_other_go_on(runs: Runs) -> None:
     run = runs.start(2, "--epochs", 1000)
     run.wait("a step", lambda: bool(run.steps()))
-    pid = run.processes[0].pid
-    threads = {int(name): os.sched_getscheduler(int(name)) for name in os.listdir(f"/proc/{pid}/task")}
+    numbers = [int(thread.name) for thread in Path(f"/proc/{run.processes[0].pid}/task").iterdir()]
+    threads = {number: os.sched_getscheduler(number) for number in numbers}
     run.kill()
     late = {thread: policy for thread, policy in threads.items() if policy != os.SCHED_BATCH}
     assert len(threads) > 1

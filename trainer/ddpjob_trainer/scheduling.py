@@ -7,9 +7,9 @@ from contextlib import suppress
 def run_as_batch() -> None:
     """Puts this thread, and all that it starts, under SCHED_BATCH, where the system has it.
 
-    Under it a thread that wakes up lets the running one go on, where it would else push it aside. gloo's event loop is
-    woken by each message. Where it took the core of the thread that was sending, and that held the connection's lock, it
-    asked for the lock again and again until the scheduler's next tick: up to 4 ms in which nothing went on.
+    Under it a thread that wakes up lets the running one go on, where it would else push it aside. gloo's event loop
+    is woken by each message. Where it took the core of the thread that was sending, and that held the connection's
+    lock, it asked for the lock again and again until the scheduler's next tick: up to 4 ms in which nothing went on.
     """
     if hasattr(os, "SCHED_BATCH"):
         with suppress(OSError):  # Forbidden, by a seccomp profile say: then it is as it was.
