@@ -28,7 +28,7 @@ from tests.bench.table import Row
 ROOT = Path(__file__).parents[2]
 LEAST = 1.0
 BATCH, WORKERS, CLASSES = 32, 2, 10
-IMAGES, DISTINCT = 4800, 60
+IMAGES, DISTINCT = 2400, 60
 """Of each distinct image there are many names, so that they take little room and time to make."""
 WIDTH, HEIGHT = 500, 375
 """As ImageNet's images are in the mean, with about as many bytes."""

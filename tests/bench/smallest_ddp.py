@@ -1,5 +1,6 @@
 """The smallest DDP script for a model of the bench: nothing but training. `smallest_ddp MODEL STEPS`."""
 
+import os
 import sys
 
 import torch
@@ -39,3 +40,4 @@ while step < total:
             break
     epoch += 1
 dist.destroy_process_group()
+os._exit(0)  # Of PyTorch's threads one may abort a process whose interpreter is being taken down.
