@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
 from ddpjob_trainer.errors import ConfigError, TrainerError
 from ddpjob_trainer.parent_death import die_with
@@ -32,20 +32,23 @@ class Loader:
         self.samples = sample_count(data)
         self._device = device
         self._batches = _Batches(data, seed)
-        if isinstance(data, TensorDataset):
-            workers = 0  # It lies in memory: to hand it over would take longer than to fetch it.
-        self._requests = _Requests(to_workers=workers > 0)
-        self._loader = DataLoader(
+        # What lies in memory takes longer to be handed over than to be fetched.
+        self._workers = 0 if _in_memory(data) else workers
+        self._requests = _Requests(to_workers=self._workers > 0)
+        self._loader = self._loading(self._requests, self._workers, stay=self._workers > 0)
+
+    def _loading(self, requests: Iterable["Request"], workers: int, *, stay: bool) -> DataLoader[Any]:
+        return DataLoader(
             self._batches,
             batch_size=None,  # A request is a whole batch.
-            sampler=self._requests,
+            sampler=requests,
             collate_fn=_as_it_is,
             num_workers=workers,
-            persistent_workers=workers > 0,
+            persistent_workers=stay,
             # They share the data set's memory and are the rank's own children, whatever Python's default has become.
             multiprocessing_context="fork" if workers else None,
             worker_init_fn=functools.partial(_become_worker, os.getpid()),
-            pin_memory=device.type == "cuda",
+            pin_memory=self._device.type == "cuda",
             # Of its own: it draws a seed, which must not shift the random numbers that the model draws.
             generator=torch.Generator(),
         )
@@ -61,14 +64,18 @@ class Loader:
             yield self._pair(batch)
 
     def batch(self, indices: Tensor) -> tuple[Any, Any]:
-        """One batch, fetched by this process: workers would go on and fetch what nobody wants."""
-        return self._pair(self._batches[Request(0, indices)])
+        """One batch, before there are workers.
+
+        Where there will be some, one that comes and goes fetches it: a file that a data set opens for its first
+        sample would be this process's, and all workers would inherit it and read at one place in it.
+        """
+        requests = [Request(0, indices.tolist() if self._workers else indices)]
+        return self._pair(next(iter(self._loading(requests, min(1, self._workers), stay=False))))
 
     def _pair(self, batch: Any) -> tuple[Any, Any]:
         if isinstance(batch, TrainerError):
             raise batch
-        inputs, target = batch
-        return moved(inputs, self._device), moved(target, self._device)
+        return pair(batch, self._device)
 
 
 class Request(NamedTuple):
@@ -89,11 +96,32 @@ def sample_count(data: Dataset[Any]) -> int:
             f"{type(data).__name__} is no data set: give the one that it is over; batches, and each process's part of"
             " them, are made of that"
         )
+    if isinstance(data, IterableDataset):
+        raise ConfigError(
+            f"{type(data).__name__} cannot be indexed: give batches of it by the task's train_loader,"
+            " each process its own"
+        )
     if not isinstance(data, Sized):
         raise ConfigError(f"{type(data).__name__} has no length: a task's data must be indexed and have one")
     if len(data) == 0:
         raise ConfigError(f"{type(data).__name__} is empty: a task's data must have samples")
     return len(data)
+
+
+def pair(batch: Any, device: torch.device) -> tuple[Any, Any]:
+    """The inputs and the target of a batch, on a device.
+
+    Raises:
+        ConfigError: It does not consist of the two.
+    """
+    if not (isinstance(batch, list | tuple) and len(batch) == len(("inputs", "target"))):
+        size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
+        raise ConfigError(
+            f"a batch is a {type(batch).__name__}{size}: it must be a pair of what the model takes and what the loss"
+            " compares its output with, so each sample must be"
+        )
+    inputs, target = batch
+    return moved(inputs, device), moved(target, device)
 
 
 def moved(batch: Any, device: torch.device) -> Any:
@@ -103,10 +131,17 @@ def moved(batch: Any, device: torch.device) -> Any:
             return batch.to(device, non_blocking=True)
         case dict():
             return {key: moved(value, device) for key, value in batch.items()}
+        case tuple() if hasattr(batch, "_fields"):  # A named one.
+            return type(batch)(*(moved(value, device) for value in batch))
         case list() | tuple():
             return type(batch)(moved(value, device) for value in batch)
         case _:
             return batch
+
+
+def _in_memory(data: Dataset[Any]) -> bool:
+    """Whether one indexing fetches many samples; a class derived from TensorDataset may do something with each."""
+    return isinstance(data, TensorDataset) and type(data).__getitem__ is TensorDataset.__getitem__
 
 
 class _Requests:
@@ -129,10 +164,11 @@ class _Batches(Dataset[Any]):
     def __init__(self, data: Dataset[Any], seed: int) -> None:
         self._data = data
         self._seed = seed
+        self._at_once = _in_memory(data)
 
     def __getitem__(self, request: Request) -> Any:
         """The batch, or why there is none: raised in a worker, that would come in the middle of a page of frames."""
-        if isinstance(self._data, TensorDataset):
+        if self._at_once:
             return self._data[request.indices]  # One indexing of whole tensors, which draws nothing.
         # What draws in a rank is the model; a worker has nothing to disturb.
         with nullcontext() if get_worker_info() else undisturbed():

@@ -81,5 +81,10 @@ class Order:
         """The indices of this rank's samples, step after step, from a cursor to the end of an epoch."""
         generator = torch.Generator().manual_seed(self.seed + epoch)
         permutation = self.shuffle(generator) if self.shuffle else torch.randperm(self.samples, generator=generator)
+        if len(permutation) != self.samples:
+            raise ConfigError(
+                f"the data set's method shuffled gives {len(permutation)} numbers, but it has {self.samples} samples:"
+                " an order must have each of them once"
+            )
         for start in range(cursor, cursor + self.steps(cursor) * self.global_batch, self.global_batch):
             yield permutation[start : start + self.global_batch][self.part]
