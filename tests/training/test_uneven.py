@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from ddpjob_trainer.task import Task
+from ddpjob_trainer.training.feed import Uneven
+from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
 from tests.training.conftest import Runs
@@ -149,11 +151,44 @@ def test_ranks_that_cannot_tell_how_many_batches_they_have_train_for_a_number_of
         assert weights(run.output(rank)) == pytest.approx(expected()[:8], rel=1e-5)
 
 
+def test_the_end_of_an_epoch_is_saved_also_where_nobody_knew_that_it_would_come(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", f"{__name__}:Stream", "--checkpoint-dir", tmp_path, "--max-steps"]
+    run = runs.train(2, *job, 12)
+    assert [line.split()[1] for line in run.output().splitlines() if line.startswith("saved ")] == [
+        *("step=5", "step=10", "step=12")
+    ]
+    again = runs.train(2, *job, 17)
+    assert [line.split()[1] for line in again.output().splitlines() if line.startswith("saved ")] == [
+        *("step=15", "step=17")
+    ]
+
+
+def test_in_a_world_in_which_more_has_been_seen_than_there_is_nothing_is_left() -> None:
+    fed = Uneven([(torch.ones(1, 1), None)] * 3, World(), torch.device("cpu"), batch_size=1, seed=0)
+    assert [fed.left(samples) for samples in (0, 2, 3, 7)] == [3, 1, 0, 0]
+
+
 class Wrong(Mean):
     def train_loader(self, rank: int, world_size: int) -> Any:  # noqa: ARG002  (as above)
-        return {"empty": [], "iterator": iter([]), "endless": Endless([(torch.ones(1, 1), None)]), "none": None}[
-            os.environ["TEST_LOADER"]
-        ]
+        batch = (torch.ones(1, 1), None)
+        return {
+            "empty": [],
+            "iterator": iter([]),
+            "endless": Endless([batch]),
+            "spent": Spent([batch] * 3),
+            "single": [batch[:1]],
+            "none": None,
+        }[os.environ["TEST_LOADER"]]
+
+
+class Spent(Endless):
+    """Gives each batch once and never again."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._left = iter(batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._left
 
 
 @pytest.mark.parametrize(
@@ -172,6 +207,8 @@ class Wrong(Mean):
             ["--explain-shards"],
             "--explain-shards is for train_data: what each rank's train_loader gives is",
         ),
+        ("spent", ["--max-steps", 9], "train_loader gives no process a batch in epoch 2: it must begin anew"),
+        ("single", [], "a batch is a tuple of 1: it must be a pair"),
         ("none", [], "Wrong says of no data: it needs train_data, or train_loader"),
     ],
 )

@@ -12,7 +12,7 @@ from ddpjob_trainer.collectives import all_gather
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.world import World
 
-from .data import Loader, moved
+from .data import Loader, pair
 from .order import Order
 from .random_state import seed_all, undisturbed
 from .stepping import Batches, divided
@@ -125,7 +125,7 @@ class Uneven:
 
     def left(self, samples: int = 0) -> int | None:
         """What is left of the longest process's."""
-        return max(self._lengths) - samples // self.global_batch if self._lengths else None
+        return max(0, max(self._lengths) - samples // self.global_batch) if self._lengths else None
 
     def first(self) -> tuple[Any, Any]:
         """One of this process."""
@@ -139,6 +139,11 @@ class Uneven:
             batch = next(batches, None)
             having = self._having(number, mine=batch is not None)
             if not having:
+                if number == 0:
+                    raise ConfigError(
+                        f"train_loader gives no process a batch in epoch {epoch}: it must begin anew whenever it is"
+                        " iterated"
+                    )
                 return
             weight = 0.0 if batch is None else self._world.world_size / having
             yield Step(iter([self._spare if batch is None else batch]), weight)
@@ -171,4 +176,4 @@ class Uneven:
             if batch is None:
                 return
             if number >= begun:
-                yield moved(batch, self._device)
+                yield pair(batch, self._device)

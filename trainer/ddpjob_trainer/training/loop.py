@@ -1,5 +1,6 @@
 """The loop: epochs of steps, with an evaluation after each."""
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -85,7 +86,7 @@ class Loop:
 
     def _train_epoch(self) -> float:
         """Trains what is left of the epoch, and gives the seconds that it took."""
-        began = time.monotonic()
+        began, before = time.monotonic(), self.position.step
         self._begin("training")
         self.progress.resume()
         self.stepper.model.train()
@@ -98,6 +99,8 @@ class Loop:
             self._report_step(self.progress.step(loss))
             self._after_step()
             self.times.start()
+        if self.feed.left() is None and before < self.position.step < self.progress.total_steps:
+            self._save_late()
         return time.monotonic() - began
 
     def _report_step(self, line: Line | None) -> None:
@@ -153,6 +156,11 @@ class Loop:
         last = step == self.progress.total_steps
         return granted >= Wish.SAVE or last or self.saver.due(step, epoch_ends=epoch_ends)
 
+    def _save_late(self) -> None:
+        """Saves an epoch of which nobody knew that its last step was the last one."""
+        if self.saver and self.saver.due(self.position.step, epoch_ends=True) and not self._save_is_due(Wish.NOTHING):
+            self._save()
+
     def _save(self) -> None:
         assert self.saver is not None, "a save is due"
         self._begin("saving")
@@ -180,7 +188,8 @@ class Loop:
             self.test_data,
             autocast=self.stepper.autocast,
             world=self.world,
-            batch_size=self.feed.batch_size,
+            # As many samples as the model takes at a time in training.
+            batch_size=math.ceil(self.feed.batch_size / len(self.stepper.shares)),
         )
         if result:
             epoch = f"{self.position.epoch}/{self.epochs}"
