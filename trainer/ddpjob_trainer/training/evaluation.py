@@ -9,12 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from ddpjob_trainer.collectives import broadcast_buffers, gather
+from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.world import World
 
 from .amp import Autocast
 from .data import Loader
 from .random_state import undisturbed
+
+OWN = frozenset(
+    {"loss", "epoch", "step", "samples", "samples_per_second", "seconds", "time", "event", "attempt", "word"}
+)
+"""Names under which a run tells other things beside the metrics."""
 
 Sums = tuple[int, dict[str, float]]
 """Samples and, by name, the sums of their loss and metrics."""
@@ -68,13 +74,18 @@ def _shard(samples: int, world: World, batch_size: int) -> list[Tensor]:
 
 
 def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]], seen: Seen) -> Sums:
-    sums: dict[str, Tensor] = {}
+    sums: dict[str, Tensor] = {}  # On the model's device: to read one in each batch would have the CPU wait.
     for indices, (inputs, target) in zip(shard, pairs, strict=True):
         output = model(inputs)
         seen(indices, output, target)
-        values = {**task.metrics(output, target), "loss": task.loss(output, target) * len(indices)}
-        for name, value in values.items():
-            sums[name] = sums.get(name, torch.zeros(())) + value.cpu().double()
+        metrics = task.metrics(output, target)
+        if taken := OWN & metrics.keys():
+            raise ConfigError(
+                f"{type(task).__name__}.metrics names one {min(taken)}, as the run calls a number of its own: use"
+                " another name"
+            )
+        for name, value in {**metrics, "loss": task.loss(output, target) * len(indices)}.items():
+            sums[name] = sums.get(name, 0.0) + torch.as_tensor(value).double()
     return sum(map(len, shard)), {name: value.item() for name, value in sums.items()}
 
 
