@@ -1,13 +1,16 @@
 """Options of what DistributedDataParallel sends, and when."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.errors import ConfigError
-from ddpjob_trainer.options.communication import CommunicationConfig
-from ddpjob_trainer.training.parallel import laid_out
+from ddpjob_trainer.options.communication import CommunicationConfig, Hook
+from ddpjob_trainer.training.compression import PowerSGD, compress
+from ddpjob_trainer.training.parallel import laid_out, parallel
 from ddpjob_trainer.workloads.mlp import MlpTask
 from ddpjob_trainer.world import World
 from torch import Tensor, nn
@@ -15,6 +18,7 @@ from torch import Tensor, nn
 from tests.training.conftest import Runs
 from tests.training.resuming import different, state, train_twice
 
+CPU = torch.device("cpu")
 BATCH = ["--global-batch-size", 48, "--epochs", 1]
 POWERSGD = ["--comm-hook", "powersgd", "--powersgd-rank", "2"]
 
@@ -50,12 +54,59 @@ def test_in_a_world_of_another_size_each_rank_goes_on_with_the_mean_of_what_was_
     assert len(state(tmp_path / "resumed")["compression"]) == 3
 
 
+@pytest.fixture
+def alone_in_a_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+def test_what_is_left_out_is_each_ranks_own_or_the_mean_of_all() -> None:
+    def restored(*saved: float, world: World) -> float:
+        settings = CommunicationConfig(comm_hook="powersgd")
+        power = PowerSGD(parallel(nn.Linear(1, 1), settings, CPU), settings)
+        states = [power.capture() | {"errors": {0: torch.tensor([error])}} for error in saved]
+        assert power.restore(states, world, CPU)
+        return float(power.capture()["errors"][0])
+
+    assert restored(1.0, 4.0, world=World(rank=1, world_size=2)) == 4.0
+    assert restored(1.0, 4.0, world=World(rank=1, world_size=3)) == 2.5
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+@pytest.mark.parametrize(
+    ("hook", "least"), [("none", 2**-23), ("fp16", 2**-10), ("bf16", 2**-7)], ids=["none", "fp16", "bf16"]
+)
+def test_gradients_are_sent_in_as_many_bits_as_asked(hook: Hook, least: float) -> None:
+    settings = CommunicationConfig(comm_hook=hook)
+    model = parallel(nn.Linear(2, 1, bias=False), settings, CPU)
+    compress(model, settings)
+    model(torch.tensor([[1 + least, 1 + least / 4]])).sum().backward()
+    assert model.module.weight.grad.tolist() == [[1 + least, 1.0]]
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+def test_what_is_asked_of_distributed_data_parallel_reaches_it() -> None:
+    def asked(*flags: str) -> list[object]:
+        ddp = parallel(nn.Linear(1, 1), read_config(flags, {}).communication, CPU)
+        return [ddp.bucket_bytes_cap, ddp.gradient_as_bucket_view, ddp.static_graph, ddp.find_unused_parameters]
+
+    megabyte = 1024 * 1024
+    assert asked() == [25 * megabyte, False, False, False]
+    assert asked("--bucket-cap-mb", "3", "--gradient-as-bucket-view", "--static-graph") == [
+        *(3 * megabyte, True, True, False)
+    ]
+    assert asked("--find-unused-parameters") == [25 * megabyte, False, False, True]
+
+
 def test_powersgd_begins_anew_with_other_buckets(runs: Runs, tmp_path: Path) -> None:
     job = [*BATCH, "--checkpoint-dir", tmp_path]
     runs.train(2, *job, *POWERSGD)
     again = runs.train(2, *job, "--epochs", 2, "--comm-hook", "powersgd", "--powersgd-rank", 1)
     assert (
-        "PowerSGD begins anew: --bucket-cap-mb or --powersgd-rank are not those of the checkpoint" in again.output()
+        "PowerSGD begins anew: --bucket-cap-mb, --powersgd-rank or --find-unused-parameters are not those"
+        in again.output()
     )
 
 

@@ -259,3 +259,31 @@ def test_an_average_that_is_asked_for_late_begins_with_the_weights_there_are(run
     first = runs.train(1, *job)
     again = runs.train(1, *job, "--model-ema-decay", 0.9)
     assert again.value("finished", "accuracy") == first.value("finished", "accuracy")
+
+
+def test_a_run_follows_its_schedule_over_epochs(runs: Runs, tmp_path: Path) -> None:
+    schedule = ["--lr-scheduler", "steplr", "--lr-step-size", 1, "--lr-gamma", 0.5, "--lr-warmup-epochs", 1]
+    job = ["--workload", "mlp", "--global-batch-size", 360, "--lr", 0.4, *schedule, "--checkpoint-dir", tmp_path]
+    rates = []
+    for epochs in (1, 2, 3):
+        runs.train(1, *job, "--epochs", epochs)
+        rates.append(state(tmp_path)["optimizer"]["param_groups"][0]["lr"])
+    assert rates == pytest.approx([0.4, 0.2, 0.1])
+
+
+def test_a_run_clips_gradients_as_asked(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "mlp", "--lr", 1, "--max-steps", 3, "--checkpoint-every-steps", 1]
+    runs.train(1, *job, "--clip-grad-norm", 1e-3, "--checkpoint-dir", tmp_path)
+    before, after = (state(tmp_path, step)["model"] for step in (2, 3))
+    moved = sum((after[name] - before[name]).square().sum().item() for name in after) ** 0.5
+    assert moved == pytest.approx(1e-3, rel=0.01)
+
+
+def test_settings_of_an_optimizer_that_a_checkpoint_has_otherwise_are_told(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "mlp", "--lr-scheduler", "cosineannealinglr", "--checkpoint-dir", tmp_path, "--max-steps"]
+    runs.train(1, *job, 2, "--lr", 0.5)
+    same = runs.train(1, *job, 3, "--lr", 0.5)
+    other = runs.train(1, *job, 4, "--lr", 0.25, "--weight-decay", 0.125)
+    told = "the optimizer goes on as the checkpoint says: lr 0.5, not 0.25, weight_decay 0.0, not 0.125"
+    assert "the optimizer goes on" not in same.output()
+    assert told in other.output()

@@ -86,7 +86,8 @@ class PowerSGD:
 
     def _layout(self) -> list[float | None]:
         """What the sizes of all that is kept depend on, besides the model."""
-        return [self._settings.bucket_cap_mb, self._settings.powersgd_rank]
+        settings = self._settings
+        return [settings.bucket_cap_mb, settings.powersgd_rank, settings.find_unused_parameters]
 
 
 def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> PowerSGD | None:

@@ -95,7 +95,9 @@ def _prepare(
     learner = _learner(config, task, model, compression=compression, total_steps=total_steps, device=device)
     check_optimizer(learner.optimizer, model, aloud=world.leads)
     if saved:
-        state.load(learner, saved)
+        others = state.load(learner, saved)
+        if others and world.leads:
+            say(f"the optimizer goes on as the checkpoint says: {', '.join(others)}")
         state.load_compression(learner, saved, world, device)
         restore_random(saved["random"], config, world, position.step)
     times = StepTimes(wrapped, device, parts)

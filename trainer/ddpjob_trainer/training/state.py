@@ -104,12 +104,13 @@ def prove(file: Path) -> None:
         ) from error
 
 
-def load(learner: Learner, state: State) -> None:
-    """Puts a decoded state into a learner.
+def load(learner: Learner, state: State) -> list[str]:
+    """Puts a decoded state into a learner; gives the settings of its optimizer that were others than the state's.
 
     Raises:
         ConfigError: It is another model's.
     """
+    asked = _settings(learner.optimizer)
     try:
         learner.model.load_state_dict(state["model"])
         learner.optimizer.load_state_dict(state["optimizer"])
@@ -127,6 +128,8 @@ def load(learner: Learner, state: State) -> None:
         average = state.get("average") or {"updates": 0, "model": state["model"]}
         learner.average.module.load_state_dict(average["model"])
         learner.average.n_averaged.fill_(average["updates"])
+    saved = _settings(learner.optimizer)
+    return [f"{name} {value}, not {asked[name]}" for name, value in saved.items() if asked.get(name, value) != value]
 
 
 def load_compression(learner: Learner, state: State, world: World, device: torch.device) -> None:
@@ -135,7 +138,17 @@ def load_compression(learner: Learner, state: State, world: World, device: torch
     if learner.compression is None or not saved or saved[0] is None:
         return
     if not learner.compression.restore(saved, world, device) and world.leads:
-        say("PowerSGD begins anew: --bucket-cap-mb or --powersgd-rank are not those of the checkpoint")
+        say(
+            "PowerSGD begins anew: --bucket-cap-mb, --powersgd-rank or --find-unused-parameters are not those of the"
+            " checkpoint"
+        )
+
+
+def _settings(optimizer: Optimizer) -> dict[str, float]:
+    """What an optimizer was asked for, of its first group; the rate is that with which its schedule began."""
+    group = optimizer.param_groups[0]
+    known = {"lr": group.get("initial_lr", group.get("lr")), "weight_decay": group.get("weight_decay")}
+    return {name: value for name, value in known.items() if isinstance(value, float)}
 
 
 def _average(average: AveragedModel) -> State:
