@@ -1,5 +1,6 @@
 """The imagenet workload: real images, decoded, as files and in shards."""
 
+import errno
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ import pytest
 import torch
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.sources import tar_index
 from ddpjob_trainer.sources.images import normalised, to_test, to_train
 from ddpjob_trainer.sources.layout import image_classes
 from ddpjob_trainer.sources.shards import ImageShards
 from ddpjob_trainer.sources.tar_index import NAME as INDEX
+from ddpjob_trainer.sources.tar_index import TarIndex
 from ddpjob_trainer.training.order import Order
 from ddpjob_trainer.workloads.imagenet import ImageNetTask
 from PIL import Image
@@ -107,6 +110,42 @@ def test_the_index_is_kept_and_made_anew_when_a_shard_changes(
     assert len(ImageShards(train, to_test(64))) == 40
     (train / INDEX).write_text("torn")
     assert len(ImageShards(train, to_test(64))) == 40
+
+
+def test_processes_of_several_containers_that_have_one_number_keep_the_index_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, write, begun = pictures.as_shards(tmp_path) / "train", tar_index.np.savez, []
+
+    def interrupted(file: Any, **arrays: Any) -> None:
+        """Another one begins and ends in between, which on another machine no lock prevents."""
+        if not begun:
+            begun.append(True)
+            tar_index._keep(train, TarIndex(arrays["firsts"], arrays["spans"]), str(arrays["state"]))
+        write(file, **arrays)
+
+    monkeypatch.setattr(tar_index.np, "savez", interrupted)
+    ImageShards(train, to_test(64))
+    assert "cannot be kept" not in capsys.readouterr().out
+    assert [path.name for path in train.glob(".*")] == [INDEX]
+
+
+def test_where_a_directory_cannot_be_locked_the_index_is_made_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(tar_index.fcntl, "flock", refuse)
+    assert len(ImageShards(pictures.as_shards(tmp_path) / "train", to_test(64))) == 48
+
+
+def test_a_compressed_shard_is_told_before_a_sample_is_read(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w:gz") as tar:
+        pictures.add(tar, "0.jpg", pictures.jpeg(0, 0))
+        pictures.add(tar, "0.cls", b"0")
+    with pytest.raises(ConfigError, match=r"0.tar is broken at its start"):
+        ImageShards(tmp_path, to_test(64))
 
 
 def test_an_order_of_shards_is_complete_and_stays_within_few_of_them(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import fcntl
 import json
 import os
 import tarfile
+import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -90,7 +91,7 @@ def _spans(shard: Path) -> Numbers:
     """One row for each sample of a shard."""
     key, rows = "", []
     try:
-        with tarfile.open(shard) as tar:
+        with tarfile.open(shard, "r:") as tar:  # What is compressed has no places that could be read.
             files = (member for member in tar if member.isfile())
             for key, group in groupby(files, key=lambda member: split(member.name)[0]):  # noqa: B007  (for the error)
                 sample = list(group)
@@ -130,7 +131,8 @@ def _kept(directory: Path, state: str) -> TarIndex | None:
 
 
 def _keep(directory: Path, index: TarIndex, state: str) -> None:
-    fresh = directory / f"{NAME}.{os.getpid()}"
+    # Processes of two containers can have one number.
+    fresh = directory / f"{NAME}.{uuid.uuid4().hex}"
     try:
         with fresh.open("wb") as file:
             np.savez(file, firsts=index.firsts, spans=index.spans, state=np.array(state))
@@ -142,10 +144,14 @@ def _keep(directory: Path, index: TarIndex, state: str) -> None:
 
 @contextmanager
 def _one_at_a_time(directory: Path) -> Iterator[None]:
-    """While one process of a node makes the index the others wait, and then find it. A directory can be locked."""
+    """While one process of a node makes the index the others wait, and then find it.
+
+    A directory can be locked; where a file system does not allow it, each process makes the index.
+    """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
