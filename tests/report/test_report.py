@@ -208,6 +208,15 @@ def test_a_file_with_only_its_first_lines_makes_a_page(tmp_path: Path) -> None:
     assert ">Unknown<" in page(metrics.parent)
 
 
+def test_all_metrics_are_drawn_whatever_their_names_and_their_number(tmp_path: Path) -> None:
+    names = [f"metric{number}" for number in range(7)] + ["cost in $ and in $\\nothing$"]
+    file = write(
+        tmp_path / "metrics.jsonl", line("started", 1, 0), line("evaluated", 1, 9, **dict.fromkeys(names, 0.5))
+    )
+    drawn = page(file.parent).split("<figcaption>Metrics", 1)[1].split("</figure>", 1)[0]
+    assert all(f">{name}</text>" in drawn for name in names)
+
+
 def test_what_is_no_run_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"holds neither a run \(job.json\) nor metrics \(metrics.jsonl\)"):
         find(tmp_path)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import cycle, product
 from statistics import fmean, median, quantiles
 from typing import Any
 
@@ -22,6 +23,9 @@ SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
 COLOURS = {INK: "ink", RULE: "rule", MARK: "mark"} | {colour: f"series-{at}" for at, colour in enumerate(SERIES)}
 """Stand-ins that are drawn with, and the page's names of what they stand for."""
 
+LINES = ("-", "--", ":")
+"""What tells curves apart where there are more than colours."""
+
 INCHES = (5.4, 3.0)
 """Of 72 units each: wide enough for half a desktop's page, and on a phone its letters can still be read."""
 POINTS = 300
@@ -33,6 +37,7 @@ NAMED = 5
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 
 STYLE: Any = {
+    "text.parse_math": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "ddpjob",
     "font.family": "sans-serif",
@@ -72,8 +77,8 @@ def metrics(recorded: Recorded) -> str | None:
     if not curves:
         return None
     with _axes("step", "") as axes:
-        for (name, points), colour in zip(curves.items(), SERIES, strict=False):
-            axes.plot(*_columns(_thinned(points)), color=colour, label=name, **_dots(points))
+        for (name, points), (line, colour) in zip(curves.items(), cycle(product(LINES, SERIES)), strict=False):
+            axes.plot(*_columns(_thinned(points)), color=colour, linestyle=line, label=name, **_dots(points))
         axes.legend()
         return _svg(axes, f"{', '.join(curves)} by step")
 

@@ -30,11 +30,15 @@ class Incident:
 
 
 def incidents(job: DDPJob | None, recorded: Recorded) -> list[Incident]:
-    """All that the job's history still has, and every other start of which the metrics tell."""
+    """All that the job's history still has, and every other start of which the metrics tell.
+
+    Training that goes on after its end, with more epochs say, was not interrupted.
+    """
     failures = job.status.history if job else ()
     found = [_of_failure(failure, recorded.starts) for failure in failures]
     for before, after in pairwise(recorded.starts):
-        if not any(before.began.attempt <= failure.attempt < after.began.attempt for failure in failures):
+        told = any(before.began.attempt <= failure.attempt < after.began.attempt for failure in failures)
+        if not told and not before.of("finished"):
             found.append(_of_start(before, after))
     ordered = sorted(found, key=lambda one: one[0])
     return [Incident(number, *rest) for number, rest in enumerate(ordered, 1)]

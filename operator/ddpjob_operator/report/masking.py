@@ -3,14 +3,25 @@
 import re
 from collections.abc import Iterable, Iterator
 
-SECRET = re.compile(r"token|secret|passw|credential|private|auth|api[-_]?key|access[-_]?key", re.IGNORECASE)
+NAMES = r"token|secret|passw|credential|private|auth|api[-_]?key|access[-_]?key"
+SECRET = re.compile(NAMES, re.IGNORECASE)
 IN_A_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+IN_A_SCRIPT = re.compile(
+    rf"""
+    (
+        [-\w.]* (?:{NAMES}) [-\w.]* (?: = | : \s+ (?: (?:Bearer|Basic) \s+ )? )  # NAME=value, Name: value
+        | (?<!\S) --? [-\w.]* (?:{NAMES}) [-\w.]* \s+ (?!-)                      # --name value
+    )
+    (?: "[^"]*" | '[^']*' | [^\s"';&|]+ )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 MASK = "•••"
 
 
 def value(name: str, text: str) -> str:
     """The value of a variable or option, as it may be shown."""
-    return MASK if SECRET.search(name) else IN_A_URL.sub(MASK, text)
+    return MASK if SECRET.search(name) else script(text)
 
 
 def words(command: Iterable[str]) -> Iterator[str]:
@@ -20,8 +31,13 @@ def words(command: Iterable[str]) -> Iterator[str]:
         name, equals, text = word.partition("=")
         if secret and not word.startswith("-"):
             yield MASK
-        elif equals:
+        elif equals and not re.search(r"\s", name):
             yield f"{name}={value(name, text)}"
         else:
-            yield IN_A_URL.sub(MASK, word)
+            yield script(word)
         secret = word.startswith("-") and not equals and bool(SECRET.search(word))
+
+
+def script(text: str) -> str:
+    """A text that may hold whole commands, as a shell's does, as it may be shown."""
+    return IN_A_SCRIPT.sub(rf"\1{MASK}", IN_A_URL.sub(MASK, text))

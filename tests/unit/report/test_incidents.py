@@ -90,3 +90,10 @@ def test_where_rank_0_could_say_why_a_start_ended_that_is_the_cause(tmp_path: Pa
 def test_without_metrics_the_history_alone_tells_of_them() -> None:
     (only,) = incidents(a_job(a_failure(1, at=5)), Recorded())
     assert (only.step, only.resumed) == (None, None)
+
+
+def test_training_that_goes_on_after_its_end_was_not_interrupted(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "metrics.jsonl", line("started", 0, 0), line("finished", 0, 50), line("started", 0, 50)
+    )
+    assert incidents(None, read(file)) == []

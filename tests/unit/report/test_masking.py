@@ -28,3 +28,19 @@ def test_a_variable_whose_name_says_that_it_is_secret_is_masked(name: str) -> No
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "keep", "workload", "monkey"])
 def test_others_are_shown(name: str) -> None:
     assert value(name, "abc") == "abc"
+
+
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("wandb login --api-key abc && train.py --lr 0.1", "wandb login --api-key ••• && train.py --lr 0.1"),
+        ("A=1 HF_TOKEN=abc train.py", "A=1 HF_TOKEN=••• train.py"),
+        ("export HF_TOKEN='a b'; train.py --keep 3", "export HF_TOKEN=•••; train.py --keep 3"),
+        ("train.py --hf-token --lr 0.1", "train.py --hf-token --lr 0.1"),
+        ("curl -H 'Authorization: Bearer abc' host", "curl -H 'Authorization: Bearer •••' host"),
+        ("git clone https://me:secret@host/code", "git clone https://•••@host/code"),
+        ("train.py --workload tokens:Task", "train.py --workload tokens:Task"),
+    ],
+)
+def test_secrets_in_a_script_for_a_shell_are_masked(script: str, shown: str) -> None:
+    assert list(words(["sh", "-c", script])) == ["sh", "-c", shown]
