@@ -1,9 +1,8 @@
 """Batches: what a data set gives, and what is made of it."""
 
 import os
-from collections import namedtuple
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -84,7 +83,9 @@ def test_a_sample_that_is_no_pair_is_one_clear_error(sample: Any, what: str, wor
         batches(Given(sample), [0, 1], workers=workers)
 
 
-Named = namedtuple("Named", ["words", "mask"])
+class Named(NamedTuple):
+    words: Tensor
+    mask: list[Tensor]
 
 
 def test_a_batch_keeps_its_structure_on_its_device() -> None:

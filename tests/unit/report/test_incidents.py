@@ -93,7 +93,5 @@ def test_without_metrics_the_history_alone_tells_of_them() -> None:
 
 
 def test_training_that_goes_on_after_its_end_was_not_interrupted(tmp_path: Path) -> None:
-    file = write(
-        tmp_path / "metrics.jsonl", line("started", 0, 0), line("finished", 0, 50), line("started", 0, 50)
-    )
+    file = write(tmp_path / "metrics.jsonl", line("started", 0, 0), line("finished", 0, 50), line("started", 0, 50))
     assert incidents(None, read(file)) == []
