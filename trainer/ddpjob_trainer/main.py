@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 
 from . import memory, traps
 from .config import TrainConfig, read_config
@@ -14,8 +15,7 @@ from .errors import PeerLostError, TrainerError
 from .exit_codes import ExitCode
 from .failure import clear, is_peer_lost, last_line, leave, report_of, report_path
 from .inference import commands
-from .options.parsing import count_of
-from .places.variables import place_variables
+from .places.variables import place_variables, presumed
 from .position import Position
 from .scheduling import run_as_batch
 from .stopping import StoppedOnRequest, StopRequest, leave_at_once
@@ -27,10 +27,13 @@ from .world import Node, World, read_world
 def main() -> None:
     """Does what the command line and the environment say: trains, mostly. Exits with the contract's code."""
     argv, position, world, killed_before = sys.argv[1:], Position(), World(), memory.kills()
+    # A command may be given in a pod that trains, whose report is to tell of that.
+    report_file = None if commands.asked(argv) else report_path(os.environ)
     if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":  # Otherwise others write to the same file.
-        clear(report_path(os.environ))
+        clear(report_file)
     try:
-        if commands.run(argv):
+        if commands.asked(argv):
+            commands.run(argv)
             leave_at_once(ExitCode.DONE)
         config = read_config(argv, os.environ)
         if steps := config.loading.explain_steps:
@@ -50,16 +53,17 @@ def main() -> None:
         say(str(stopped))
         leave_at_once(ExitCode.SAVED_AND_STOPPED)
     except Exception as error:  # noqa: BLE001  (the last resort: whatever it is, it is reported)
-        leave_at_once(_explain(error, world, position, killed_before))
+        leave_at_once(_explain(error, world, position, killed_before, report_file))
 
 
 def _explain_shards(config: TrainConfig, steps: int) -> None:
     """Once, however many processes were started for it."""
-    if os.environ.get(Env.RANK, os.environ.get(Env.NODE_RANK, "0")) == "0":
+    rank, world_size = presumed(config.place, os.environ)
+    if rank == 0:
         # Here, as below.
         from .training.explaining import explain_shards  # noqa: PLC0415
 
-        explain_shards(config, config.place.processes or count_of(os.environ, Env.WORLD_SIZE) or 1, steps)
+        explain_shards(config, world_size, steps)
 
 
 def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:
@@ -77,7 +81,9 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
     run(config, world, position, stop)
 
 
-def _explain(error: Exception, world: World, position: Position, killed_before: int) -> ExitCode:
+def _explain(
+    error: Exception, world: World, position: Position, killed_before: int, report_file: Path | None
+) -> ExitCode:
     """Says on stderr and in the failure report why the run ends, and gives the exit code.
 
     `killed_before` processes of this container had been killed for want of memory when the run began.
@@ -92,5 +98,5 @@ def _explain(error: Exception, world: World, position: Position, killed_before: 
     report = report_of(error, world.rank, position.step or None)
     if memory.lost_a_process(error) and memory.kills() > killed_before:
         report = dataclasses.replace(report, cause=memory.CAUSE)
-    leave(report, report_path(os.environ))
+    leave(report, report_file)
     return ExitCode(report.exit_code)

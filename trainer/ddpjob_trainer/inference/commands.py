@@ -14,34 +14,39 @@ from ddpjob_trainer.options.parsing import Parser
 Format = Literal["state-dict", "torch-export"]
 STATE_DICT: Final = "state-dict"
 
+EXPORT: Final = "export"
+PREDICT: Final = "predict"
 
-def run(argv: Sequence[str]) -> bool:
-    """Carries out the command that a command line begins with; False: it begins with none, and asks for training.
+
+def asked(argv: Sequence[str]) -> bool:
+    """Whether a command line begins with one of the commands, and so asks for no training."""
+    return next(iter(argv), None) in {EXPORT, PREDICT}
+
+
+def run(argv: Sequence[str]) -> None:
+    """Carries out the command that a command line begins with.
 
     Raises:
         ConfigError: A flag is wrong, or the command cannot be carried out.
         SystemExit: `--help` was asked for.
     """
-    match list(argv):
-        case ["export", *rest]:
-            flags, training = export_parser().parse_known_args(rest)
-            # Here, as below, since it imports torch, which takes seconds: help and mistakes are answered before.
-            from .export import export  # noqa: PLC0415
+    command, *rest = argv
+    if command == EXPORT:
+        flags, training = export_parser().parse_known_args(rest)
+        # Here, as below, since it imports torch, which takes seconds: help and mistakes are answered before.
+        from .export import export  # noqa: PLC0415
 
-            export(flags.directory, flags.output, flags.format, training)
-        case ["predict", *rest]:
-            flags, training = predict_parser().parse_known_args(rest)
-            from .predict import predict  # noqa: PLC0415
+        export(flags.directory, flags.output, flags.format, training)
+    else:
+        flags, training = predict_parser().parse_known_args(rest)
+        from .predict import predict  # noqa: PLC0415
 
-            predict(flags.directory, training)
-        case _:
-            return False
-    return True
+        predict(flags.directory, training)
 
 
 def export_parser() -> argparse.ArgumentParser:
     """The arguments of `ddpjob-train export`."""
-    parser = _parser("export", "Write a trained model into a file.")
+    parser = _parser(EXPORT, "Write a trained model into a file.")
     parser.add_argument("--output", "-o", type=Path, required=True, help="the file; one that is there is replaced")
     parser.add_argument(
         "--format",
@@ -54,7 +59,7 @@ def export_parser() -> argparse.ArgumentParser:
 
 def predict_parser() -> argparse.ArgumentParser:
     """The arguments of `ddpjob-train predict`."""
-    return _parser("predict", "Print what a trained model says of each sample that was held out.")
+    return _parser(PREDICT, "Print what a trained model says of each sample that was held out.")
 
 
 def _parser(name: str, description: str) -> argparse.ArgumentParser:

@@ -28,13 +28,6 @@ class PlaceConfig:
     init_file: Path | None = None
     """The file by which the processes find each other, instead of a port of rank 0's."""
 
-    @property
-    def processes(self) -> int | None:
-        """How many there are altogether; None: it is not said."""
-        if self.nodes is None and self.procs_per_node is None:
-            return self.world_size
-        return (self.nodes or 1) * (self.procs_per_node or 1)
-
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the group of these options."""

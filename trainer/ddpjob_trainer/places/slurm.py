@@ -8,7 +8,8 @@ The master is the first host of the step's node list, which runs task 0. Its por
     20000 + 4 * ((8 * job id + step id) mod 2000)
 
 below Linux' ephemeral ports (32768 and up), the same for all tasks, and another one for other steps and for the jobs
-around this one, which may share a node. The three ports above it are free for what runs beside the master.
+around this one, which may share a node. The three ports above it are free for what runs beside the master. A process
+that is alone in its step, or in a job's script, and starts others beside itself has a port of that kind too.
 
 (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)
 """
@@ -20,6 +21,10 @@ from dataclasses import dataclass
 from ddpjob_trainer.errors import ConfigError
 
 FIRST_PORT, PORTS_OF_A_STEP, STEPS_OF_A_JOB, STEPS = 20000, 4, 8, 2000
+NO_STEP = STEPS_OF_A_JOB - 1
+"""Stands for the number of a step where there is none: srun counts them from 0."""
+
+JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 
 SUGGESTION = "set MASTER_ADDR, or start the processes without srun"
 
@@ -36,7 +41,6 @@ class Task:
     node: int
     nodes: int
     host_list: str
-    port: int
 
     def first_host(self) -> str:
         """The host of task 0, of a list such as `gpu[01-04,07],big1`.
@@ -77,17 +81,24 @@ def task(env: Mapping[str, str]) -> Task | None:
         node=node,
         nodes=len(of_nodes),
         host_list=_first(env, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")[1],
-        port=_port(_number(env, "SLURM_JOB_ID", "SLURM_JOBID"), _number(env, "SLURM_STEP_ID")),
     )
+
+
+def port(env: Mapping[str, str]) -> int | None:
+    """The master's in this step, or in the script of this job; None: there is no job.
+
+    Raises:
+        ConfigError: A variable is not as Slurm writes it.
+    """
+    if not any(name in env for name in (*JOB, "SLURM_STEP_ID")):
+        return None
+    step = _number(env, "SLURM_STEP_ID") if "SLURM_STEP_ID" in env else NO_STEP
+    return FIRST_PORT + PORTS_OF_A_STEP * ((STEPS_OF_A_JOB * _number(env, *JOB) + step) % STEPS)
 
 
 def gives_each_task_its_gpu(env: Mapping[str, str]) -> bool:
     """Whether a task sees no GPU but its own (`--gpus-per-task`)."""
     return bool(env.get("SLURM_GPUS_PER_TASK")) or "gpu" in env.get("SLURM_TRES_PER_TASK", "")
-
-
-def _port(job: int, step: int) -> int:
-    return FIRST_PORT + PORTS_OF_A_STEP * ((STEPS_OF_A_JOB * job + step) % STEPS)
 
 
 def _tasks_of_nodes(env: Mapping[str, str], *names: str) -> list[int]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.options.parsing import count_of, counting_from
 from ddpjob_trainer.options.place import PlaceConfig
 
 from . import mpi, slurm
@@ -24,6 +25,18 @@ SETTLED = (Env.RANK, Env.NODE_RANK, Env.NNODES, Env.NPROC_PER_NODE)
 MASTER = (Env.MASTER_ADDR, Env.MASTER_PORT)
 DEFAULT_PORT = 29500
 THIS_MACHINE = "127.0.0.1"
+
+FLAGS = {
+    Env.NNODES: "--nodes",
+    Env.NPROC_PER_NODE: "--procs-per-node",
+    Env.NODE_RANK: "--node-rank",
+    Env.RANK: "--rank",
+    Env.WORLD_SIZE: "--world-size",
+    Env.LOCAL_RANK: "--local-rank",
+    Env.MASTER_ADDR: "the master's address",
+    Env.MASTER_PORT: "the master's port",
+}
+"""Which flag says what a variable says."""
 
 
 def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master: bool = True) -> dict[str, str]:
@@ -39,13 +52,15 @@ def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master:
         return said
     known = {**env, **said}
     of_mpi = mpi.variables(env)
-    task = slurm.task(env) if of_mpi is None else None  # mpirun may have used srun to get to other nodes.
+    task = _task(env)
     if place.rank is not None:
-        found = _process(place, known)
+        found = said | _process(place, known)
     elif of_mpi is not None:
-        found = of_mpi
+        _refuse_others(said, of_mpi, "MPI")
+        found = said | of_mpi
     elif task is not None:
         found = _of_slurm(place, task)
+        _refuse_others(said, found | {Env.NNODES: str(task.nodes), Env.NODE_RANK: str(task.node)}, "Slurm")
     elif place.world_size is not None or place.local_rank is not None:
         raise ConfigError("--world-size and --local-rank are of a process with a --rank: add that")
     elif (place.nodes, place.procs_per_node, place.node_rank) != (None, None, None):
@@ -56,10 +71,32 @@ def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master:
         )
     else:
         return {}
-    master = _master(place, known, task)
+    master = _master(known, found, task)
     if not master and (needs_master or Env.RANK not in found):
         raise ConfigError(_where(place))
     return found | master
+
+
+def presumed(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
+    """The number of this process, and of how many: as there are, or as flags say that there might be.
+
+    Raises:
+        ConfigError: A variable is no number.
+    """
+    env = {**env, **(mpi.variables(env) or {})}
+    if Env.RANK not in env and (task := _task(env)) is not None:
+        env = {**env, **_task_variables(task)}
+    rank = counting_from(0, env.get(Env.RANK, env.get(Env.NODE_RANK, "0")), Env.RANK)
+    size = count_of(env, Env.WORLD_SIZE) or 1
+    if place.nodes is None and place.procs_per_node is None:
+        return rank, place.world_size or size
+    procs = count_of(env, Env.NPROC_PER_NODE) or count_of(env, Env.LOCAL_WORLD_SIZE) or 1
+    return rank, (place.nodes or size // procs) * (place.procs_per_node or procs)
+
+
+def _task(env: Mapping[str, str]) -> slurm.Task | None:
+    """Slurm's word, unless `mpirun` has used `srun` to get to other nodes."""
+    return slurm.task(env) if mpi.variables(env) is None else None
 
 
 def _said(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
@@ -67,24 +104,29 @@ def _said(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
 
     A rank of a supervisor's has the same flags, and a master that is another one in each attempt.
     """
-    flags = {
-        Env.NNODES: ("--nodes", place.nodes),
-        Env.NPROC_PER_NODE: ("--procs-per-node", place.procs_per_node),
-        Env.NODE_RANK: ("--node-rank", place.node_rank),
-        Env.RANK: ("--rank", place.rank),
-        Env.WORLD_SIZE: ("--world-size", place.world_size),
-        Env.LOCAL_RANK: ("--local-rank", place.local_rank),
-        Env.MASTER_ADDR: ("the master's address", place.master_addr),
-        Env.MASTER_PORT: ("the master's port", place.master_port),
+    values = {
+        Env.NNODES: place.nodes,
+        Env.NPROC_PER_NODE: place.procs_per_node,
+        Env.NODE_RANK: place.node_rank,
+        Env.RANK: place.rank,
+        Env.WORLD_SIZE: place.world_size,
+        Env.LOCAL_RANK: place.local_rank,
+        Env.MASTER_ADDR: place.master_addr,
+        Env.MASTER_PORT: place.master_port,
     }
-    said = {}
-    for name, (flag, value) in flags.items():
-        if value is None or (name in MASTER and Env.HEARTBEAT in env):
-            continue
-        if name in env and env[name] != str(value):
-            raise ConfigError(f"{flag} is {value}, but {name} is {env[name]}: leave one of them away")
-        said[name] = str(value)
+    said = {name: str(value) for name, value in values.items() if value is not None}
+    if Env.HEARTBEAT in env:
+        said = {name: value for name, value in said.items() if name not in MASTER}
+    for name, value in said.items():
+        if env.get(name, value) != value:
+            raise ConfigError(f"{FLAGS[name]} is {value}, but {name} is {env[name]}: leave one of them away")
     return said
+
+
+def _refuse_others(said: Mapping[str, str], says: Mapping[str, str], launcher: str) -> None:
+    for name, value in says.items():
+        if said.get(name, value) != value:
+            raise ConfigError(f"{FLAGS[name]} is {said[name]}, but {launcher} says {value}: leave it away")
 
 
 def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
@@ -104,23 +146,24 @@ def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
 
 def _of_slurm(place: PlaceConfig, task: slurm.Task) -> dict[str, str]:
     """One of Slurm's tasks: a process of the world, or a node if it is to start more processes than itself."""
-    for flag, asked, given in (("--nodes", place.nodes, task.nodes), ("--node-rank", place.node_rank, task.node)):
-        if asked not in (None, given):
-            raise ConfigError(f"{flag} is {asked}, but Slurm says {given}: leave it away")
     procs = place.procs_per_node
     if procs in (None, task.local_tasks):
-        return {
-            Env.RANK: str(task.rank),
-            Env.WORLD_SIZE: str(task.tasks),
-            Env.LOCAL_RANK: str(task.local_rank),
-            Env.LOCAL_WORLD_SIZE: str(task.local_tasks),
-        }
+        return _task_variables(task)
     if task.tasks != task.nodes:
         raise ConfigError(
             f"--procs-per-node is {procs}, but Slurm has started {task.local_tasks} processes on this node: leave it"
             " away, or let srun start one for each node (--ntasks-per-node=1)"
         )
     return _node_variables(task.nodes, procs, task.node)
+
+
+def _task_variables(task: slurm.Task) -> dict[str, str]:
+    return {
+        Env.RANK: str(task.rank),
+        Env.WORLD_SIZE: str(task.tasks),
+        Env.LOCAL_RANK: str(task.local_rank),
+        Env.LOCAL_WORLD_SIZE: str(task.local_tasks),
+    }
 
 
 def _node(place: PlaceConfig) -> dict[str, str]:
@@ -143,14 +186,16 @@ def _node_variables(nodes: int, procs: int, rank: int) -> dict[str, str]:
     }
 
 
-def _master(place: PlaceConfig, known: Mapping[str, str], task: slurm.Task | None) -> dict[str, str]:
+def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.Task | None) -> dict[str, str]:
     """Where rank 0 is: as it is said, else as Slurm says, else on this machine if all are."""
-    port = known.get(Env.MASTER_PORT) or str(DEFAULT_PORT if task is None else task.port)
+    here = found.get(Env.LOCAL_WORLD_SIZE, found.get(Env.NPROC_PER_NODE)) == found[Env.WORLD_SIZE]
+    # Of processes that are started one by one, not every shell knows of a job of Slurm's.
+    of_job = slurm.port(known) if task is not None or (here and Env.RANK not in found) else None
+    port = known.get(Env.MASTER_PORT) or str(of_job or DEFAULT_PORT)
     if addr := known.get(Env.MASTER_ADDR):
         return {Env.MASTER_ADDR: addr, Env.MASTER_PORT: port}
     if task is not None:
         return {Env.MASTER_ADDR: task.first_host(), Env.MASTER_PORT: port}
-    here = place.rank is None and (place.nodes or 1) == 1 and mpi.variables(known) is None
     return {Env.MASTER_ADDR: THIS_MACHINE, Env.MASTER_PORT: port} if here else {}
 
 

@@ -7,7 +7,7 @@ import pytest
 from ddpjob_trainer.config import read_config
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.places.slurm import gives_each_task_its_gpu
-from ddpjob_trainer.places.variables import place_variables
+from ddpjob_trainer.places.variables import place_variables, presumed
 from ddpjob_trainer.world import Node, World, read_world
 
 MASTER = {"MASTER_ADDR": "gpu1", "MASTER_PORT": "29500"}
@@ -63,10 +63,13 @@ def place(words: str, env: dict[str, str], *, needs_master: bool = True) -> Worl
         ("", {**TASK, **POD}, Node(1, 2, 4)),
         ("", {**TASK, "SLURM_STEP_NUM_TASKS": "1"}, World()),
         ("-g 2", {**TASK, "SLURM_STEP_NUM_TASKS": "1"}, Node(0, 2, 2)),
+        ("--rank 1 --world-size 2 -g 2", {}, World(1, 1, 2, 2, "127.0.0.1", 29500)),
         ("--nodes 4", TASK, World(5, 1, 7, 2, "gpu08", 20000 + 4 * 617)),
         ("--procs-per-node 8", EACH, Node(2, 8, 32)),
         ("", {**MPIRUN, **MASTER}, World(2, 0, 4, 2, "gpu1", 29500)),
         ("", {**TASK, **MPIRUN, **MASTER}, World(2, 0, 4, 2, "gpu1", 29500)),
+        ("-n 2 -g 2", {**MPIRUN, **MASTER}, World(2, 0, 4, 2, "gpu1", 29500)),
+        ("", {**MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, World(2, 0, 4, 4, "127.0.0.1", 29500)),
     ],
 )
 def test_flags_and_launchers_say_where_a_process_is(words: str, env: dict[str, str], expected: World | Node) -> None:
@@ -115,6 +118,12 @@ def test_all_flags_of_a_place_are_read() -> None:
         ("--master-port 1", TORCHRUN, "the master's port is 1, but MASTER_PORT is 29500: leave one of them away"),
         ("--nodes 2", TASK, "--nodes is 2, but Slurm says 4: leave it away"),
         ("--procs-per-node 8", TASK, "--procs-per-node is 8, but Slurm has started 2 processes on this node"),
+        ("--world-size 8", TASK, "--world-size is 8, but Slurm says 7: leave it away"),
+        ("-g 8 --world-size 8", EACH, "--world-size is 8, but Slurm says 32: leave it away"),
+        ("-g 8", {**MPIRUN, **MASTER}, "NPROC_PER_NODE is 8, but LOCAL_WORLD_SIZE is 2: the two must be equal"),
+        ("-n 3", {**MPIRUN, **MASTER}, "WORLD_SIZE is 4, but NNODES * LOCAL_WORLD_SIZE is 6: the two must be equal"),
+        ("--world-size 8", {**MPIRUN, **MASTER}, "--world-size is 8, but MPI says 4: leave it away"),
+        ("--rank 1 --world-size 4 --nodes 3 --master-addr x", {}, "NNODES * LOCAL_WORLD_SIZE is 3: the two must be"),
         ("", {**TASK, "SLURM_LOCALID": "x"}, "SLURM_LOCALID is 'x': it must be a whole number"),
         ("", {**TASK, "SLURM_STEP_TASKS_PER_NODE": "2x"}, "SLURM_STEP_TASKS_PER_NODE is '2x': it must be as Slurm"),
         ("", {**TASK, "SLURM_NODEID": "4"}, "SLURM_NODEID is 4, but Slurm tells of 4 nodes"),
@@ -162,6 +171,49 @@ def test_steps_and_neighbouring_jobs_have_ports_of_their_own_below_the_ephemeral
     assert len(set(ports)) == len(ports)
     assert min(abs(one - other) for one, other in zip(sorted(ports), sorted(ports)[1:], strict=False)) == 4
     assert (min(ports) >= 20000, max(ports) + 3 < 32768) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("env", "port"),
+    [
+        ({"SLURM_JOB_ID": "77"}, 20000 + 4 * 623),  # A batch script, or the shell of an allocation.
+        ({"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, 20000 + 4 * 617),
+        ({"SLURM_JOB_ID": "77", "MASTER_PORT": "1"}, 1),
+        ({}, 29500),
+    ],
+)
+def test_jobs_that_share_a_node_have_ports_of_their_own_also_where_slurm_starts_but_one_process(
+    env: dict[str, str], port: int
+) -> None:
+    found = place_variables(read_config(["-g", "2"], {}).place, env)
+    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("127.0.0.1", str(port))
+
+
+def test_nodes_that_are_started_by_hand_have_the_same_port_whatever_their_shells_know() -> None:
+    words = ["-n", "2", "-nr", "0", "--master-addr", "gpu1"]
+    found = place_variables(read_config(words, {}).place, {"SLURM_JOB_ID": "77"})
+    assert found["MASTER_PORT"] == "29500"
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "expected"),
+    [
+        ("", {}, (0, 1)),
+        ("", TORCHRUN, (3, 4)),
+        ("", POD, (1, 4)),
+        ("", TASK, (5, 7)),
+        ("", MPIRUN, (2, 4)),
+        ("-g 8", EACH, (5, 32)),
+        ("-g 4", POD, (1, 8)),
+        ("-n 3", POD, (1, 6)),
+        ("-n 3 -g 2", {}, (0, 6)),
+        ("--world-size 9", POD, (1, 9)),
+    ],
+)
+def test_a_question_is_about_as_many_processes_as_there_are_or_flags_presume(
+    words: str, env: dict[str, str], expected: tuple[int, int]
+) -> None:
+    assert presumed(read_config(words.split(), {}).place, env) == expected
 
 
 @pytest.mark.parametrize(
