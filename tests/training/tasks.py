@@ -14,7 +14,7 @@ from ddpjob_trainer.workloads.convnet import ConvNetTask
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset, random_split
 
 
 class Noise(Dataset[tuple[Tensor, Tensor]]):
@@ -101,6 +101,23 @@ class Slope(nn.Module):
 
     def forward(self, sample: dict[str, Tensor]) -> Tensor:
         return self.slope * sample["x"]
+
+
+class Drawn(Line):
+    """Holds samples out by lot."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.parts = random_split(super().train_data(), [80, 20])
+
+    def train_data(self) -> Any:
+        return self.parts[0]
+
+    def test_data(self) -> Any:
+        return self.parts[1]
+
+    def predictions(self, output: Tensor) -> Tensor:
+        return output
 
 
 class Constant(Task):

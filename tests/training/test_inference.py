@@ -31,7 +31,8 @@ def test_weights_are_exported_by_the_model_s_own_names(runs: Runs, checkpoints: 
 
 def test_a_program_is_exported_that_takes_batches_of_any_size(runs: Runs, checkpoints: Path, tmp_path: Path) -> None:
     runs.command("export", checkpoints, "--output", tmp_path / "model.pt")
-    runs.command("export", checkpoints, "-o", tmp_path / "model.pt2", "--format", "torch-export")
+    run = runs.command("export", checkpoints, "-o", tmp_path / "model.pt2", "--format", "torch-export")
+    assert run.errors() == ""
     model = Model()
     model.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     program = torch.export.load(tmp_path / "model.pt2").module()
@@ -72,6 +73,26 @@ def test_one_checkpoint_of_several_can_be_named(runs: Runs, checkpoints: Path, t
     assert run.value("exported", "step") == "2"
 
 
+def test_flags_win_over_those_of_the_training_also_where_the_two_exclude_each_other(
+    runs: Runs, tmp_path: Path
+) -> None:
+    runs.train(2, "--workload", "random", "--global-batch-size", 30, "--checkpoint-dir", tmp_path / "saved")
+    run = runs.command("predict", tmp_path / "saved", "--batch-size", 45)
+    assert run.output().count("In Model: input size torch.Size([45, 5])") == 2
+
+
+def test_a_training_whose_directory_the_job_named_is_known_by_its_flags(runs: Runs, tmp_path: Path) -> None:
+    env = {"DDPJOB_CHECKPOINT_DIR": str(tmp_path / "saved")}
+    runs.train(1, "--workload", "random", "--checkpoint-keep", 5, env=env)
+    runs.command("predict", tmp_path / "saved")
+
+
+def test_samples_that_are_held_out_by_lot_are_those_of_the_training(runs: Runs, tmp_path: Path) -> None:
+    trained = runs.train(1, "--workload", "tests.training.tasks:Drawn", "--checkpoint-dir", tmp_path / "saved")
+    asked = runs.command("predict", tmp_path / "saved")
+    assert asked.value("evaluated", "loss") == trained.value("evaluated", "loss")
+
+
 def test_a_training_that_goes_on_is_not_disturbed(runs: Runs, checkpoints: Path, tmp_path: Path) -> None:
     (checkpoints / ".step-that-is-being-written").mkdir()
     runs.command("export", checkpoints, "--output", tmp_path / "model.pt")
@@ -97,6 +118,7 @@ def test_a_mistake_is_one_clear_error(
 ) -> None:
     monkeypatch.chdir(checkpoints.parent)
     run = runs.command(*words, code=2)
+    assert not list(run.directory.glob("*.report")), "that is of training, which may go on in the same pod"
     assert message.format(here=checkpoints.parent) in run.errors()
     assert run.errors().startswith("error: ")
     assert run.errors().count("\n") == 1
@@ -118,8 +140,21 @@ def test_a_task_that_brings_its_own_batches_is_exported_by_one_and_asked_only_of
     assert "BringsItsOwn holds no samples out to be asked about: it needs test_data" in run.errors()
 
 
-def test_what_torch_cannot_export_is_refused_in_one_line(runs: Runs, tmp_path: Path) -> None:
-    runs.train(1, "--workload", "tests.training.traps:Undecided", "--checkpoint-dir", tmp_path / "saved")
+@pytest.mark.parametrize("form", ["state-dict", "torch-export"])
+def test_a_disk_without_room_is_named_and_the_former_file_stays(
+    runs: Runs, checkpoints: Path, tmp_path: Path, form: str
+) -> None:
+    (tmp_path / "model.pt").write_text("the former one")
+    words = ("export", checkpoints, "-o", tmp_path / "model.pt", "--format", form)
+    run = runs.start(1, *words, flags=(), file_limit=1000)
+    assert run.end() == [2]
+    assert run.errors() == f"error: {tmp_path / 'model.pt'} cannot be written: File too large\n"
+    assert [path.read_text() for path in tmp_path.glob("*.pt")] == ["the former one"]
+
+
+@pytest.mark.parametrize("task", ["Undecided", "TakesPairs"])
+def test_what_torch_cannot_export_is_refused_in_one_line(runs: Runs, tmp_path: Path, task: str) -> None:
+    runs.train(1, "--workload", f"tests.training.traps:{task}", "--checkpoint-dir", tmp_path / "saved")
     run = runs.command("export", tmp_path / "saved", "-o", tmp_path / "model.pt2", "--format", "torch-export", code=2)
     assert run.errors().splitlines()[-1].startswith("error: torch.export cannot express this model")
     assert not (tmp_path / "model.pt2").exists()

@@ -71,6 +71,24 @@ class Undecided(Right):
         return Branching()
 
 
+class Paired(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = int(x.shape[0])
+        y: Tensor = self.layer(x)
+        return y.reshape(size, 2)
+
+
+class TakesPairs(Right):
+    """Its model makes a constant of the batch's size."""
+
+    def model(self) -> nn.Module:
+        return Paired()
+
+
 class BringsItsOwn(Right):
     """Batches, and holds none out."""
 

@@ -71,14 +71,15 @@ class TrainConfig:
     """The command line that all of this was read from."""
 
 
-def read_config(argv: Sequence[str], env: Mapping[str, str]) -> TrainConfig:
-    """The run that the command line and the environment ask for.
+def read_config(argv: Sequence[str], env: Mapping[str, str], former: Sequence[str] = ()) -> TrainConfig:
+    """The run that the command line and the environment ask for; where the command line says nothing, a former one.
 
     Raises:
         ConfigError: A flag or a variable has a value that it cannot have.
         SystemExit: `--help` was asked for.
     """
-    flags = train_parser().parse_args(argv)
+    parser = train_parser()
+    flags = parser.parse_args(argv, parser.parse_args(former))
     return TrainConfig(
         workload=flags.workload,
         data=flags.data,

@@ -1,6 +1,8 @@
 """Trained models as files that need nothing of ours."""
 
 from collections.abc import Sequence
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from ddpjob_trainer.console import record
 from ddpjob_trainer.errors import ConfigError
-from ddpjob_trainer.task import Task, load_task
+from ddpjob_trainer.task import Task
+from ddpjob_trainer.training.content import Content, Sink
 from ddpjob_trainer.training.data import Loader
 
 from . import trained
@@ -33,8 +36,8 @@ def export(directory: Path, output: Path, form: Format, flags: Sequence[str]) ->
     if form == STATE_DICT:
         _write(model.weights, output, torch.save)
     else:
-        task = load_task(model.config(flags))
-        _write(_program(model.model(task), _example(task)), output, torch.export.save)
+        task = trained.task_of(model.config(flags))
+        _write(_program(model.model(task), _example(task)), output, _archive)
     record("exported", step=model.step, checkpoint=model.checkpoint, format=form, file=output)
 
 
@@ -42,7 +45,7 @@ def _program(model: nn.Module, example: Any) -> ExportedProgram:
     """What the model computes, for batches of any size."""
     sizes = ShapesCollection()  # type: ignore[no-untyped-call]
     for tensor in tree_leaves(example):
-        sizes[tensor] = {0: Dim.AUTO}
+        sizes[tensor] = {0: Dim.DYNAMIC}  # AUTO would settle for one size, where a model asks for it.
     try:
         return torch.export.export(model, (example,), dynamic_shapes=sizes)
     except Exception as error:  # torch.export has no common base of all that it raises.
@@ -60,12 +63,18 @@ def _example(task: Task) -> Any:
     return inputs
 
 
+def _archive(program: ExportedProgram, sink: Sink) -> None:
+    archive = BytesIO()  # torch.export.save warns of what it does not know as a file.
+    torch.export.save(program, archive)
+    sink.write(archive.getbuffer())
+
+
 def _write(content: Any, output: Path, save: Any) -> None:
     """Puts a file in place whole."""
     try:
         with TemporaryDirectory(prefix=".export-", dir=output.absolute().parent) as workspace:
             fresh = Path(workspace, output.name)
-            save(content, fresh)
+            Content().fill(fresh, partial(save, content))
             fresh.replace(output)
     except OSError as error:
         raise ConfigError(f"{output} cannot be written: {error.strerror}") from error

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ddpjob_trainer.console import record, say
 from ddpjob_trainer.errors import ConfigError
-from ddpjob_trainer.task import Task, load_task
+from ddpjob_trainer.task import Task
 from ddpjob_trainer.training import amp
 from ddpjob_trainer.training.data import Loader
 from ddpjob_trainer.training.evaluation import evaluate
@@ -27,7 +27,7 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
     """
     model = trained.load(directory)
     config = model.config(flags)
-    task = load_task(config)
+    task = trained.task_of(config)
     data = task.test_data()
     if data is None and task.train_loader(rank=0, world_size=1) is not None:
         raise ConfigError(f"--workload {config.workload} holds no samples out to be asked about: it needs test_data")

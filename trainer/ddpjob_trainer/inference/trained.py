@@ -7,11 +7,13 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ddpjob_trainer.config import TrainConfig, read_config
+from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import ConfigError
-from ddpjob_trainer.task import Task
+from ddpjob_trainer.task import Task, load_task
 from ddpjob_trainer.training import state
 from ddpjob_trainer.training.checkpoint import checkpoints_in, newest
 from ddpjob_trainer.training.manifest import MANIFEST
+from ddpjob_trainer.training.random_state import seed_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Trained:
         Raises:
             ConfigError: A flag is wrong, or does not go with those of the training.
         """
-        return read_config([*self.arguments, *flags], {})
+        # A job names the directory in the environment, and what is said of checkpoints needs one.
+        return read_config(flags, {Env.CHECKPOINT_DIR: str(self.checkpoint.parent)}, former=self.arguments)
 
     def model(self, task: Task) -> nn.Module:
         """The task's model with these weights, ready to be used.
@@ -47,6 +50,16 @@ class Trained:
                 f" ({state.first_lines(error)})"
             ) from error
         return model.eval()
+
+
+def task_of(config: TrainConfig) -> Task:
+    """The task of a training, made as that made it: samples that it holds out by lot are the same ones.
+
+    Raises:
+        ConfigError: There is none, or no data for it.
+    """
+    seed_all(config.seed)
+    return load_task(config)
 
 
 def load(directory: Path) -> Trained:
