@@ -1,15 +1,19 @@
 """Runs without an operator: nodes in shells, processes that meet in a file or at a port, and what may be wrong."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from ddpjob_trainer.process_group.stores import Meeting
+from ddpjob_trainer.world import World
 
 from tests.training.conftest import Runs
 from tests.training.ranks import free_port, world
@@ -238,11 +242,24 @@ def test_processes_that_count_differently_are_told_apart(runs: Runs) -> None:
     assert "all processes of a run need the same numbers of nodes and processes" in two.errors()
 
 
-def test_a_port_that_is_taken_is_named_with_what_to_do(runs: Runs) -> None:
+def test_processes_that_have_chosen_other_backends_all_say_so_at_once(tmp_path: Path) -> None:
+    meetings = [Meeting(World(rank=rank, world_size=2), 1, DEADLINE_SECONDS, tmp_path / "meeting") for rank in (0, 1)]
+    with ThreadPoolExecutor() as threads:
+        came = [
+            threads.submit(one.join, backend, "") for one, backend in zip(meetings, ("gloo", "nccl"), strict=True)
+        ]
+    for one in came:
+        assert re.search(r"chosen backend \w+, and others \w+: name one for all with --backend", str(one.exception()))
+
+
+@pytest.mark.parametrize(("env", "code"), [({}, 2), ({"DDPJOB_UID": "b7"}, 1)], ids=["by hand", "of a job"])
+def test_a_port_that_is_taken_is_named_with_what_to_do_and_a_job_tries_again(
+    runs: Runs, env: dict[str, str], code: int
+) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
-        run = runs.start(2, ranks=[0], env={"MASTER_PORT": str(port)})
-        assert run.end() == [2], run.story()
+        run = runs.start(2, ranks=[0], env={**env, "MASTER_PORT": str(port)})
+        assert run.end() == [code], run.story()
     assert f"port {port} of this machine is taken by another program, or another run: set another" in run.errors()
 
 

@@ -1,6 +1,5 @@
 """Joining the others and leaving them: a process group for as long as a run lasts."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -18,7 +17,7 @@ from ddpjob_trainer.world import World
 from .backend import backend_of, device_of, settings
 from .fitting import MPI, NCCL
 from .interface import VARIABLE, choose_interface, own_address
-from .stores import Meeting, card_of
+from .stores import Meeting, address_of
 
 _KEPT: list[Store] = []
 """A store of a file removes that when it goes, maybe while others still use it: it stays as long as the process."""
@@ -58,9 +57,8 @@ def process_group(world: World, config: TrainConfig) -> Iterator[torch.device]:
 def _join(world: World, config: TrainConfig, backend: str, device: torch.device) -> None:
     meeting = Meeting(world, config.attempt, config.group.joining_seconds, config.place.init_file)
     address = own_address(world)
-    store = meeting.join(json.dumps({"backend": backend, "address": address}))
+    store = meeting.join(backend, address)
     _KEPT.append(store)
-    _compare(store, world, backend)
     interface = choose_interface(address, _addresses(store, world))
     if world.leads:
         if interface:
@@ -89,19 +87,10 @@ def _join_by_mpi(world: World, config: TrainConfig) -> None:
         )
 
 
-def _compare(store: Store, world: World, backend: str) -> None:
-    """All must have the same backend, or they would wait for each other for ever."""
-    theirs = json.loads(card_of(store, 0))["backend"]
-    if theirs != backend:
-        raise ConfigError(
-            f"rank {world.rank} has chosen backend {backend}, and rank 0 {theirs}: name one for all with --backend"
-        )
-
-
 def _addresses(store: Store, world: World) -> Iterator[str]:
     """The addresses of all others on their way to the master, in an order that soon leaves this node."""
     for step in range(world.world_size):
-        yield json.loads(card_of(store, (world.rank + world.local_world_size + step) % world.world_size))["address"]
+        yield address_of(store, (world.rank + world.local_world_size + step) % world.world_size)
 
 
 def _leave_together() -> None:

@@ -23,7 +23,9 @@ MISSING_NAMED = 8
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 0.02
 ARRIVED, CONFIRMED, REFUSED = "arrived", "confirmed", "refused"
-CARD, MARK, SIZE = "card", "mark", "size"
+MARK, ADDRESS = "mark", "address"
+SIZE, BACKEND = "size", "backend"
+"""Of which all must have the same, or they would wait for each other for ever."""
 TAKEN = "EADDRINUSE"
 
 
@@ -50,34 +52,38 @@ class Meeting:
             return "an earlier run has left this file: remove it, or name another one, since each run needs a new one"
         return "all processes of a run need the same numbers of nodes and processes, and each a rank of its own"
 
-    def join(self, card: str) -> Store:
-        """The store, once all have come; each leaves a card, for `card_of`.
+    def join(self, backend: str, address: str) -> Store:
+        """The store, once all have come; each leaves its address, for `address_of`.
 
         Raises:
             PeerLostError: Somebody did not come in time; the message says who.
-            ConfigError: The place is taken, by others or by an earlier run.
+            ConfigError: The place is taken, by others or by an earlier run, or somebody has another backend.
             TrainerError: The store cannot be used.
         """
         restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         whole = _file_store(self) if self.file else _tcp_store(self)
         store = PrefixStore(f"{self.attempt}/{restarts}", whole)
-        self._sign(store, card)
+        self._sign(store, backend, address)
         for phase in (ARRIVED, CONFIRMED):
             self._await_all(store, phase)
         return store
 
-    def _sign(self, store: Store, card: str) -> None:
+    def _sign(self, store: Store, backend: str, address: str) -> None:
         rank, size = self.world.rank, self.world.world_size
-        others = int(store.compare_set(SIZE, "", str(size)))
+        sizes = int(store.compare_set(SIZE, "", str(size)))
+        backends = store.compare_set(BACKEND, "", backend).decode()
         if store.add(f"{MARK}/{rank}", 1) > 1:
-            self._refuse(store, f"rank {rank} has come to {self.place} already")
-        if others != size:
-            self._refuse(store, f"rank {rank} is one of {size}, but {others} processes are to meet at {self.place}")
-        store.set(f"{CARD}/{rank}", card)
+            self._refuse(store, f"rank {rank} has come to {self.place} already: {self._told_apart}")
+        if sizes != size:
+            meeting = f"{sizes} processes are to meet at {self.place}: {self._told_apart}"
+            self._refuse(store, f"rank {rank} is one of {size}, but {meeting}")
+        if backends != backend:
+            chosen = f"rank {rank} has chosen backend {backend}, and others {backends}"
+            self._refuse(store, f"{chosen}: name one for all with --backend")
+        store.set(f"{ADDRESS}/{rank}", address)
 
-    def _refuse(self, store: Store, why: str) -> NoReturn:
+    def _refuse(self, store: Store, message: str) -> NoReturn:
         """Calls the meeting off, for all that have come and will come."""
-        message = f"{why}: {self._told_apart}"
         store.set(REFUSED, message)
         for phase in (ARRIVED, CONFIRMED):
             store.set(f"{phase}/all", "1")
@@ -102,10 +108,10 @@ class Meeting:
             raise ConfigError(store.get(REFUSED).decode())
 
 
-def card_of(store: Store, rank: int) -> str:
-    """What a rank has left, in a store that all have come to."""
-    card: bytes = store.get(f"{CARD}/{rank}")
-    return card.decode()
+def address_of(store: Store, rank: int) -> str:
+    """The address that a rank has left, in a store that all have come to."""
+    address: bytes = store.get(f"{ADDRESS}/{rank}")
+    return address.decode()
 
 
 def await_rank_0(world: World, timeout: timedelta) -> None:
@@ -138,7 +144,9 @@ def _tcp_store(meeting: Meeting) -> Store:
         )
     except dist.DistNetworkError as error:
         if serves and TAKEN in str(error):
-            raise ConfigError(
+            # The next attempt of a job may be on another node, or whoever has the port here may have left.
+            kind = TrainerError if Env.UID in os.environ else ConfigError
+            raise kind(
                 f"port {world.master_port} of this machine is taken by another program, or another run: set another"
                 f" {Env.MASTER_PORT} (--master-port) for all processes"
             ) from error
