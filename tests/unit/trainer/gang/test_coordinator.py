@@ -342,6 +342,12 @@ WITHOUT_AN_OPERATOR: dict[str, Row] = {
         "Leave(1: rank 1 PeerLost) to 0",
         [],
     ),
+    "a rank fails and its node is lost, though restarts are allowed": (
+        by_hand(restarts=9).starts().fails(1).idle(1, KILLED).lost(1).idle(0),
+        D,
+        f"Leave({KILL}) to 0",
+        [],
+    ),
     "a rank fails": (by_hand().starts().breaks(1), D, f"Leave({KILL}) to 0 1", []),
     "a rank fails, and restarts are allowed": (
         by_hand(restarts=9).starts().breaks(1),

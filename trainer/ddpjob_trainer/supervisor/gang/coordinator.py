@@ -448,7 +448,8 @@ class Coordinator:
 
     def _answer(self, incident: Incident, now: float) -> None:
         """One more attempt in place, or it is the operator's."""
-        left = self._someone_is_done or self._check_first
+        lost = self._patience is not None and self._gone()  # Without an operator nobody brings a node back.
+        left = self._someone_is_done or self._check_first or lost
         if left or not self._record.takes(incident, now, progressed=self._got_somewhere):
             self._give_up(incident, now)
             return
