@@ -91,6 +91,21 @@ class Cluster:
             fcntl.flock(lock, fcntl.LOCK_EX)  # Tests that run beside each other need the same packages.
             machine.install_missing(PACKAGES)
         self._configure()
+        try:
+            self._start_all()
+        except BaseException:
+            self._end_all()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends it, with all that still runs."""
+        try:
+            self.run("scancel", "--user=root", "--signal=KILL")
+        finally:
+            self._end_all()
+
+    def _start_all(self) -> None:
         here = self.directory
         munge = [f"--{name}-file={here / name}" for name in ("key", "pid", "seed", "log")]
         self._start("munged", "--foreground", "--force", f"--socket={here / 'munge.socket'}", *munge)
@@ -101,11 +116,8 @@ class Cluster:
             hosts = f"mount --bind {here / 'hosts'} /etc/hosts && exec slurmd -D -N {name}"
             self._start("unshare", "--mount", "sh", "-c", hosts)
         self._await("both nodes", lambda: self.run("sinfo", "-h", "-o", "%T %D").stdout.split() == ["idle", "2"])
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """Ends it, with all that still runs."""
-        self.run("scancel", "--user=root", "--signal=KILL")
+    def _end_all(self) -> None:
         for daemon in reversed(self._daemons):
             daemon.terminate()
         for daemon in self._daemons:
