@@ -64,9 +64,9 @@ TRAPS = (
     Trap(
         IndexError,
         re.compile(re.escape(DATA_SET)),
-        "the loader asked for a sample that the data set does not have: a sampler must be made over the data set of"
-        " its loader (DistributedSampler(data), DataLoader(data, sampler=sampler)), and __len__ must tell how many"
-        " there are",
+        "most likely the loader asked for a sample that the data set does not have: a sampler must be made over the"
+        " data set of its loader (DistributedSampler(data), DataLoader(data, sampler=sampler)), and __len__ must tell"
+        " how many there are",
         for_certain=False,
     ),
     Trap(

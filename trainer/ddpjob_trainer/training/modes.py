@@ -33,9 +33,10 @@ def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> n
     On a CPU that is the model itself, as in torch.nn.DataParallel: a CPU has no devices to divide a batch among.
     """
     if device.type == "cpu":
+        why = "backend gloo uses no GPU" if torch.cuda.is_available() else "this process sees no GPU"
         warn(
-            "--mode data-parallel: this process sees no GPU, so DataParallel has nothing to divide a batch among and"
-            " one process trains, as with --mode single; several train on a CPU with --mode ddp"
+            f"--mode data-parallel: {why}, so DataParallel has nothing to divide a batch among and one process"
+            " trains, as with --mode single; several train on a CPU with --mode ddp"
         )
         return model
     ids = _device_ids(mode)
@@ -46,7 +47,10 @@ def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> n
 
 def output_device(mode: ModeConfig, device: torch.device) -> torch.device:
     """Where the outputs of a model on this device are, and so the targets must be."""
-    return device if mode.output_device is None else torch.device("cuda", mode.output_device)
+    # A batch that is not divided is not gathered either.
+    if mode.output_device is None or device.type == "cpu" or len(_device_ids(mode)) == 1:
+        return device
+    return torch.device("cuda", mode.output_device)
 
 
 def _check(mode: ModeConfig, gpus: int) -> None:
