@@ -284,6 +284,21 @@ def test_settings_of_an_optimizer_that_a_checkpoint_has_otherwise_are_told(runs:
     runs.train(1, *job, 2, "--lr", 0.5)
     same = runs.train(1, *job, 3, "--lr", 0.5)
     other = runs.train(1, *job, 4, "--lr", 0.25, "--weight-decay", 0.125)
-    told = "the optimizer goes on as the checkpoint says: lr 0.5, not 0.25, weight_decay 0.0, not 0.125"
+    told = "the optimizer goes on as the checkpoint says: lr 0.5, not 0.25; weight_decay 0.0, not 0.125"
     assert "the optimizer goes on" not in same.output()
     assert told in other.output()
+
+
+def test_a_schedule_that_is_asked_for_late_begins_with_the_rate_that_is_asked_for(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "mlp", "--checkpoint-dir", tmp_path, "--max-steps"]
+    runs.train(1, *job, 2, "--lr", 0.5)
+    run = runs.train(1, *job, 3, "--lr", 0.25, "--lr-scheduler", "steplr")
+    assert "the optimizer goes on" not in run.output()
+    assert state(tmp_path)["optimizer"]["param_groups"][0]["lr"] == 0.25
+
+
+def test_a_schedule_that_is_asked_for_no_more_leaves_the_rate_where_it_was(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "mlp", "--checkpoint-dir", tmp_path, "--lr", 0.5, "--max-steps"]
+    runs.train(1, *job, 2, "--lr-scheduler", "cosineannealinglr")
+    run = runs.train(1, *job, 3)
+    assert "the optimizer goes on as the checkpoint says: lr 0.0, not 0.5" in run.output()

@@ -97,7 +97,7 @@ def _prepare(
     if saved:
         others = state.load(learner, saved)
         if others and world.leads:
-            say(f"the optimizer goes on as the checkpoint says: {', '.join(others)}")
+            say(f"the optimizer goes on as the checkpoint says: {'; '.join(others)}")
         state.load_compression(learner, saved, world, device)
         restore_random(saved["random"], config, world, position.step)
     times = StepTimes(wrapped, device, parts)

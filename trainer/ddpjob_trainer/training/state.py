@@ -110,7 +110,7 @@ def load(learner: Learner, state: State) -> list[str]:
     Raises:
         ConfigError: It is another model's.
     """
-    asked = _settings(learner.optimizer)
+    asked = _settings(learner)
     try:
         learner.model.load_state_dict(state["model"])
         learner.optimizer.load_state_dict(state["optimizer"])
@@ -128,7 +128,7 @@ def load(learner: Learner, state: State) -> list[str]:
         average = state.get("average") or {"updates": 0, "model": state["model"]}
         learner.average.module.load_state_dict(average["model"])
         learner.average.n_averaged.fill_(average["updates"])
-    saved = _settings(learner.optimizer)
+    saved = _settings(learner)
     return [f"{name} {value}, not {asked[name]}" for name, value in saved.items() if asked.get(name, value) != value]
 
 
@@ -144,11 +144,14 @@ def load_compression(learner: Learner, state: State, world: World, device: torch
         )
 
 
-def _settings(optimizer: Optimizer) -> dict[str, float]:
-    """What an optimizer was asked for, of its first group; the rate is that with which its schedule began."""
-    group = optimizer.param_groups[0]
-    known = {"lr": group.get("initial_lr", group.get("lr")), "weight_decay": group.get("weight_decay")}
-    return {name: value for name, value in known.items() if isinstance(value, float)}
+def _settings(learner: Learner) -> dict[str, float]:
+    """What an optimizer goes on with, of its first group; the rate is that with which its schedule began.
+
+    A checkpoint of a run without a schedule knows no such rate: a schedule that begins then begins as asked.
+    """
+    group = learner.optimizer.param_groups[0]
+    known = {"lr": group.get("initial_lr" if learner.scheduler else "lr"), "weight_decay": group.get("weight_decay")}
+    return {name: value for name, value in known.items() if isinstance(value, int | float)}
 
 
 def _average(average: AveragedModel) -> State:
