@@ -85,7 +85,7 @@ def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tup
                 " another name"
             )
         for name, value in {**metrics, "loss": task.loss(output, target) * len(indices)}.items():
-            sums[name] = sums.get(name, 0.0) + torch.as_tensor(value).double()
+            sums[name] = sums.get(name, 0.0) + torch.as_tensor(value, dtype=torch.float64)
     return sum(map(len, shard)), {name: value.item() for name, value in sums.items()}
 
 
