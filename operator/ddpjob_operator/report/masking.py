@@ -9,7 +9,7 @@ IN_A_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 IN_A_SCRIPT = re.compile(
     rf"""
     (
-        [-\w.]* (?:{NAMES}) [-\w.]* (?: = | : \s+ (?: (?:Bearer|Basic) \s+ )? )  # NAME=value, Name: value
+        (?<![-\w.]) [-\w.]* (?:{NAMES}) [-\w.]* (?: = | : \s+ (?: (?:Bearer|Basic) \s+ )? )  # NAME=value, Name: value
         | (?<!\S) --? [-\w.]* (?:{NAMES}) [-\w.]* \s+ (?!-)                      # --name value
     )
     (?: "[^"]*" | '[^']*' | [^\s"';&|]+ )
