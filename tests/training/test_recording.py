@@ -42,7 +42,7 @@ def test_rank_0_records_how_long_the_own_part_of_each_ranks_steps_takes(runs: Ru
     timed = start.of("timed")[-1]
     ranks, parts = timed.numbers("rank_seconds"), timed.numbers("seconds")
     assert ranks.keys() == {"0", "1"}
-    assert ranks["1"] > ranks["0"] + 0.02
+    assert ranks["1"] > max(0.04, ranks["0"])
     assert parts.keys() == {"data", "forward", "backward", "communication", "optimizer"}
     assert start.began.values["world_size"] == 2
     assert start.of("evaluated")[-1].number("accuracy") is not None
