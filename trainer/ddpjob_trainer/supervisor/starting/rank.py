@@ -15,8 +15,8 @@ from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.failure import is_peer_lost, last_line, leave, report_of, report_path
-from ddpjob_trainer.scheduling import run_as_batch
 from ddpjob_trainer.parent_death import die_with
+from ddpjob_trainer.scheduling import run_as_batch
 from ddpjob_trainer.stopping import leave_at_once
 
 from . import witness
