@@ -15,7 +15,7 @@ from typing import Any
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._dynamo", "ddpjob_trainer.training.run", "ddpjob_trainer.workloads.convnet"])
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 120
 
 
 @dataclass

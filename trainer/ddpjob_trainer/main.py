@@ -72,9 +72,9 @@ def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:
 
 
 def _train(config: TrainConfig, world: World, position: Position) -> None:
+    run_as_batch()
     stop = StopRequest()
     stop.listen()
-    run_as_batch()
     # Here, since it imports torch, which takes seconds: help and mistakes are answered before.
     from .training.run import run  # noqa: PLC0415
 
