@@ -67,7 +67,10 @@ def test_without_room_for_a_checkpoint_a_run_ends_and_those_before_it_are_intact
     ("arguments", "message"),
     [
         (["--epochs", "none"], "argument --epochs: 'none' is not a whole number of at least 1"),
-        (["--workload", "resnet"], "--workload resnet: it must be convnet, mlp, random, imagenet, layers or MODULE:ATTRIBUTE"),
+        (
+            ["--workload", "resnet"],
+            "--workload resnet: it must be convnet, mlp, random, imagenet, layers or MODULE:ATTRIBUTE",
+        ),
         (["--workload", "no.such:Task"], "--workload no.such:Task: there is no module no in "),
         (["--workload", f"{TASKS}:Missing"], "has no attribute Missing"),
         (["--workload", f"{TASKS}:NUMBER"], "has a value, but no callable, as attribute NUMBER"),
