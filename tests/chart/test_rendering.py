@@ -111,13 +111,21 @@ def verbs(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
 
 
 def test_the_operator_understands_the_flags() -> None:
-    values = ("namespaces={blue}", "podSecurity=none", "log.format=text", "log.level=debug", "fullnameOverride=ours")
+    values = (
+        "namespaces={blue}",
+        "podSecurity=none",
+        "log.format=text",
+        "log.level=debug",
+        "resyncSeconds=60",
+        "fullnameOverride=ours",
+    )
     deployment = named(render(*values))["Deployment", "ours"]
     options = parse(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
     assert options.lease
     assert options.lease[1] == "ours"
     assert (options.namespaces, options.log_format, options.log_level) == (["blue"], "text", "debug")
     assert options.settings.pod_security == PodSecurity.NONE
+    assert options.resync_seconds == 60
 
 
 @pytest.mark.parametrize(

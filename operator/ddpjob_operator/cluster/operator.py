@@ -27,12 +27,12 @@ from .watching import OURS, registry_for, watch
 from .web import serve
 
 WORKERS = 16
-RESYNC_SECONDS = 300.0
-"""How often everything is read anew: what a watch has missed costs at most this."""
 RELIST_SECONDS = 2.0
 """After kopf has begun to list anew: it lists several kinds, each in pages."""
 SPREAD_SECONDS = 30.0
-"""The looks that follow are spread over so long: what happens just then must not wait for all of them."""
+"""The looks that follow are spread over so long at most: what happens just then must not wait for all of them."""
+SPREAD_SHARE = 0.1
+"""And over no more than this share of the time until everything is read anew again."""
 CRD_RETRY_SECONDS = 2.0
 STOP_SECONDS = 4.0
 """Work in flight may take so long to finish when the operator is told to stop."""
@@ -197,15 +197,14 @@ class Operator:
         await self._resync(spread=0.0)
         self._dirty.open()
         self._not_ready = ""
+        pause = self._options.resync_seconds
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(
-                    RESYNC_SECONDS
-                ):  # Not wait_for: it begins a task, which kopf would cancel.
+                async with asyncio.timeout(pause):  # Not wait_for: it begins a task, which kopf would cancel.
                     await self._relisted.wait()
                 await asyncio.sleep(RELIST_SECONDS)
             self._relisted.clear()
-            await self._resync(SPREAD_SECONDS)
+            await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * pause))
 
     async def _resync(self, spread: float) -> None:
         """Lists everything; every job gets a look, within `spread` seconds."""

@@ -30,6 +30,8 @@ class Options:
     port: int
     log_format: Format
     log_level: str
+    resync_seconds: int
+    """How often everything is read anew: what a watch has missed costs at most this."""
     settings: Settings
 
 
@@ -44,6 +46,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         port=given.port,
         log_format=given.log_format,
         log_level=given.log_level,
+        resync_seconds=given.resync_seconds,
         settings=Settings(
             pod_security=PodSecurity(given.pod_security.capitalize()),
             operator_namespace=own,
@@ -84,6 +87,13 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="what is worth a line"
     )
     parser.add_argument(
+        "--resync-seconds",
+        type=_seconds,
+        default=300,
+        metavar="SECONDS",
+        help="how often everything is read anew, in case that a watch has missed something",
+    )
+    parser.add_argument(
         "--pod-security",
         choices=[security.lower() for security in PodSecurity],
         default=PodSecurity.RESTRICTED.lower(),
@@ -102,6 +112,12 @@ def _port(text: str) -> int:
     if not 0 <= port <= LAST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to {LAST_PORT}")
     return port
+
+
+def _seconds(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: a whole number of seconds, at least 1")
+    return int(text)
 
 
 def _own_namespace() -> str:

@@ -1,0 +1,19 @@
+"""The operator's command line: what it does not understand, it names."""
+
+import pytest
+
+from ddpjob_operator.cluster.options import parse
+
+MISTAKES = {
+    "--port=70000": "'70000' is not a port: a number from 0 to 65535",
+    "--resync-seconds=0": "'0' is no time: a whole number of seconds, at least 1",
+    "--resync-seconds=5m": "'5m' is no time: a whole number of seconds, at least 1",
+}
+
+
+@pytest.mark.parametrize("flag", MISTAKES)
+def test_a_mistake_is_told_in_one_line(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse([flag])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert (ended.value.code, said) == (2, f"ddpjob-operator: error: argument {flag.split('=')[0]}: {MISTAKES[flag]}")
