@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from .environment import Env
 from .errors import ConfigError
+from .options.parsing import counting_from
 
 MASTER = (Env.MASTER_ADDR, Env.MASTER_PORT)
 PROCESS = (Env.RANK, Env.WORLD_SIZE, Env.LOCAL_RANK, Env.LOCAL_WORLD_SIZE)
@@ -131,10 +132,7 @@ def _number(
     most: tuple[str, int] | None = None,
 ) -> int:
     """A variable as a number, within bounds that may be another variable's value."""
-    text = env[name]
-    if not text.isdecimal() or int(text) < least:
-        raise ConfigError(f"{name} is {text!r}: it must be a whole number of at least {least}")
-    value = int(text)
+    value = counting_from(least, env[name], name)
     if below and value >= below[1]:
         raise ConfigError(f"{name} is {value}, but {below[0]} is {below[1]}: it must be less")
     if most and value > most[1]:

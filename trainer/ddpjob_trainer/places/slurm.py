@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.options.parsing import counting_from
 
 FIRST_PORT, PORTS_OF_A_STEP, STEPS_OF_A_JOB, STEPS = 20000, 4, 8, 2000
 NO_STEP = STEPS_OF_A_JOB - 1
@@ -115,9 +116,7 @@ def _tasks_of_nodes(env: Mapping[str, str], *names: str) -> list[int]:
 
 def _number(env: Mapping[str, str], *names: str) -> int:
     name, text = _first(env, *names)
-    if not text.isdecimal():
-        raise ConfigError(f"{name} is {text!r}: it must be a whole number")
-    return int(text)
+    return counting_from(0, text, name)
 
 
 def _first(env: Mapping[str, str], *names: str) -> tuple[str, str]:
