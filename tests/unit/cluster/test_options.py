@@ -1,7 +1,6 @@
 """The operator's command line: what it does not understand, it names."""
 
 import pytest
-
 from ddpjob_operator.cluster.options import parse
 
 MISTAKES = {
@@ -16,4 +15,5 @@ def test_a_mistake_is_told_in_one_line(flag: str, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         parse([flag])
     said = capsys.readouterr().err.splitlines()[-1]
-    assert (ended.value.code, said) == (2, f"ddpjob-operator: error: argument {flag.split('=')[0]}: {MISTAKES[flag]}")
+    name, _, _ = flag.partition("=")
+    assert (ended.value.code, said) == (2, f"ddpjob-operator: error: argument {name}: {MISTAKES[flag]}")
