@@ -28,7 +28,7 @@ from pathlib import Path
 from ddpjob_trainer.training.checkpoint import Checkpoints
 from ddpjob_trainer.training.manifest import Manifest
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
-found = checkpoints.newest(readable=len)
+found = checkpoints.newest(decode=len)
 step = found.manifest.step if found else 0
 while True:
     step += 1
@@ -55,15 +55,15 @@ def write(directory: Path, *steps: int, keep: int = 3) -> Checkpoints:
 
 
 def newest_step(directory: Path) -> int | None:
-    found = Checkpoints(directory, keep=3).newest(readable=len)
+    found = Checkpoints(directory, keep=3).newest(decode=len)
     return found.manifest.step if found else None
 
 
 def test_what_is_written_is_found(tmp_path: Path) -> None:
     path = write(tmp_path, 120)
-    found = path.newest(readable=len)
+    found = path.newest(decode=len)
     assert found
-    assert (found.path.name, found.content) == ("step-00000120", b"state 120")
+    assert (found.path.name, found.content, found.state) == ("step-00000120", b"state 120", len(b"state 120"))
     assert (found.manifest.step, found.manifest.samples, found.manifest.lineage) == (120, 7680, (1, 2))
 
 
@@ -143,7 +143,7 @@ def test_a_state_that_cannot_be_loaded_is_passed_over(tmp_path: Path, capsys: py
         if content == b"state 120":
             raise ValueError("not a state of this version")
 
-    found = write(tmp_path, 60, 120).newest(readable=load)
+    found = write(tmp_path, 60, 120).newest(decode=load)
     assert found
     assert found.manifest.step == 60
     assert "not a state of this version" in capsys.readouterr().err
@@ -190,7 +190,7 @@ def test_whenever_the_writer_is_killed_the_last_checkpoint_that_it_told_of_is_th
         time.sleep(random.uniform(0, 0.01))  # To a moment at random within the next save.
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        found = Checkpoints(tmp_path, keep=2).newest(readable=len)
+        found = Checkpoints(tmp_path, keep=2).newest(decode=len)
         assert found
         assert found.manifest.step >= told
         assert found.content == found.manifest.step.to_bytes(4, "big") * 500_000
@@ -233,6 +233,6 @@ def test_a_large_state_is_whole_though_it_goes_to_the_disk_in_portions(
     monkeypatch.setattr(content, "PORTION_BYTES", 1000)
     parts = [random.randbytes(size) for size in (0, 1, 999, 1000, 1001, 12_345)]
     Checkpoints(tmp_path, keep=1).write(manifest(60), lambda file: [file.write(part) for part in parts])
-    found = Checkpoints(tmp_path, keep=1).newest(readable=len)
+    found = Checkpoints(tmp_path, keep=1).newest(decode=len)
     assert found
     assert found.content == b"".join(parts)

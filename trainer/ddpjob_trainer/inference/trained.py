@@ -72,8 +72,7 @@ def load(directory: Path) -> Trained:
         checkpoints = [directory] if (directory / MANIFEST).exists() else checkpoints_in(directory)
     except OSError as error:
         raise ConfigError(f"{directory.absolute()} has no checkpoints: {error.strerror}") from error
-    found = newest(checkpoints, readable=state.decode)
+    found = newest(checkpoints, state.decode)
     if found is None:
         raise ConfigError(f"{directory.absolute()} has no valid checkpoint: name the --checkpoint-dir of a training")
-    saved = state.decode(found.content)
-    return Trained(found.path, found.manifest.step, state.evaluated(saved), found.manifest.arguments)
+    return Trained(found.path, found.manifest.step, state.evaluated(found.state), found.manifest.arguments)

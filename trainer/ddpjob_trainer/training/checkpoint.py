@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Generic, TypeVar
 
 from ddpjob_trainer.console import warn
 from ddpjob_trainer.errors import ConfigError, StorageFullError, SupersededError
@@ -36,13 +37,18 @@ TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """What rename(2) of a directory says where something stands under its new name."""
 
 
+State = TypeVar("State")
+
+
 @dataclass(frozen=True, slots=True)
-class Found:
+class Found(Generic[State]):
     """A valid checkpoint that has been read."""
 
     path: Path
     manifest: Manifest
     content: bytes
+    state: State
+    """What the content was decoded as."""
 
 
 class Checkpoints:
@@ -69,14 +75,14 @@ class Checkpoints:
                 " it must be a directory that this user may read and write"
             ) from error
 
-    def newest(self, readable: Callable[[bytes], object]) -> Found | None:
+    def newest(self, decode: Callable[[bytes], State]) -> Found[State] | None:
         """The newest valid checkpoint; those that are not are warned of and passed over.
 
         Args:
-            readable: Raises if a state, though whole, cannot be read.
+            decode: Reads a state; raises if it cannot be read, though whole.
         """
         paths = self._paths()
-        found = newest(paths, readable)
+        found = newest(paths, decode)
         if found is None and paths:
             warn(f"there is no valid checkpoint in {self.directory}: training starts from the beginning")
         return found
@@ -195,19 +201,19 @@ def checkpoints_in(directory: Path) -> list[Path]:
     return [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
 
 
-def newest(checkpoints: Iterable[Path], readable: Callable[[bytes], object]) -> Found | None:
+def newest(checkpoints: Iterable[Path], decode: Callable[[bytes], State]) -> Found[State] | None:
     """The newest valid one of some checkpoints; those that are not are warned of and passed over.
 
     It only reads: a training may go on there.
 
     Args:
         checkpoints: Their paths.
-        readable: Raises if a state, though whole, cannot be read.
+        decode: Reads a state; raises if it cannot be read, though whole.
     """
     # What does not tell its place comes first, so that it is warned of.
     for path in sorted(checkpoints, key=lambda path: _order(path, unknown=math.inf), reverse=True):
         try:
-            return _read(path, readable)
+            return _read(path, decode)
         except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the one before may be right)
             warn(f"checkpoint {path} is passed over: {error}")
     return None
@@ -240,15 +246,14 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _read(path: Path, readable: Callable[[bytes], object]) -> Found:
+def _read(path: Path, decode: Callable[[bytes], State]) -> Found[State]:
     manifest = read_manifest(path)
     content = (path / STATE).read_bytes()
     if len(content) != manifest.size:
         raise ValueError(f"{STATE} has {len(content)} bytes, its manifest says {manifest.size}")
     if hashlib.sha256(content).hexdigest() != manifest.sha256:
         raise ValueError(f"the checksum of {STATE} is not its manifest's")
-    readable(content)
-    return Found(path, manifest, content)
+    return Found(path, manifest, content, decode(content))
 
 
 def _order(path: Path, unknown: float) -> tuple[float, int]:

@@ -46,7 +46,7 @@ class Saver:
         """Moves the position to the newest valid checkpoint's and gives its state; None if there is none."""
         found = None
         if self._files:
-            found = self._files.newest(readable=state.decode)
+            found = self._files.newest(state.decode)
             before = found.manifest.lineage if found else ()
             self._lineage = extended(before, self._config.attempt, self._files.newest_attempt())
         content = broadcast_bytes(found.content if found else None, self._world)
@@ -54,7 +54,7 @@ class Saver:
             record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.path)
         if content is None:
             return None
-        decoded = state.decode(content)
+        decoded = found.state if found else state.decode(content)
         position.step, position.epoch, position.samples = decoded["position"]
         return decoded
 
