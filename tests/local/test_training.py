@@ -4,14 +4,13 @@ import json
 import random
 import re
 import signal
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
 
 from tests.local.here import Here
+from tests.training.states import tensors
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
 STEPS_PER_EPOCH = 22
@@ -49,18 +48,7 @@ def training(here: Here, name: str, nodes: int, workload: str, epochs: int) -> P
 def last_checkpoint(here: Here, name: str) -> tuple[int, dict[str, torch.Tensor]]:
     """Step of the last checkpoint, and every tensor in it: weights, buffers, the optimizer's state."""
     last = max((here.run(name) / "volumes" / "checkpoints").glob("step-*"))
-    return int(last.name.removeprefix("step-")), dict(tensors(torch.load(last / "state.pt", weights_only=True)))
-
-
-def tensors(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors in a nested value, with their paths."""
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    items = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
-    )
-    for key, item in items:
-        yield from tensors(item, f"{path}/{key}")
+    return int(last.name.removeprefix("step-")), tensors(torch.load(last / "state.pt", weights_only=True))
 
 
 def steps(here: Here, name: str, rank: int, attempt: int) -> list[int]:

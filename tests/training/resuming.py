@@ -1,7 +1,6 @@
 """A run that goes on from the middle of another one, beside that other one."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +8,9 @@ import torch
 
 from tests.training.conftest import Runs
 from tests.training.ranks import Run
+from tests.training.states import tensors
 
 EVERY, KEEP = 10, 100
-
-
-def tensors(value: Any, path: str = "") -> dict[str, torch.Tensor]:
-    """All tensors of a nested value by their paths."""
-    if isinstance(value, torch.Tensor):
-        return {path: value}
-    items = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
-    )
-    return {name: tensor for key, item in items for name, tensor in tensors(item, f"{path}/{key}").items()}
-
-
-def state(directory: Path, step: int | None = None) -> Any:
-    """The state in the last checkpoint, or that of a step."""
-    path = max(directory.glob("step-*")) if step is None else directory / f"step-{step:08}"
-    return torch.load(path / "state.pt", weights_only=True)
 
 
 def different(ours: Any, theirs: Any) -> list[str]:

@@ -13,7 +13,8 @@ from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
 from tests.training.conftest import Runs
-from tests.training.resuming import different, state, train_twice
+from tests.training.resuming import different, train_twice
+from tests.training.states import state
 
 CPU = torch.device("cpu")
 

@@ -26,7 +26,8 @@ from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.training.conftest import Runs
-from tests.training.resuming import different, state, train_twice
+from tests.training.resuming import different, train_twice
+from tests.training.states import state
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-6

@@ -3,15 +3,14 @@
 import random
 import re
 import signal
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from tests.training.conftest import Runs
 from tests.training.ranks import Run
+from tests.training.states import state, tensors
 
 EPOCHS = 3
 BATCH = 48
@@ -22,19 +21,9 @@ RESIZED_TOLERANCE = 1e-6
 perceptron; batch normalisation, which sees the statistics of other groups, differs by far more."""
 
 
-def tensors(value: Any, path: str = "") -> dict[str, torch.Tensor]:
-    """All tensors of a nested value by their paths."""
-    if isinstance(value, torch.Tensor):
-        return {path: value}
-    items = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
-    )
-    return {name: tensor for key, item in items for name, tensor in tensors(item, f"{path}/{key}").items()}
-
-
 def last(directory: Path) -> dict[str, torch.Tensor]:
     """Every tensor of the last checkpoint: weights, buffers, the optimizer's and the random generators' states."""
-    return tensors(torch.load(max(directory.glob("step-*")) / "state.pt", weights_only=True))
+    return tensors(state(directory))
 
 
 def stop_somewhere(run: Run, rank: int = 0) -> int:

@@ -15,7 +15,8 @@ from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
 from tests.training.conftest import Runs
-from tests.training.resuming import different, state, train_twice
+from tests.training.resuming import different, train_twice
+from tests.training.states import state
 from tests.training.tasks import linger
 
 BATCHES = [[1.0, 2.0, 3.0], [3.0, 4.0, 5.0, 10.0, 20.0]]
