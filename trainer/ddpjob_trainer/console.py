@@ -5,6 +5,7 @@ Where nobody reads any more, nothing is printed: training goes on whoever has go
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from typing import TextIO
 
 
@@ -26,6 +27,11 @@ def warn(message: str) -> None:
 def complain(message: str) -> None:
     """Why the run ends."""
     _write(sys.stderr, f"error: {message}")
+
+
+def listed(things: Sequence[object], most: int) -> str:
+    """As many things as a message has room for, and a sign of there being more."""
+    return ", ".join(map(str, things[:most])) + (", …" if len(things) > most else "")
 
 
 def _write(stream: TextIO, line: str) -> None:

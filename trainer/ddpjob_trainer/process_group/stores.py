@@ -15,6 +15,7 @@ from typing import NoReturn
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from ddpjob_trainer.console import listed
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import ConfigError, PeerLostError, TrainerError
 from ddpjob_trainer.world import World
@@ -99,10 +100,9 @@ class Meeting:
             store.wait([f"{phase}/all"], timedelta(seconds=self.seconds))
         except RuntimeError as error:  # A file's store has no class for it.
             missing = [rank for rank in range(size) if not store.check([f"{phase}/{rank}"])]
-            named = ", ".join(map(str, missing[:MISSING_NAMED])) + (", …" if len(missing) > MISSING_NAMED else "")
             raise PeerLostError(
-                f"waited {self.seconds:.0f} s for rank {named}: {size - len(missing)} of {size} processes came to"
-                f" {self.place}"
+                f"waited {self.seconds:.0f} s for rank {listed(missing, MISSING_NAMED)}: {size - len(missing)} of"
+                f" {size} processes came to {self.place}"
             ) from error
         if store.check([REFUSED]):
             raise ConfigError(store.get(REFUSED).decode())

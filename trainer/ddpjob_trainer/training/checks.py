@@ -5,7 +5,7 @@ from collections.abc import Sized
 from torch import nn
 from torch.optim import Optimizer
 
-from ddpjob_trainer.console import warn
+from ddpjob_trainer.console import listed, warn
 from ddpjob_trainer.errors import ConfigError
 
 NAMED = 3
@@ -46,8 +46,7 @@ def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> N
             " of the model that it is given, optimizer(self, model)"
         )
     if left_out and aloud:
-        named = ", ".join(left_out[:NAMED]) + (", …" if len(left_out) > NAMED else "")
         warn(
-            f"the optimizer has not these parameters of the model, which never change: {named}; if that is meant,"
-            " requires_grad_(False) spares the work for their gradients"
+            f"the optimizer has not these parameters of the model, which never change: {listed(left_out, NAMED)}; if"
+            " that is meant, requires_grad_(False) spares the work for their gradients"
         )
