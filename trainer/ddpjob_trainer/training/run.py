@@ -81,11 +81,9 @@ def _prepare(
     feed, test_data = feeding(modes.output_device(config.mode, device)), task.test_data()
     model = laid_out(task.model(), config, world, device)
     wrapped, compression = _wrapped(model, config, world, device)
-    autocast = amp.autocast(config.computing.precision, device)
-    parts = config.optimisation.gradient_accumulation_steps
     seed_all(config.seed, world.rank, 0)
     if not world.alone:
-        warm_up(wrapped, task, iter([feed.first()]), autocast)
+        warm_up(wrapped, task, iter([feed.first()]), amp.autocast(config.computing.precision, device))
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
     saver = Saver(config, config.checkpoint, world, feed, recorder) if config.checkpoint else None
     saved = saver.resume(position) if saver else None
@@ -95,12 +93,8 @@ def _prepare(
     learner = _learner(config, task, model, compression=compression, total_steps=total_steps, device=device)
     check_optimizer(learner.optimizer, model, aloud=world.leads)
     if saved:
-        others = state.load(learner, saved)
-        if others and world.leads:
-            say(f"the optimizer goes on as the checkpoint says: {'; '.join(others)}")
-        state.load_compression(learner, saved, world, device)
-        restore_random(saved["random"], config, world, position.step)
-    times = StepTimes(wrapped, device, parts)
+        _restore(learner, saved, config, world, position=position, device=device)
+    stepper = _stepper(config, task, learner, wrapped, batch_size=feed.batch_size, device=device)
     recorder.begin(position.step, facts(config, world, device, total_steps=total_steps, epochs=epochs))
     if world.leads and position.step >= total_steps:
         say(f"complete: all {total_steps} steps have been trained before")
@@ -109,15 +103,7 @@ def _prepare(
         world=world,
         device=device,
         learner=learner,
-        stepper=Stepper(
-            task=task,
-            learner=learner,
-            model=wrapped,
-            autocast=autocast,
-            shares=shares(feed.batch_size, parts),
-            clip_grad_norm=config.optimisation.clip_grad_norm,
-            times=times,
-        ),
+        stepper=stepper,
         feed=feed,
         test_data=None if test_data is None else _loader(test_data, config, task, world, device),
         epochs=epochs,
@@ -126,7 +112,7 @@ def _prepare(
         saver=saver,
         stop=stop,
         agreement=Agreement(world),
-        times=times,
+        times=stepper.times,
         recorder=recorder,
     )
 
@@ -161,6 +147,45 @@ def _learner(
         amp.scaler(config.computing.precision, device),
         averaged(model, config.optimisation.model_ema_decay),
         compression,
+    )
+
+
+def _restore(
+    learner: state.Learner,
+    saved: state.State,
+    config: TrainConfig,
+    world: World,
+    *,
+    position: Position,
+    device: torch.device,
+) -> None:
+    """Goes on where a checkpoint was made: with its weights, and with all that decides the steps to come."""
+    others = state.load(learner, saved)
+    if others and world.leads:
+        say(f"the optimizer goes on as the checkpoint says: {'; '.join(others)}")
+    state.load_compression(learner, saved, world, device)
+    restore_random(saved["random"], config, world, position.step)
+
+
+def _stepper(
+    config: TrainConfig,
+    task: Task,
+    learner: state.Learner,
+    wrapped: nn.Module,
+    *,
+    batch_size: int,
+    device: torch.device,
+) -> Stepper:
+    """Trains the learner by steps of so many samples of this process."""
+    parts = config.optimisation.gradient_accumulation_steps
+    return Stepper(
+        task=task,
+        learner=learner,
+        model=wrapped,
+        autocast=amp.autocast(config.computing.precision, device),
+        shares=shares(batch_size, parts),
+        clip_grad_norm=config.optimisation.clip_grad_norm,
+        times=StepTimes(wrapped, device, parts),
     )
 
 
