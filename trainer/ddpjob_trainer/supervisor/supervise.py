@@ -85,7 +85,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, leader))
         if leader is None:
             return await follower.follow(port)
-        return await _lead(leader, follower, port)
+        return await _lead(settings, leader, follower, port)
 
 
 async def _open_page(stack: AsyncExitStack, settings: Settings, picture: Picture, leader: Leader | None) -> None:
@@ -110,7 +110,7 @@ async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str,
         raise error
 
 
-async def _lead(leader: Leader, follower: Follower, port: int) -> int:
+async def _lead(settings: Settings, leader: Leader, follower: Follower, port: int) -> int:
     link = LocalLink()
     following = asyncio.create_task(follower.follow(port, link))
 
@@ -124,7 +124,7 @@ async def _lead(leader: Leader, follower: Follower, port: int) -> int:
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
             ended.result()
         code = await following
-        if code == ExitCode.DONE or (code == ExitCode.SAVED_AND_STOPPED and not leader.settings.in_a_job):
+        if code == ExitCode.DONE or (code == ExitCode.SAVED_AND_STOPPED and not settings.in_a_job):
             await leader.finish()
         return code
     finally:

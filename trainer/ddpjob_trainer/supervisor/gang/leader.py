@@ -57,7 +57,7 @@ class Leader:
             check_first=settings.preflight == "Full",
             patience=settings.patience,
         )
-        self.settings = settings
+        self._settings = settings
         self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
         """Called with beats that have just come, and their attempt."""
         self.on_change: Callable[[], None] = lambda: None
@@ -73,16 +73,16 @@ class Leader:
 
     async def inherit(self, listening_on: int) -> None:
         """Learns of the time before from those that live, where this pod takes the place of a former one."""
-        announce = Announce(self.settings.uid, self.settings.incarnation, f":{listening_on}")
-        if self.settings.peers[1:]:  # Even if none answers: those that live come by themselves, and know more.
-            self.coordinator.remember(self.settings.attempt - 1, Past())
-        await asyncio.gather(*(self._ask(address, announce) for address in self.settings.peers[1:]))
+        announce = Announce(self._settings.uid, self._settings.incarnation, f":{listening_on}")
+        if self._settings.peers[1:]:  # Even if none answers: those that live come by themselves, and know more.
+            self.coordinator.remember(self._settings.attempt - 1, Past())
+        await asyncio.gather(*(self._ask(address, announce) for address in self._settings.peers[1:]))
 
     async def _ask(self, address: str, announce: Announce) -> None:
-        answer = await announce_to(address, announce, self.settings.listen)
+        answer = await announce_to(address, announce, self._settings.listen)
         if isinstance(answer, History):
             self.coordinator.remember(answer.attempt, answer.past)
-            self._ports.add(self.settings.master_port)
+            self._ports.add(self._settings.master_port)
 
     async def serve(self, link: Link, hello: Hello) -> None:
         """Takes a member in, and listens to it until it goes.
@@ -139,9 +139,9 @@ class Leader:
     def _refusal(self, hello: Hello) -> Refused | None:
         if self.coordinator.is_outdated(hello):
             return Refused(f"a newer pod of rank {hello.node} has been here", for_good=False)
-        if not 0 <= hello.node < self.settings.nodes:
-            return Refused(f"there is no rank {hello.node} among {self.settings.nodes} nodes", for_good=True)
-        if self.settings.patience is not None and hello.node in self._links:
+        if not 0 <= hello.node < self._settings.nodes:
+            return Refused(f"there is no rank {hello.node} among {self._settings.nodes} nodes", for_good=True)
+        if self._settings.patience is not None and hello.node in self._links:
             return Refused(f"node {hello.node} is here already: each node has a number of its own", for_good=True)
         return None
 
@@ -183,9 +183,9 @@ class Leader:
         """Tells whoever starts them by hand which ones are missing."""
         coordinator = self.coordinator
         waits = coordinator.phase is Phase.GATHERING and self._now() > coordinator.since + PATIENT_SECONDS
-        if waits and self.settings.patience is not None and coordinator.missing:
+        if waits and self._settings.patience is not None and coordinator.missing:
             missing = ", ".join(map(str, coordinator.missing))
-            self._once.warn(f"waiting for node {missing} of {self.settings.nodes}")
+            self._once.warn(f"waiting for node {missing} of {self._settings.nodes}")
 
     def beats(self) -> dict[int, dict[str, Any]]:
         """What each process of the gang said last."""
@@ -217,7 +217,7 @@ class Leader:
         """Ends a stalled attempt, and says who kept it."""
         findings = self.coordinator.findings()
         try:
-            process, message = blame(findings, self.settings.nodes * self.settings.processes)
+            process, message = blame(findings, self._settings.nodes * self._settings.processes)
         except Exception as error:  # noqa: BLE001  Whatever another version has sent: the attempt is to end.
             process, message = None, f"no rank goes on; what they do cannot be read: {type(error).__name__}: {error}"
         warn(f"stalled: {message}")
@@ -238,9 +238,9 @@ class Leader:
 
     def _port(self) -> int:
         """The first attempt's store is where the contract says; each other one's has a port that none has had."""
-        port = self.settings.master_port
+        port = self._settings.master_port
         while not port or port in self._ports:
-            with listen_on(self.settings.listen, 0) as probe:
+            with listen_on(self._settings.listen, 0) as probe:
                 port = probe.getsockname()[1]
         self._ports.add(port)
         return port
