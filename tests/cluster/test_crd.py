@@ -108,6 +108,29 @@ NEW_JOBS = [
         {"spec.template.spec.restartPolicy": "OnFailure"},
         {"spec.template.spec.restartPolicy": "Never"},
     ),
+    *(
+        Case(
+            "spec.template.spec.containers",
+            f"GPUs of the trainer's {kind} must be a whole number, at most 64",
+            {f"{CONTAINER}.resources": {kind: {name: bad}}},
+            {f"{CONTAINER}.resources": {kind: {name: good}}},
+        )
+        for kind in ("limits", "requests")
+        for name, bad, good in [
+            ("nvidia.com/gpu", "one", "1"),
+            ("nvidia.com/gpu", "0.5", "0"),
+            ("nvidia.com/gpu", -1, 0),
+            ("amd.com/gpu", 65, 64),
+            ("amd.com/gpu", "65", "64"),
+            ("nvidia.com/mig-1g.5gb", "1k", 1),
+        ]
+    ),
+    Case(
+        "spec.procsPerNode",
+        "Auto cannot count devices that are claimed",
+        {f"{CONTAINER}.resources": {"claims": [{"name": "gpus"}]}},
+        {f"{CONTAINER}.resources": {"claims": [{"name": "gpus"}]}, "spec.procsPerNode": 2},
+    ),
     Case(
         "spec.checkpoint.everySeconds",
         "cannot be set together with everySteps",

@@ -8,6 +8,7 @@ from typing import Any
 
 from .contract import (
     CONTRACT_VARIABLES,
+    GPU_RESOURCES,
     GROUP,
     KIND,
     MAX_CONTAINERS,
@@ -25,6 +26,8 @@ from .schema import NAME_PATTERN, job_schema, status_schema
 PLURAL = "ddpjobs"
 MAX_VOLUMES = 64
 MAX_VARIABLE_NAME = 256
+MAX_RESOURCES = 64
+MAX_QUANTITY = 32
 
 COLUMNS = (
     ("State", ".status.state", "string", 0),
@@ -42,6 +45,8 @@ SCALE = {
     "labelSelectorPath": ".status.selector",
 }
 """For `kubectl scale` and for autoscalers."""
+
+RESOURCE_KINDS = ("requests", "limits")
 
 Rule = dict[str, str]
 
@@ -144,6 +149,10 @@ def _bound(spec: dict[str, Any]) -> None:
         container["name"]["maxLength"] = 63
         container["env"]["maxItems"] = MAX_ENV
         container["env"]["items"]["properties"]["name"]["maxLength"] = MAX_VARIABLE_NAME
+    for resources in RESOURCE_KINDS:
+        amounts = pod["containers"]["items"]["properties"]["resources"]["properties"][resources]
+        amounts["maxProperties"] = MAX_RESOURCES
+        amounts["additionalProperties"]["maxLength"] = MAX_QUANTITY
 
 
 def _rule(rule: str, message: str, path: str = "") -> Rule:
@@ -185,6 +194,21 @@ def _in_each(containers: str, rule: str) -> str:
     return f"!has({containers}) || {containers}.all(c, {rule})"
 
 
+_IS_GPU = " || ".join(f"k.startsWith('{gpu}')" if gpu.endswith("-") else f"k == '{gpu}'" for gpu in GPU_RESOURCES)
+
+
+def _of_trainer(field: str, rule: str) -> str:
+    """The rule for a field of the trainer's resources, if it is there."""
+    there = f"c.name == '{TRAINER_CONTAINER}' && has(c.resources) && has(c.resources.{field})"
+    return f"{_POD}.containers.all(c, !({there}) || {rule})"
+
+
+def _few_gpus(amount: str) -> str:
+    """Whether a quantity is a whole number of GPUs, as many as a node may have processes."""
+    small = f"{amount}.matches('^[0-9]{{1,4}}$') && int({amount}) <= {MAX_PROCS_PER_NODE}"
+    return f"(type({amount}) == int ? {amount} >= 0 && {amount} <= {MAX_PROCS_PER_NODE} : {small})"
+
+
 SPEC_RULES: list[Rule] = [
     _rule(
         f"{_POD}.containers.exists_one(c, c.name == '{TRAINER_CONTAINER}')",
@@ -199,6 +223,19 @@ SPEC_RULES: list[Rule] = [
             f".template.spec.{containers.rsplit('.', 1)[-1]}",
         )
         for containers in _CONTAINERS
+    ),
+    *(
+        _rule(
+            _of_trainer(kind, f"c.resources.{kind}.all(k, !({_IS_GPU}) || {_few_gpus(f'c.resources.{kind}[k]')})"),
+            f"GPUs of the trainer's {kind} must be a whole number, at most {MAX_PROCS_PER_NODE}",
+            ".template.spec.containers",
+        )
+        for kind in RESOURCE_KINDS
+    ),
+    _rule(
+        f"type(self.procsPerNode) == int || {_of_trainer('claims', 'c.resources.claims.size() == 0')}",
+        "Auto cannot count devices that are claimed; give a number",
+        ".procsPerNode",
     ),
     _rule(
         f"!has({_POD}.volumes) || {_POD}.volumes.all(v, !v.name.startsWith('{RESERVED_VOLUME_PREFIX}'))",

@@ -13,6 +13,7 @@ from .contract import (
     MAX_CONTAINERS,
     MAX_ENV,
     MAX_NODES,
+    MAX_PROCS_PER_NODE,
     RESERVED_VOLUME_PREFIX,
     TRAINER_CONTAINER,
 )
@@ -181,8 +182,9 @@ def whole_gpus(job: Any) -> Iterator[Problem]:
     for path, container in all_containers(job):
         for kind in ("requests", "limits"):
             for name, amount in mapping(container, ("resources", kind)).items():
-                if container.get("name") == TRAINER_CONTAINER and is_gpu(str(name)) and not _is_whole(amount):
-                    yield Problem((*path, "resources", kind, name), f"{amount!r} must be a whole number of GPUs")
+                if container.get("name") == TRAINER_CONTAINER and is_gpu(str(name)) and not _is_few(amount):
+                    message = f"{amount!r} must be a whole number of GPUs, at most {MAX_PROCS_PER_NODE}"
+                    yield Problem((*path, "resources", kind, name), message)
 
 
 RULES: tuple[Rule, ...] = (
@@ -240,8 +242,8 @@ def _is_range(code: str) -> bool:
     return 1 <= first <= last <= LAST_EXIT_CODE
 
 
-def _is_whole(amount: Any) -> bool:
-    return str(amount).isascii() and str(amount).isdigit()
+def _is_few(amount: Any) -> bool:
+    return re.fullmatch(r"[0-9]{1,4}", str(amount)) is not None and int(amount) <= MAX_PROCS_PER_NODE
 
 
 def _repeated(items: list[tuple[Path, dict[Any, Any]]]) -> Iterator[Problem]:

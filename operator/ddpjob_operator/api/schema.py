@@ -7,7 +7,8 @@ from functools import cache
 from typing import Any
 
 from .contract import API_VERSION, KIND, MAX_NAME_LENGTH
-from .kubernetes import OBJECT_META, POD_TEMPLATE, VOLUME_SOURCE, definitions
+from .kubernetes import OBJECT_META, POD_SPEC, POD_TEMPLATE, VOLUME_SOURCE, definitions
+from .numbers import MOST_SECONDS
 from .spec import DDPJobSpec
 from .status import DDPJobStatus
 
@@ -39,7 +40,7 @@ def job_schema() -> dict[str, Any]:
                 "description": "Written by the operator; ignored in what you apply.",
             },
         },
-        "$defs": {**ours, **definitions()},
+        "$defs": {**ours, **definitions(), POD_SPEC: _pod_spec()},
     }
 
 
@@ -48,6 +49,13 @@ def status_schema() -> dict[str, Any]:
     """The schema of a DDPJob's status."""
     said: dict[str, Any] = _without_null(DDPJobStatus.model_json_schema(by_alias=True))
     return said
+
+
+def _pod_spec() -> dict[str, Any]:
+    """Kubernetes' own, with an end to the time that pods are waited for: moments are counted from it."""
+    pod = definitions()[POD_SPEC]
+    grace = pod["properties"]["terminationGracePeriodSeconds"] | {"minimum": 0, "maximum": MOST_SECONDS}
+    return {**pod, "properties": pod["properties"] | {"terminationGracePeriodSeconds": grace}}
 
 
 def _metadata() -> dict[str, Any]:

@@ -186,11 +186,29 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "half a GPU": (
         a_file(container="resources:\n  limits:\n    nvidia.com/gpu: '0.5'"),
-        [f"line 13: {TRAINER}.resources.limits.nvidia.com/gpu: '0.5' must be a whole number of GPUs"],
+        [f"line 13: {TRAINER}.resources.limits.nvidia.com/gpu: '0.5' must be a whole number of GPUs, at most 64"],
     ),
     "a word for GPUs": (
         a_file(container="resources:\n  limits:\n    nvidia.com/mig-1g.5gb: one"),
-        [f"line 13: {TRAINER}.resources.limits.nvidia.com/mig-1g.5gb: 'one' must be a whole number of GPUs"],
+        [
+            (
+                f"line 13: {TRAINER}.resources.limits.nvidia.com/mig-1g.5gb: 'one' must be a whole number of GPUs, "
+                "at most 64"
+            ),
+        ],
+    ),
+    "more GPUs than a node may have processes": (
+        a_file(container="resources:\n  limits:\n    nvidia.com/gpu: 65"),
+        [f"line 13: {TRAINER}.resources.limits.nvidia.com/gpu: 65 must be a whole number of GPUs, at most 64"],
+    ),
+    "a grace period without an end": (
+        a_file(pod="terminationGracePeriodSeconds: 9223372036854775807"),
+        [
+            (
+                "line 11: spec.template.spec.terminationGracePeriodSeconds: 9223372036854775807 is too large; "
+                "it must be at most 31622400"
+            ),
+        ],
     ),
     "claimed devices and Auto": (
         a_file(container="resources: {claims: [{name: gpus}]}"),

@@ -18,8 +18,6 @@ NOT_IN_CEL = {
     "bounded_template": "a list's length is the schema's to bound",
     "known_volumes": "the API server says it of the pod",
     "checkpoint_mount": "the API server says it of the pod",
-    "counted_devices": "the container's requests are a free form to the API server",
-    "whole_gpus": "the container's requests are a free form to the API server",
 }
 """Rules that only ours can say beforehand, and why."""
 

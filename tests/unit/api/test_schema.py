@@ -26,7 +26,7 @@ NOT_OF_ONE_FIELD = {
     *("a field twice", "no trainer", "two trainers", "a variable of the contract", "a variable twice"),
     *("a variable of the contract in a sidecar", "a variable of the contract before the start", "a restart policy"),
     *("a hostname", "a label of ours", "a volume of ours", "nine containers", "257 variables"),
-    *("half a GPU", "a word for GPUs", "claimed devices and Auto"),
+    *("half a GPU", "a word for GPUs", "claimed devices and Auto", "more GPUs than a node may have processes"),
     *("one port for two", "a port that another has by default", "one port for all"),
     *("two intervals", "two volumes at one place", "a first wait longer than the longest"),
     *("a rule without anything to match", "a range that goes backwards", "a range that begins too early"),

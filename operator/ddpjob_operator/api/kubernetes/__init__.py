@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 POD_TEMPLATE = "PodTemplateSpec"
+POD_SPEC = "PodSpec"
 VOLUME_SOURCE = "VolumeSource"
 OBJECT_META = "ObjectMeta"
 
