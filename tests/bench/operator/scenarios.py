@@ -1,0 +1,283 @@
+"""What is measured: each scenario plays on a stage and returns figures, whose names say their units."""
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import psutil
+from ddpjob_operator.api.contract import Label
+
+from tests.cluster.jobs import steered
+from tests.cluster.operators import Operator
+
+from . import audit
+from .audit import job_name
+from .client import Manifest
+from .contestants import our_operator
+from .stage import LONGEST_SECONDS, Figures, Stage, cpu_seconds, memory, quantile
+
+FOR_LONG = steered(runs_for="24h")
+FAILS_NOW = {"metadata": {"annotations": steered(runs_for="0s", exit_code="1")}}
+LOOKS = 'ddpjob_reconciles_total{result="ok"}'
+AFTERWARDS_SECONDS = 10.0
+"""For so long after its start it is watched."""
+CEILING = "ceiling"
+SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "ownerReferences", "generation")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One thing to measure."""
+
+    how: str
+    measure: Callable[[Stage], Awaitable[Figures]]
+    ours_only: bool = False
+    nodes: int = 8
+    node_grace_seconds: int = 60
+    alone: bool = False
+    """On a plant of its own."""
+
+
+async def idle(stage: Stage) -> Figures:
+    """One job of 8 pods after the other."""
+    rounds, pods = (3, 8) if stage.quick else (20, 8)
+    await stage.begin()
+    for number in range(rounds):
+        await stage.submit([stage.contestant.job(job_name(number), pods, {})])
+        await stage.until_done(number + 1)
+    lives = stage.record().lives.values()
+    created = [max(life.created) - life.submitted for life in lives]
+    said = [life.said - life.ended for life in lives]
+    return {
+        "created p50 ms": 1000 * quantile(created, 0.5),
+        "created p99 ms": 1000 * quantile(created, 0.99),
+        "said p50 ms": 1000 * quantile(said, 0.5),
+        "said p99 ms": 1000 * quantile(said, 0.99),
+    }
+
+
+def burst(jobs: int, quick_jobs: int) -> Callable[[Stage], Awaitable[Figures]]:
+    """So many jobs of 4 pods at once."""
+
+    async def measure(stage: Stage) -> Figures:
+        return await _burst(stage, quick_jobs if stage.quick else jobs)
+
+    return measure
+
+
+async def _burst(stage: Stage, count: int) -> Figures:
+    await stage.begin()
+    await stage.submit(stage.contestant.job(job_name(number), 4, {}) for number in range(count))
+    await stage.until_done(count)
+    await stage.quiet()
+    used, record = stage.used(), stage.record()
+    lives = record.lives.values()
+    created = [max(life.created) - life.submitted for life in lives]
+    writes, events = record.writes(), record.writes(events=True)
+    began = min(life.submitted for life in lives)
+    pods = sorted(moment for life in lives for moment in life.created)
+    return {
+        "created p50 s": quantile(created, 0.5),
+        "created p99 s": quantile(created, 0.99),
+        "jobs/s": count / (max(life.said for life in lives) - began),
+        "pods created/s": len(pods) / (pods[-1] - began),
+        "writes per job": statistics.mean(writes),
+        "writes per job, most": max(writes),
+        "events per job": statistics.mean(events),
+        "events per job, most": max(events),
+        **{f"CPU ms per job, {name}": 1000 * seconds / count for name, seconds in used.items()},
+    }
+
+
+async def ceiling(stage: Stage) -> Figures:
+    """Pods like those of a job, made by a client that does nothing else; the plant plays them all the same."""
+    pod = await a_pod(stage)
+    await stage.begin()
+    pods = 100 if stage.quick else 1000
+    await make_pods(stage, pod, pods)
+    made = _made(stage)
+    return {"pods created/s": pods / (made[-1] - made[0])}
+
+
+async def a_pod(stage: Stage) -> Manifest:
+    """A pod as our operator makes it, but nobody's."""
+    await stage.begin()
+    await stage.submit([stage.contestant.job(job_name(0), 1, {})])
+    await stage.until_done(1)
+    pod: Manifest = (await stage.client.get(_pods(stage)))["items"][0]
+    for field in SERVERS_OWN:
+        pod["metadata"].pop(field, None)
+    pod["metadata"]["labels"][Label.MANAGED_BY] = "nobody"
+    del pod["spec"]["nodeName"], pod["status"]
+    return pod
+
+
+async def make_pods(stage: Stage, like: Manifest, count: int) -> None:
+    """So many of them, by hand."""
+    bodies = (_named(like, f"{CEILING}-{number}", stage.namespace) for number in range(count))
+    await stage.client.create_all(_pods(stage), bodies)
+
+
+def _named(pod: Manifest, name: str, namespace: str) -> Manifest:
+    return pod | {"metadata": pod["metadata"] | {"name": name, "namespace": namespace}}
+
+
+def _made(stage: Stage) -> list[float]:
+    """When the pods that were made by hand were asked for first, and when each was there."""
+    creations = [
+        event
+        for event in audit.events(stage.plant, stage.since, stage.namespace)
+        if event["verb"] == "create" and event["objectRef"]["name"].startswith(CEILING)
+        if event["objectRef"]["resource"] == "pods" and "subresource" not in event["objectRef"]
+    ]
+    began = min(audit.seconds(event["requestReceivedTimestamp"]) for event in creations)
+    return [began, *sorted(audit.seconds(event["stageTimestamp"]) for event in creations)]
+
+
+async def live(stage: Stage) -> Figures:
+    """1,000 jobs of 8 pods that run: what the operator holds, and how it starts again among them."""
+    operator = stage.running.operator
+    assert operator is not None
+    jobs, pods = (30 if stage.quick else 1000), 8
+    await stage.begin()
+    await stage.submit(stage.contestant.job(job_name(number), pods, FOR_LONG) for number in range(jobs))
+    await stage.client.until(stage.contestant.path(stage.namespace), jobs, runs, LONGEST_SECONDS)
+    await stage.quiet()
+    before = memory(stage.running.processes["operator"])
+    operator.stop()
+    since, began = audit.position(stage.plant), time.monotonic()
+    with our_operator(stage.plant) as fresh:
+        ready = time.monotonic() - began
+        await _all_looked_at(fresh, jobs)
+        quiet = time.monotonic() - began
+        process = psutil.Process(fresh.program.process.pid)
+        used = cpu_seconds(process)
+        await asyncio.sleep(AFTERWARDS_SECONDS)
+        used = cpu_seconds(process) - used
+        after = memory(process)
+    mine = stage.contestant.users
+    writes = [event for event in audit.events(stage.plant, since, None) if event["user"]["username"] in mine]
+    return {
+        **{f"{kind} MiB, live jobs": mib for kind, mib in before.items()},
+        **{f"{kind} MiB, started among them": mib for kind, mib in after.items()},
+        "start: ready after s": ready,
+        "start: quiet after s": quiet,
+        "start: writes": len(writes),
+        "at rest: share of a core": used / AFTERWARDS_SECONDS,
+    }
+
+
+async def _all_looked_at(operator: Operator, jobs: int) -> None:
+    """Until each job has had a look since the operator started, and none waits for one."""
+    async with asyncio.timeout(LONGEST_SECONDS):
+        while operator.metric(LOOKS) < jobs or operator.metric("ddpjob_queue_depth") > 0:  # noqa: ASYNC110  Another process.
+            await asyncio.sleep(0.1)
+
+
+def runs(job: Manifest) -> bool:
+    """Whether all of its pods run."""
+    return bool(job.get("status", {}).get("state") == "Running")
+
+
+async def big(stage: Stage) -> Figures:
+    """One job of 1,000 pods, each on a machine of its own: made, made again after a failure, and how large it is.
+
+    Beside it the same pods, made, deleted and made again by a client that does nothing else.
+    """
+    count = _big_count(stage.quick)
+    pod = await a_pod(stage)
+    pod["metadata"]["annotations"] |= FOR_LONG
+    await stage.begin()
+    submitted = stage.contestant.job(job_name(0), count, FOR_LONG)
+    submitted["spec"]["restart"] = {"backoffSeconds": 0}
+    await stage.submit([submitted])
+    jobs = stage.contestant.path(stage.namespace)
+    await stage.client.until(jobs, 1, runs, LONGEST_SECONDS)
+    await stage.quiet()
+    job = await stage.client.get(f"{jobs}/{job_name(0)}")
+    life = stage.record().lives[job_name(0)]
+    created = max(life.created) - life.submitted
+    failed = next(name for name in life.played if name.startswith(f"{job_name(0)}-0-"))
+    since = audit.position(stage.plant)
+    await stage.client.merge(f"{_pods(stage)}/{failed}", FAILS_NOW)
+    await stage.client.until(jobs, 1, lambda job: runs(job) and job["status"]["attempt"] == 2, LONGEST_SECONDS)
+    await stage.quiet()
+    restarted = audit.record(
+        stage.plant, since, stage.namespace, stage.contestant.plural, stage.contestant.users
+    ).lives[job_name(0)]
+    by_hand, again = await _by_hand(stage, pod, count)
+    recreated = max(restarted.created) - restarted.heard
+    return {
+        "pods": count,
+        "created s": created,
+        "created by hand s": by_hand,
+        "recreated s": recreated,
+        "recreated by hand s": again,
+        "recreated, share of ceiling": again / recreated,
+        "object KB": len(json.dumps(job, separators=(",", ":"))) / 1000,
+    }
+
+
+def _big_count(quick: bool) -> int:  # noqa: FBT001  The one thing that it depends on.
+    return 50 if quick else 1000
+
+
+async def _by_hand(stage: Stage, pod: Manifest, count: int) -> tuple[float, float]:
+    """Seconds to make so many pods, and to delete and make them again."""
+    await stage.client.delete(f"{stage.contestant.path(stage.namespace)}/{job_name(0)}")
+    await stage.client.until_gone(_pods(stage), LONGEST_SECONDS)
+    await stage.begin()
+    await make_pods(stage, pod, count)
+    made = _made(stage)
+    await stage.client.until(_pods(stage), count, lambda pod: pod["status"]["phase"] == "Running", LONGEST_SECONDS)
+    began, since = time.time(), audit.position(stage.plant)
+    await stage.client.delete_all(_pods(stage), (f"{CEILING}-{number}" for number in range(count)))
+    await stage.client.until_gone(_pods(stage), LONGEST_SECONDS)
+    stage.since = since
+    await make_pods(stage, pod, count)
+    return made[-1] - made[0], _made(stage)[-1] - began
+
+
+def churn(minutes: float) -> Callable[[Stage], Awaitable[Figures]]:
+    """Jobs that come, run and go, one batch after the other: whether memory grows."""
+
+    async def measure(stage: Stage) -> Figures:
+        process, samples = stage.running.processes["operator"], list[tuple[float, float]]()
+        await stage.begin()
+        began = time.monotonic()
+        while (now := time.monotonic() - began) < (10 if stage.quick else 60 * minutes):
+            first = len(samples) * BATCH % 10_000
+            names = [job_name(number) for number in range(first, first + BATCH)]
+            await stage.submit(stage.contestant.job(name, 4, {}) for name in names)
+            await stage.until_done(BATCH)
+            await stage.client.delete_all(stage.contestant.path(stage.namespace), names)
+            await stage.client.until_gone(_pods(stage), LONGEST_SECONDS)
+            samples.append((now / 3600, memory(process)["PSS"]))
+        settled = samples[len(samples) // 3 :]
+        slope = statistics.linear_regression(*zip(*settled, strict=True)).slope if len(settled) > 1 else 0.0
+        return {"PSS MiB per hour": slope, "PSS MiB at the end": samples[-1][1], "jobs": len(samples) * BATCH}
+
+    return measure
+
+
+BATCH = 20
+
+
+def _pods(stage: Stage) -> str:
+    return f"/api/v1/namespaces/{stage.namespace}/pods"
+
+
+def scenarios(churn_minutes: float) -> dict[str, Scenario]:
+    """All that can be measured, by name, in an order in which one leaves nothing behind that matters to the next."""
+    return {
+        CEILING: Scenario("pods made by a client that does nothing else", ceiling, ours_only=True),
+        "idle": Scenario("one job of 8 pods after the other", idle),
+        "burst": Scenario("100 jobs of 4 pods at once", burst(100, 10)),
+        "burst500": Scenario("500 jobs of 4 pods at once", burst(500, 20)),
+        "live": Scenario("1,000 running jobs of 8 pods", live, ours_only=True, nodes=12, alone=True),
+        "big": Scenario("one job of 1,000 pods", big, ours_only=True, nodes=1002, node_grace_seconds=600, alone=True),
+        "churn": Scenario("jobs that come and go", churn(churn_minutes), ours_only=True, alone=True),
+    }

@@ -1,0 +1,107 @@
+"""Where a scenario plays: a plant, a contestant at work on it, and what its processes use."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.plant import Plant, start_fake
+
+from . import audit
+from .client import Client, Manifest, a_client
+from .contestants import Contestant, Running
+
+Figures = dict[str, float]
+
+MIB = 1 << 20
+QUIET_SHARE = 0.05
+"""Of a core: a process that uses less has nothing to do."""
+LOOK_SECONDS = 0.5
+LONGEST_SECONDS = 900.0
+
+
+@dataclass
+class Stage:
+    """A contestant on its plant."""
+
+    plant: Plant
+    contestant: Contestant
+    client: Client
+    running: Running
+    quick: bool
+    since: int = 0
+    namespace: str = ""
+    _began: dict[str, float] = field(default_factory=dict)
+
+    async def begin(self) -> None:
+        """What happens from now on, in a new namespace, is what is measured."""
+        self.namespace = self.plant.new_namespace()
+        await self.quiet()
+        self.since = audit.position(self.plant)
+        self._began = {name: cpu_seconds(process) for name, process in self.running.processes.items()}
+
+    def record(self) -> audit.Record:
+        """What happened since then."""
+        users = self.contestant.users
+        return audit.record(self.plant, self.since, self.namespace, self.contestant.plural, users)
+
+    def used(self) -> Figures:
+        """CPU seconds since then, by the name of the process."""
+        processes = self.running.processes.items()
+        return {name: cpu_seconds(process) - self._began[name] for name, process in processes}
+
+    async def submit(self, jobs: Iterable[Manifest]) -> None:
+        """Makes jobs, as fast as it goes."""
+        await self.client.create_all(self.contestant.path(self.namespace), jobs)
+
+    async def until_done(self, count: int) -> None:
+        """Until so many jobs have succeeded, whatever else there is in this namespace."""
+        path = self.contestant.path(self.namespace)
+        await self.client.until(path, count, self.contestant.is_done, LONGEST_SECONDS)
+
+    async def quiet(self) -> None:
+        """Until no process of the contestant has anything to do."""
+        async with asyncio.timeout(LONGEST_SECONDS):
+            busy = True
+            while busy:
+                before = {name: cpu_seconds(process) for name, process in self.running.processes.items()}
+                await asyncio.sleep(LOOK_SECONDS)
+                busy = any(
+                    cpu_seconds(process) - before[name] > QUIET_SHARE * LOOK_SECONDS
+                    for name, process in self.running.processes.items()
+                )
+
+
+@asynccontextmanager
+async def a_stage(
+    contestant: Contestant, *, nodes: int, node_grace_seconds: int, quick: bool
+) -> AsyncIterator[Stage]:
+    """A plant of its own for a contestant."""
+    policy = f"--audit-policy-file={Path(__file__).with_name('audit.yaml')}"
+    with start_fake(policy, nodes=nodes, node_grace_seconds=node_grace_seconds) as plant:
+        async with a_client(plant) as client:
+            with contestant.start(plant) as running:
+                yield Stage(plant, contestant, client, running, quick)
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """What a process and its children have used."""
+    own = process.cpu_times()
+    children = sum(sum(child.cpu_times()[:2]) for child in process.children(recursive=True))
+    return sum(own[:4]) + children
+
+
+def memory(process: psutil.Process) -> Figures:
+    """What it holds now, with its children, in MiB: resident, and resident with shared pages shared out."""
+    everyone = [process, *process.children(recursive=True)]
+    maps = [one.memory_full_info() for one in everyone]
+    return {"RSS": sum(one.rss for one in maps) / MIB, "PSS": sum(one.pss for one in maps) / MIB}
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that so large a share of them does not exceed (nearest rank)."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
