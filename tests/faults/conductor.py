@@ -1,0 +1,151 @@
+"""Lets a job live its life under a plan, and tells in what it was not as it should be."""
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from tests.plant import Plant
+
+from . import oracle
+from .faults import Armed
+from .life import FINISHED, LIFE, NAME, WRITES
+from .oracle import Account
+from .plan import Happening, Plan
+from .proxy import Record
+from .scene import PATIENCE_SECONDS, Scene, a_scene
+from .witness import NeverError
+
+LAST_LINES = 80
+
+
+@dataclass
+class Outcome:
+    """What came of a plan."""
+
+    plan: Plan
+    account: Account = field(default_factory=Account)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """What each stage took."""
+    wrong: list[str] = field(default_factory=list)
+    """In sentences; empty where all is well."""
+    story: str = ""
+    """What to look at."""
+
+
+async def live(
+    plan: Plan, plant: Plant, upstream: aiohttp.ClientSession, undisturbed: Awaitable[Account] | None
+) -> Outcome:
+    """A whole life. Without an account of an undisturbed one, this is it."""
+    outcome = Outcome(plan)
+    async with a_scene(plant, upstream) as scene:
+        armed = [Armed(fault) for fault in plan.faults]
+        scene.proxy.arm(*armed)
+        try:
+            await scene.until_it_watches()
+            await _stages(plan, scene, outcome)
+        except NeverError as error:
+            outcome.wrong.append(str(error))
+        usual = await undisturbed if undisturbed is not None else outcome.account
+        outcome.wrong += _verdict(plan, scene, outcome.account, usual)
+        outcome.wrong += [f"the fault never struck: {one.fault}" for one in armed if not one.fired]
+        outcome.story = _story(scene)
+    return outcome
+
+
+async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
+    """The stages of a life; where a job is made anew, that one's life."""
+    clock = asyncio.get_running_loop()
+    stages = list(LIFE)
+    lives = 1
+    while stages:
+        stage = stages.pop(0)
+        if stage.name == plan.after:
+            await scene.remember()
+        began = clock.time()
+        await stage.act(scene)
+        await scene.witness.until(stage.name, stage.reached, PATIENCE_SECONDS)
+        outcome.seconds[stage.name] = clock.time() - began
+        if stage.name == plan.after and lives == 1:
+            await _happen(plan, scene, outcome)
+            if plan.happens in {Happening.REMADE, Happening.REMADE_UNSEEN}:
+                outcome.account.ends.clear()
+                stages, lives = list(LIFE[1:]), 2
+                await scene.witness.until("run again", LIFE[0].reached, PATIENCE_SECONDS)
+                continue
+        if stage.name == FINISHED:
+            await _nothing_more(scene, outcome)
+            made_by = scene.witness.job()["metadata"]["uid"]
+        if stage is not LIFE[-1]:
+            outcome.account.ends[stage.name] = oracle.end_of(scene.witness)
+    await scene.proxy.drained()
+    await scene.witness.until("nothing any more", LIFE[-1].reached, PATIENCE_SECONDS)
+    outcome.account.made, outcome.account.gone = oracle.objects(scene.witness.history, made_by)
+
+
+async def _happen(plan: Plan, scene: Scene, outcome: Outcome) -> None:
+    match plan.happens:
+        case Happening.RESTART:
+            await _nothing_more(scene, outcome)
+        case Happening.TRAVEL_BACK:
+            scene.proxy.travel_back()
+            await scene.crash()
+            await scene.until_it_has_looked()
+        case Happening.REMADE:
+            await _remake(scene)
+        case Happening.REMADE_UNSEEN:
+            scene.kill_operator()
+            await _remake(scene)
+            scene.start_operator()
+
+
+async def _remake(scene: Scene) -> None:
+    await scene.delete("ddpjobs", NAME)
+    await LIFE[0].act(scene)
+
+
+async def _nothing_more(scene: Scene, outcome: Outcome) -> None:
+    """A new process finds nothing to do."""
+    await scene.proxy.drained()
+    await scene.crash()
+    await scene.until_it_watches()
+    await scene.until_it_has_looked()
+    for record in scene.proxy.log:
+        if record.process == scene.proxy.process and record.call.writes:
+            outcome.wrong.append(f"a new process on a job that needs nothing writes: {record}")
+
+
+def _verdict(plan: Plan, scene: Scene, mine: Account, usual: Account) -> list[str]:
+    """All oracles."""
+    log, history = scene.proxy.log, scene.witness.history
+    return [
+        *oracle.differences(mine, usual, plan.differs),
+        *oracle.two_of_one_rank(history),
+        *oracle.former_uids(history, log),
+        *oracle.unconditional(log),
+        *oracle.hot_loops(log),
+        *(f"the operator ended by itself: {words}" for words in scene.ended),
+        *(_uneventful(log) if not plan.faults and plan.happens is None else ()),
+    ]
+
+
+def _uneventful(log: list[Record]) -> Iterator[str]:
+    """The writes of an undisturbed life are those of the table, each once; a status may come once more."""
+    done = [record for record in log if record.call.writes and record.call.resource != "events" and record.done]
+    for row in WRITES:
+        times = sum(row.on.covers(record.call) for record in done)
+        if times < row.on.nth or (times > 1 and row.on.subresource != "status"):
+            yield f"in the table of writes: {row.name}; written {times} times"
+    for record in done:
+        if not any(row.on.covers(record.call) for row in WRITES):
+            yield f"not in the table of writes: {record}"
+
+
+def _story(scene: Scene) -> str:
+    requests = [str(record) for record in scene.proxy.log]
+    changes = [str(change) for change in scene.witness.history]
+    said = [line for operator in scene.operators for line in operator.log.splitlines()]
+    told = [f"{time:9.3f} {call}" for time, call in scene.proxy.told]
+    parts = {"requests": requests, "what there was": changes, "what watches told": told, "the operators": said}
+    return "\n".join(line for title, lines in parts.items() for line in (f"-- {title}", *lines[-LAST_LINES:]))

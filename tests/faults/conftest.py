@@ -1,0 +1,101 @@
+"""One plant for all plans, of which several go on at once, each in a namespace of its own."""
+
+import asyncio
+import urllib.error
+from collections.abc import Iterator
+from concurrent.futures import Future
+from threading import Thread
+
+import aiohttp
+import pytest
+from ddpjob_operator.api.contract import API_VERSION
+
+from tests.cluster.conftest import install_crd
+from tests.plant import Plant, start_fake
+from tests.plant.needs import demand
+
+from .conductor import Outcome, live
+from .oracle import Account
+from .plan import Plan
+from .plans import UNDISTURBED
+from .scene import session_of
+
+AT_ONCE = 8
+PLAN_SECONDS = 600.0
+
+
+class Matrix:
+    """Plans that are under way, on a loop of their own; the undisturbed life is always among them."""
+
+    def __init__(self, plant: Plant, plans: list[Plan]) -> None:
+        self._plant = plant
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="faults", daemon=True)
+        self._thread.start()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._upstream = asyncio.run_coroutine_threadsafe(self._session(), self._loop).result()
+        self._outcomes: dict[str, Future[Outcome]] = {}
+        self._first = self._start(UNDISTURBED)
+        for plan in plans:
+            self._start(plan)
+
+    def outcome(self, plan: Plan) -> Outcome:
+        """What came of a plan, once it is over."""
+        return self._start(plan).result(PLAN_SECONDS)
+
+    def usual_seconds(self) -> dict[str, float]:
+        """What each stage of the undisturbed life took."""
+        return self.outcome(UNDISTURBED).seconds
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _start(self, plan: Plan) -> Future[Outcome]:
+        if plan.name not in self._outcomes:
+            self._outcomes[plan.name] = asyncio.run_coroutine_threadsafe(self._live(plan), self._loop)
+        return self._outcomes[plan.name]
+
+    async def _live(self, plan: Plan) -> Outcome:
+        async with self._slots:
+            usual = None if plan is UNDISTURBED else self._account()
+            return await live(plan, self._plant, self._upstream, usual)
+
+    async def _account(self) -> Account:
+        return (await asyncio.wrap_future(self._first)).account
+
+    async def _session(self) -> aiohttp.ClientSession:
+        return session_of(self._plant)
+
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._upstream.close()
+
+
+@pytest.fixture(scope="session")
+def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
+    """All plans that are to be tested, already under way."""
+    demand("fake")
+    plans = [item.callspec.params["plan"] for item in request.session.items if hasattr(item, "callspec")]
+    with start_fake() as plant:
+        install_crd(plant)
+        plant.wait("the CRD's storage", lambda: _lists(plant))
+        matrix = Matrix(plant, [plan for plan in plans if isinstance(plan, Plan)])
+        try:
+            yield matrix
+        finally:
+            matrix.close()
+
+
+def _lists(plant: Plant) -> bool:
+    """Whether jobs can be listed; for a moment after the CRD is there they cannot."""
+    try:
+        return plant.get(f"/apis/{API_VERSION}/ddpjobs") is not None
+    except urllib.error.HTTPError:
+        return False

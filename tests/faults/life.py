@@ -1,0 +1,171 @@
+"""A job's life, and what an operator writes in it: the table of an uneventful life, each row a place for faults.
+
+The job has two nodes. It is made, runs, loses rank 1, restarts, is suspended, resumed, scaled to three nodes,
+finishes, and goes when its time is over.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tests.cluster.jobs import FOR_LONG, a_job, steered
+
+from .calls import Place, phase_of, place_of
+from .faults import On
+from .witness import Manifest, Witness
+
+NAME = "life"
+
+
+class User(Protocol):
+    """Who makes, changes and deletes things in the namespace."""
+
+    witness: Witness
+
+    async def create(self, kind: str, body: Manifest) -> None:
+        """Makes something."""
+
+    async def merge(self, kind: str, name: str, body: Manifest) -> None:
+        """Changes something."""
+
+
+Act = Callable[[User], Awaitable[None]]
+Reached = Callable[[Witness], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a user or fate does, and what is to come of it."""
+
+    name: str
+    act: Act
+    reached: Reached
+
+
+def _running(attempt: int, nodes: int) -> Reached:
+    def reached(there: Witness) -> bool:
+        status = there.status()
+        said = (status.get("state"), status.get("attempt"), status.get("ready"))
+        running = [place_of(pod) for pod in there.pods() if phase_of(pod) == "runs"]
+        return said == ("Running", attempt, f"{nodes}/{nodes}") and len(running) == nodes
+
+    return reached
+
+
+def _suspended(there: Witness) -> bool:
+    return there.status().get("state") == "Suspended"
+
+
+def _succeeded(there: Witness) -> bool:
+    return there.status().get("state") == "Succeeded"
+
+
+async def _submit(user: User) -> None:
+    await user.create("ddpjobs", a_job(NAME, annotations=FOR_LONG, restart={"backoffSeconds": 0}))
+
+
+async def _rank_1_fails(user: User) -> None:
+    await _tell(user, rank=1, exit_code="1")
+
+
+async def _all_ranks_finish(user: User) -> None:
+    await _tell(user)
+
+
+async def _tell(user: User, rank: int | None = None, **how: str) -> None:
+    """The pods that run, or that of one rank, end now."""
+    for pod in user.witness.pods():
+        place = place_of(pod)
+        if phase_of(pod) == "runs" and place is not None and rank in {None, place[0]}:
+            annotations = steered(runs_for="0s", **how)
+            await user.merge("pods", pod["metadata"]["name"], {"metadata": {"annotations": annotations}})
+
+
+def _change(**spec: object) -> Act:
+    async def act(user: User) -> None:
+        await user.merge("ddpjobs", NAME, {"spec": spec})
+
+    return act
+
+
+FINISHED = "finish"
+"""The stage after which nothing is left to do."""
+
+LIFE = (
+    Stage("run", _submit, _running(1, 2)),
+    Stage("restart", _rank_1_fails, _running(2, 2)),
+    Stage("suspend", _change(suspend=True), _suspended),
+    Stage("resume", _change(suspend=False), _running(3, 2)),
+    Stage("scale", _change(nodes=3), _running(4, 3)),
+    Stage(FINISHED, _all_ranks_finish, _succeeded),
+    Stage("expire", _change(ttlSecondsAfterFinished=0), Witness.nothing),
+)
+STAGES = tuple(stage.name for stage in LIFE)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A write of the operator, and when it is to come."""
+
+    stage: str
+    name: str
+    on: On
+
+
+def _pod(stage: str, verb: str, rank: int, incarnation: int) -> Row:
+    place: Place = (rank, incarnation)
+    return Row(stage, f"{verb}-pod-{rank}-of-{incarnation}", On(verb, "pods", place=place))
+
+
+def _status(stage: str, name: str, says: str, nth: int = 1) -> Row:
+    return Row(stage, f"status-{name}", On("patch", "ddpjobs", "status", word=says, nth=nth))
+
+
+WRITES = (
+    _status("run", "start-1", "attempt-1-Pending"),
+    Row("run", "create-service", On("create", "services")),
+    _pod("run", "create", 0, 1),
+    _pod("run", "create", 1, 1),
+    _status("run", "created-1", "attempt-1-*-created"),
+    _status("run", "running-1", "attempt-1-Running-created"),
+    _status("restart", "restart-2", "attempt-2-Restarting"),
+    _pod("restart", "delete", 0, 1),
+    _status("restart", "start-2", "attempt-2-Restarting", nth=2),
+    _pod("restart", "create", 0, 2),
+    _pod("restart", "create", 1, 2),
+    _status("restart", "created-2", "attempt-2-*-created"),
+    _status("restart", "running-2", "attempt-2-Running-created"),
+    _status("suspend", "suspending", "attempt-2-Suspending*"),
+    _pod("suspend", "delete", 0, 2),
+    _pod("suspend", "delete", 1, 2),
+    _status("suspend", "suspended", "attempt-2-Suspended"),
+    _status("resume", "start-3", "attempt-3-Pending"),
+    _pod("resume", "create", 0, 3),
+    _pod("resume", "create", 1, 3),
+    _status("resume", "created-3", "attempt-3-*-created"),
+    _status("resume", "running-3", "attempt-3-Running-created"),
+    _status("scale", "restart-4", "attempt-4-Restarting"),
+    _pod("scale", "delete", 0, 3),
+    _pod("scale", "delete", 1, 3),
+    _status("scale", "start-4", "attempt-4-Restarting", nth=2),
+    _pod("scale", "create", 0, 4),
+    _pod("scale", "create", 1, 4),
+    _pod("scale", "create", 2, 4),
+    _status("scale", "created-4", "attempt-4-*-created"),
+    _status("scale", "running-4", "attempt-4-Running-created"),
+    _status("finish", "succeeded", "attempt-4-Succeeded*"),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
+)
+"""In this order; a status that says what the pods do meanwhile may come once more, or with the next one."""
+
+EVENTS = tuple(
+    Row(stage, f"event-{reason}", On("create", "events", word=reason))
+    for stage, reason in (
+        ("run", "Created"),
+        ("run", "Running"),
+        ("restart", "Restarting"),
+        ("suspend", "Suspended"),
+        ("finish", "Succeeded"),
+    )
+)
+"""Kubernetes events: written behind the work's back, the first time that something is said."""

@@ -1,0 +1,62 @@
+"""What a plan is: what goes wrong in one life, and in what that life may differ from an undisturbed one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .faults import Fault
+
+
+class Family(StrEnum):
+    """Kinds of faults, as the page tells them."""
+
+    NONE = "Undisturbed"
+    CRASH = "Crash"
+    LOST = "Lost answer"
+    ERROR = "Error"
+    WATCH = "Broken watch"
+    UNSEEN = "Unseen event"
+    STALE = "Stale view"
+    REMADE = "Made anew"
+
+
+class Happening(StrEnum):
+    """What else can befall a life, between two of its stages."""
+
+    RESTART = "the operator is killed and started again"
+    TRAVEL_BACK = "the operator is killed, and what it lists at its start is what was so one stage before"
+    REMADE = "the job is deleted and made anew with the same name"
+    REMADE_UNSEEN = "the operator is killed, the job is deleted and made anew, and the operator is started"
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """In what a life may differ from the undisturbed one, and why."""
+
+    why: str = ""
+    more: Mapping[str, int] = field(default_factory=dict)
+    """So many more of these may be made and go: `pods 0/1`."""
+    ends: frozenset[str] = frozenset()
+    """Fields of the status, or `conditions.TYPE`, in which it may end otherwise."""
+
+
+ALIKE = Differs()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One life, and what goes wrong in it."""
+
+    name: str
+    family: Family
+    place: str = ""
+    """Where it strikes, in the words of the table of writes."""
+    faults: tuple[Fault, ...] = ()
+    after: str = ""
+    """The stage after which something happens,"""
+    happens: Happening | None = None
+    """and what."""
+    differs: Differs = ALIKE
+
+    def __str__(self) -> str:
+        return self.name

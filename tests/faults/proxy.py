@@ -1,0 +1,307 @@
+"""A proxy between an operator and the API server: it names every request, keeps a log, and breaks what a plan says.
+
+Plain HTTP towards the operator. `http://127.0.0.1:PORT/NUMBER` is the server of the operator's process NUMBER, so
+that what a killed one still had under way is known, and comes to nothing.
+
+Writes go through one at a time: what is done when a process dies is then a beginning of what it wanted to do.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from ddpjob_operator.api.contract import Label
+
+from .calls import Call, Namer
+from .faults import (
+    Answer,
+    Armed,
+    Crash,
+    Drop,
+    Effect,
+    Gone,
+    HalfOpen,
+    Hang,
+    Lag,
+    Lost,
+    Reset,
+    Truncate,
+)
+from .witness import NeverError
+
+NOT_PASSED_ON = frozenset(
+    {"authorization", "host", "connection", "accept-encoding", "content-length", "transfer-encoding"}
+)
+LISTS_AT_START = 2
+"""kopf lists each kind before it watches it, and so does the operator before it begins to work."""
+SILENCE_SECONDS = 1.0
+"""A watch that lags tells what it holds back once nothing has come for so long."""
+
+
+@dataclass
+class Record:
+    """A request in the log."""
+
+    call: Call
+    process: int
+    began: float
+    body: bytes
+    status: int = 0
+    """The server's answer; 0 where it never heard of it."""
+    injected: Effect | None = None
+    answered: float = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether the server did as it was asked."""
+        return 200 <= self.status < 300
+
+    def __str__(self) -> str:
+        broken = f" [{self.injected}]" if self.injected else ""
+        return f"{self.began:9.3f} #{self.process} {self.call} -> {self.status or 'never heard'}{broken}"
+
+
+@dataclass
+class Proxy:
+    """One operator's way to the API server."""
+
+    upstream: aiohttp.ClientSession
+    armed: list[Armed] = field(default_factory=list)
+    log: list[Record] = field(default_factory=list)
+    told: list[tuple[float, Call]] = field(default_factory=list)
+    """What watches would have told, undisturbed."""
+    process: int = 0
+    """The number of the operator's present process."""
+    watching: set[tuple[int, str]] = field(default_factory=set)
+    """Processes, and the resources of which they have an open watch."""
+    remembered: dict[str, bytes] = field(default_factory=dict)
+    """Lists as they once were."""
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self.crash: Callable[[], Awaitable[None]]
+        """Kills the operator and starts another one."""
+        self._old_lists: dict[str, int] = {}
+        self.names = Namer()
+        self._changed = asyncio.Condition()
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[web.StreamResponse]] = set()
+
+    async def start(self) -> web.ServerRunner:
+        """Listens; whoever asked cleans up."""
+        server = web.Server(self._serve, access_log=None, handler_cancellation=True)
+        runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        return runner
+
+    def url(self, process: int) -> str:
+        """Where an operator's process finds its API server."""
+        return f"http://127.0.0.1:{self.port}/{process}"
+
+    def arm(self, *faults: Armed) -> None:
+        """From now on these faults wait for their moment."""
+        self.armed += faults
+
+    def travel_back(self) -> None:
+        """The next lists tell what was so when it was remembered."""
+        self._old_lists = dict.fromkeys(self.remembered, LISTS_AT_START)
+
+    async def until(self, so: Callable[[], bool], seconds: float) -> None:
+        """Waits for something to be so of what has passed by.
+
+        Raises:
+            NeverError: it was not.
+        """
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(so)
+        except TimeoutError:
+            log = "\n".join(map(str, self.log[-20:]))
+            raise NeverError(f"not within {seconds:.0f} s; open watches: {self.watching}\n{log}") from None
+
+    async def drained(self) -> None:
+        """Until nothing is under way any more, were it for 20 s."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        _, process, path = request.path.split("/", 2)
+        path, query, body = f"/{path}", dict(request.query), await request.read()
+        call = self.names.request(request.method, path, query, body)
+        record = Record(call, int(process), self._now(), body)
+        self.log.append(record)
+        if call.verb == "watch":
+            return await self._watch(request, path, record)
+        # What was begun is ended, whether or not somebody still waits for it.
+        task = asyncio.create_task(self._answer(request, path, record))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _answer(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
+        effect = record.injected = self._effect(record.call)
+        made_up = await self._instead(request, effect)
+        if made_up is not None:
+            return made_up
+        if record.call.writes:
+            async with self._turn:
+                return await self._write(request, path, record)
+        answer = await self._pass_on(request, path, record)
+        return _torn(request) if isinstance(effect, Lost) else answer
+
+    async def _instead(self, request: web.BaseRequest, effect: Effect | None) -> web.StreamResponse | None:
+        """What is answered without the server, if it is not to be asked."""
+        match effect:
+            case Answer():
+                return self._made_up(effect)
+            case Reset():
+                return _torn(request)
+            case Hang(seconds):
+                await asyncio.sleep(seconds)
+        return None
+
+    async def _write(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
+        effect = record.injected
+        if record.process != self.process and not isinstance(effect, Hang):
+            return _torn(request)
+        if effect == Crash(after=False):
+            await self.crash()
+            return _torn(request)
+        answer = await self._pass_on(request, path, record)
+        if effect == Crash(after=True):
+            await self.crash()
+        return _torn(request) if isinstance(effect, Lost | Crash) else answer
+
+    async def _pass_on(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
+        if record.call.verb == "list" and self._is_old(record.call.resource, request):
+            record.status = 200
+            return web.Response(body=self.remembered[record.call.resource], content_type="application/json")
+        async with self._asked(request, path, record.body) as answer:
+            content = await answer.read()
+            record.status, record.answered = answer.status, self._now()
+            async with self._changed:
+                self._changed.notify_all()
+            headers = {key: answer.headers[key] for key in ("Retry-After",) if key in answer.headers}
+            return web.Response(status=answer.status, body=content, content_type="application/json", headers=headers)
+
+    def _is_old(self, resource: str, request: web.BaseRequest) -> bool:
+        """Whether a list tells of the past; one of a single job's pods is a live look."""
+        left = self._old_lists.get(resource, 0)
+        if not left or Label.JOB_UID in request.query.get("labelSelector", ""):
+            return False
+        self._old_lists[resource] = left - 1
+        return True
+
+    def _asked(self, request: web.BaseRequest, path: str, body: bytes) -> Any:
+        headers = {key: value for key, value in request.headers.items() if key.lower() not in NOT_PASSED_ON}
+        url = path + (f"?{request.query_string}" if request.query_string else "")
+        return self.upstream.request(
+            request.method, url, data=body or None, headers=headers, skip_auto_headers=["Accept-Encoding"]
+        )
+
+    async def _watch(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
+        effect = record.injected = self._effect(record.call)
+        made_up = await self._instead(request, effect)
+        if made_up is not None:
+            return made_up
+        async with self._asked(request, path, b"") as upstream:
+            record.status = upstream.status
+            if upstream.status != 200:
+                return web.Response(status=upstream.status, body=await upstream.read())
+            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            response.enable_chunked_encoding()
+            await response.prepare(request)
+            with self._open_watch(record):
+                async with self._changed:
+                    self._changed.notify_all()
+                await self._tell(upstream, response, record)
+            return response
+
+    @contextmanager
+    def _open_watch(self, record: Record) -> Iterator[None]:
+        key = (record.process, record.call.resource)
+        self.watching.add(key)
+        try:
+            yield
+        finally:
+            self.watching.discard(key)
+
+    async def _tell(self, upstream: aiohttp.ClientResponse, response: web.StreamResponse, record: Record) -> None:
+        """Passes a watch's lines on until it ends, or a fault ends it."""
+        held: list[bytes] = []
+        lag = 0
+        while line := await self._next_line(upstream, response, held):
+            call = self.names.told(record.call.resource, json.loads(line))
+            self.told.append((self._now(), call))
+            match self._effect(call):
+                case Drop():
+                    continue
+                case Gone():
+                    await response.write(json.dumps({"type": "ERROR", "object": _status(410, "Expired")}).encode())
+                    await response.write(b"\n")
+                    return
+                case Truncate():
+                    await response.write(line[: len(line) // 2])
+                    return
+                case HalfOpen():
+                    await asyncio.Event().wait()
+                case Lag(events):
+                    lag = events
+            held.append(line)
+            while len(held) > lag:
+                await response.write(held.pop(0))
+
+    async def _next_line(
+        self, upstream: aiohttp.ClientResponse, response: web.StreamResponse, held: list[bytes]
+    ) -> bytes:
+        """The next line, empty at the end; while nothing comes, what is held back is told after all."""
+        reading = asyncio.ensure_future(upstream.content.readline())
+        try:
+            while held:
+                done, _ = await asyncio.wait((reading,), timeout=SILENCE_SECONDS)
+                if done:
+                    break
+                await response.write(held.pop(0))
+            return await reading
+        finally:
+            reading.cancel()
+
+    def _effect(self, call: Call) -> Effect | None:
+        now = self._now()
+        struck = [armed.fault.effect for armed in self.armed if armed.strikes(call, now)]
+        return struck[0] if struck else None
+
+    def _made_up(self, answer: Answer) -> web.Response:
+        headers = {} if answer.retry_after is None else {"Retry-After": str(answer.retry_after)}
+        text = answer.body if answer.body is not None else json.dumps(_status(answer.status, answer.reason))
+        return web.Response(status=answer.status, text=text, content_type="application/json", headers=headers)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _torn(request: web.BaseRequest) -> web.Response:
+    """No answer: the connection is reset."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+def _status(code: int, reason: str) -> dict[str, Any]:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": f"a fault that was planned: {reason}",
+        "reason": reason,
+        "code": code,
+    }

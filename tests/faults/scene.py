@@ -1,0 +1,179 @@
+"""Where a life takes place: a namespace with an operator behind a proxy, a witness, and what a user does there."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from tests.cluster.operators import Operator, an_operator
+from tests.plant import Plant
+
+from .proxy import Proxy
+from .witness import KINDS, Manifest, NeverError, Witness
+
+RESYNC_SECONDS = 5
+PATIENCE_SECONDS = 90.0
+"""For anything that is to come: most comes at once, but a request may hang for 20 s, and the machine be busy."""
+POLL_SECONDS = 0.1
+
+
+def session_of(plant: Plant) -> aiohttp.ClientSession:
+    """An admin's, for proxies, witnesses and users."""
+    context = ssl.create_default_context(cadata=plant.authority.certificate)
+    context.load_cert_chain(plant.directory / "pki" / "admin.crt", plant.directory / "pki" / "admin.key")
+    return aiohttp.ClientSession(
+        plant.url,
+        connector=aiohttp.TCPConnector(ssl=context, limit=0),
+        timeout=aiohttp.ClientTimeout(total=None, connect=30),
+        read_bufsize=2**20,
+    )
+
+
+@dataclass
+class Scene:
+    """One of these."""
+
+    plant: Plant
+    upstream: aiohttp.ClientSession
+    proxy: Proxy
+    witness: Witness
+    flags: tuple[str, ...] = ()
+    """More flags of the operator."""
+    operators: list[Operator] = field(default_factory=list)
+    """Its processes, the present one last."""
+    ended: list[str] = field(default_factory=list)
+    """Last words of those that ended by themselves."""
+
+    def __post_init__(self) -> None:
+        self.stack = ExitStack()
+
+    def start_operator(self) -> None:
+        """Another process."""
+        number = self.proxy.process = len(self.operators) + 1
+        config = self.plant.directory / "kubeconfigs" / f"{self.witness.namespace}-{number}.json"
+        config.parent.mkdir(exist_ok=True)
+        config.write_text(_kubeconfig(self.proxy.url(number)))
+        operator = an_operator(
+            self.plant,
+            f"--namespace={self.witness.namespace}",
+            "--no-leader-elect",
+            f"--resync-seconds={RESYNC_SECONDS}",
+            *self.flags,
+            kubeconfig=config,
+            until_ready=False,
+        )
+        self.operators.append(self.stack.enter_context(operator))
+
+    def kill_operator(self) -> None:
+        """kill -9."""
+        self.operators[-1].kill()
+
+    async def crash(self) -> None:
+        """kill -9, and what starts such a process elsewhere does so here."""
+        self.kill_operator()
+        self.start_operator()
+
+    async def keep_operator(self) -> None:
+        """One that ends by itself is started again, as a Deployment does it."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            operator = self.operators[-1]
+            if operator.program.process.poll() not in {None, -9}:
+                self.ended.append("\n".join(operator.log.splitlines()[-3:]))
+                await self.crash()
+
+    async def until_it_watches(self) -> None:
+        """Until the present process has opened its watches."""
+
+        def watches() -> bool:
+            return {(self.proxy.process, kind) for kind in KINDS} <= self.proxy.watching
+
+        await self.proxy.until(watches, PATIENCE_SECONDS)
+
+    async def until_it_has_looked(self) -> None:
+        """Until the present process has looked at every job, and finds nothing more to do at once."""
+        operator = self.operators[-1]
+
+        def looked() -> bool:
+            return (
+                operator.metric('ddpjob_reconciles_total{result="ok"}') > 0
+                and operator.metric("ddpjob_queue_depth") == 0
+            )
+
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not await asyncio.to_thread(looked):  # noqa: ASYNC110  It is another process's number.
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise NeverError(f"no look at the job by process {self.proxy.process}\n{operator.log}") from None
+
+    async def remember(self) -> None:
+        """What is so now is what an operator may come to see later."""
+        for kind in KINDS:
+            async with self.upstream.get(self.witness.url(kind)) as answer:
+                self.proxy.remembered[kind] = await answer.read()
+
+    async def create(self, kind: str, body: Manifest) -> None:
+        """A user makes something."""
+        await self._ask("POST", self.witness.url(kind), body)
+
+    async def merge(self, kind: str, name: str, body: Manifest) -> None:
+        """A user changes something."""
+        await self._ask("PATCH", self.witness.url(kind, name), body)
+
+    async def delete(self, kind: str, name: str) -> None:
+        """A user deletes something, as kubectl does by default: what belongs to it follows."""
+        await self._ask("DELETE", self.witness.url(kind, name), {"propagationPolicy": "Background"})
+
+    async def _ask(self, method: str, url: str, body: Manifest) -> None:
+        headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
+        async with self.upstream.request(method, url, data=json.dumps(body), headers=headers) as answer:
+            if answer.status >= 300:
+                raise NeverError(f"{method} {url}: {await answer.text()}")
+
+
+@asynccontextmanager
+async def a_scene(plant: Plant, upstream: aiohttp.ClientSession, *flags: str) -> AsyncIterator[Scene]:
+    """A new namespace with all of it; the operator has still to be started."""
+    async with AsyncExitStack() as stack:
+        namespace = await _new_namespace(upstream)
+        witness = await stack.enter_async_context(Witness(upstream, namespace))
+        proxy = Proxy(upstream)
+        scene = Scene(plant, upstream, proxy, witness, flags)
+        proxy.crash = scene.crash
+        stack.push_async_callback((await proxy.start()).cleanup)
+        stack.enter_context(scene.stack)
+        keeper = asyncio.create_task(scene.keep_operator())
+        stack.callback(keeper.cancel)
+        scene.start_operator()
+        yield scene
+
+
+async def _new_namespace(upstream: aiohttp.ClientSession) -> str:
+    """One in which pods can be made."""
+    body: dict[str, Any] = {"metadata": {"generateName": "life-"}}
+    async with upstream.post("/api/v1/namespaces", json=body) as answer:
+        name = str((await answer.json())["metadata"]["name"])
+    while True:
+        async with upstream.get(f"/api/v1/namespaces/{name}/serviceaccounts/default") as answer:
+            if answer.status == 200:
+                return name
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _kubeconfig(server: str) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "proxy", "cluster": {"server": server}}],
+            "users": [{"name": "operator", "user": {"token": "the-proxy-shows-its-own-certificate"}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "operator"}}],
+            "current-context": "proxy",
+        }
+    )

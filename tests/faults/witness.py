@@ -1,0 +1,145 @@
+"""What there really is in a namespace, and all that ever was there: seen past the proxy, so no fault befalls it."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import aiohttp
+from ddpjob_operator.api.contract import API_VERSION
+
+from .calls import Place, owner_of, phase_of, place_of
+
+KINDS = {
+    "ddpjobs": f"/apis/{API_VERSION}",
+    "pods": "/api/v1",
+    "services": "/api/v1",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
+}
+
+Manifest = dict[str, Any]
+
+
+class NeverError(Exception):
+    """What was waited for did not come to be. Its text says what was there instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object came, changed or went."""
+
+    time: float
+    kind: str
+    what: str
+    """ADDED, MODIFIED or DELETED."""
+    manifest: Manifest
+
+    @property
+    def uid(self) -> str:
+        """Of the object."""
+        return str(self.manifest["metadata"]["uid"])
+
+    @property
+    def owner(self) -> str:
+        """The uid of the job that it belongs to."""
+        return owner_of(self.manifest)
+
+    @property
+    def place(self) -> Place | None:
+        """Of a pod."""
+        return place_of(self.manifest) if self.kind == "pods" else None
+
+    def __str__(self) -> str:
+        place = "" if self.place is None else " rank {} incarnation {}".format(*self.place)
+        word = f" {phase_of(self.manifest)}" if self.kind == "pods" else ""
+        return f"{self.time:9.3f} {self.what} {self.kind}{place}{word}"
+
+
+@dataclass
+class Witness:
+    """Watches a namespace."""
+
+    upstream: aiohttp.ClientSession
+    namespace: str
+    objects: dict[str, dict[str, Manifest]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
+    """By kind and uid."""
+    history: list[Change] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._changed = asyncio.Condition()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        for kind in KINDS:
+            url = self.url(kind)
+            async with self.upstream.get(url) as answer:
+                answer.raise_for_status()
+                version = (await answer.json())["metadata"]["resourceVersion"]
+            self._tasks.append(asyncio.create_task(self._watch(kind, f"{url}?watch=1&resourceVersion={version}")))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def url(self, kind: str, name: str = "") -> str:
+        """Where a kind of things is, or one of them."""
+        return f"{KINDS[kind]}/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
+
+    def job(self) -> Manifest:
+        """The job that there is; empty where there is none."""
+        return max(
+            self.objects["ddpjobs"].values(), key=lambda job: int(job["metadata"]["resourceVersion"]), default={}
+        )
+
+    def status(self) -> Manifest:
+        """Its status."""
+        return dict(self.job().get("status", {}))
+
+    def pods(self) -> list[Manifest]:
+        """All pods."""
+        return list(self.objects["pods"].values())
+
+    def nothing(self) -> bool:
+        """Whether the namespace is empty."""
+        return not any(self.objects.values())
+
+    async def until(self, what: str, reached: Callable[["Witness"], bool], seconds: float) -> None:
+        """Waits for something to be so.
+
+        Raises:
+            NeverError: it was not.
+        """
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(lambda: reached(self))
+        except TimeoutError:
+            raise NeverError(f"not {what} within {seconds:.0f} s; there is:\n{self}") from None
+
+    def __str__(self) -> str:
+        pods = [f"pod {place_of(pod)} {phase_of(pod)} {pod['metadata']['name']}" for pod in self.pods()]
+        others = [
+            f"{kind} {[thing['metadata']['name'] for thing in things.values()]}"
+            for kind, things in self.objects.items()
+            if kind != "pods"
+        ]
+        return "\n".join([*pods, *others, json.dumps(self.status())])
+
+    async def _watch(self, kind: str, url: str) -> None:
+        async with self.upstream.get(url) as answer:
+            while line := await answer.content.readline():
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise NeverError(f"the witness lost sight: {event}")
+                await self._note(Change(asyncio.get_running_loop().time(), kind, event["type"], event["object"]))
+
+    async def _note(self, change: Change) -> None:
+        async with self._changed:
+            self.history.append(change)
+            if change.what == "DELETED":
+                self.objects[change.kind].pop(change.uid, None)
+            else:
+                self.objects[change.kind][change.uid] = change.manifest
+            self._changed.notify_all()
