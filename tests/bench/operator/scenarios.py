@@ -144,7 +144,7 @@ async def live(stage: Stage) -> Figures:
     jobs, pods = (30 if stage.quick else 1000), 8
     await stage.begin()
     await stage.submit(stage.contestant.job(job_name(number), pods, FOR_LONG) for number in range(jobs))
-    await stage.client.until(stage.contestant.path(stage.namespace), jobs, runs, LONGEST_SECONDS)
+    await stage.until(stage.contestant.path(stage.namespace), jobs, runs)
     await stage.quiet()
     before = memory(stage.running.processes["operator"])
     operator.stop()
@@ -195,7 +195,7 @@ async def big(stage: Stage) -> Figures:
     submitted["spec"]["restart"] = {"backoffSeconds": 0}
     await stage.submit([submitted])
     jobs = stage.contestant.path(stage.namespace)
-    await stage.client.until(jobs, 1, runs, LONGEST_SECONDS)
+    await stage.until(jobs, 1, runs)
     await stage.quiet()
     job = await stage.client.get(f"{jobs}/{job_name(0)}")
     life = stage.record().lives[job_name(0)]
@@ -203,7 +203,7 @@ async def big(stage: Stage) -> Figures:
     failed = next(name for name in life.played if name.startswith(f"{job_name(0)}-0-"))
     since = audit.position(stage.plant)
     await stage.client.merge(f"{_pods(stage)}/{failed}", FAILS_NOW)
-    await stage.client.until(jobs, 1, lambda job: runs(job) and job["status"]["attempt"] == 2, LONGEST_SECONDS)
+    await stage.until(jobs, 1, lambda job: runs(job) and job["status"]["attempt"] == 2)
     await stage.quiet()
     restarted = audit.record(
         stage.plant, since, stage.namespace, stage.contestant.plural, stage.contestant.users
@@ -232,7 +232,7 @@ async def _by_hand(stage: Stage, pod: Manifest, count: int) -> tuple[float, floa
     await stage.begin()
     await make_pods(stage, pod, count)
     made = _made(stage)
-    await stage.client.until(_pods(stage), count, lambda pod: pod["status"]["phase"] == "Running", LONGEST_SECONDS)
+    await stage.until(_pods(stage), count, lambda pod: pod["status"]["phase"] == "Running")
     began, since = time.time(), audit.position(stage.plant)
     await stage.client.delete_all(_pods(stage), (f"{CEILING}-{number}" for number in range(count)))
     await stage.client.until_gone(_pods(stage), LONGEST_SECONDS)

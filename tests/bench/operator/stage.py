@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,8 +60,22 @@ class Stage:
 
     async def until_done(self, count: int) -> None:
         """Until so many jobs have succeeded, whatever else there is in this namespace."""
-        path = self.contestant.path(self.namespace)
-        await self.client.until(path, count, self.contestant.is_done, LONGEST_SECONDS)
+        await self.until(self.contestant.path(self.namespace), count, self.contestant.is_done)
+
+    async def until(self, path: str, count: int, is_so: Callable[[Manifest], bool]) -> None:
+        """Until `is_so` was true of so many objects below a path.
+
+        Raises:
+            BenchError, PlantError: it was not in time, or a program has ended.
+        """
+        waiting = asyncio.create_task(self.client.until(path, count, is_so, LONGEST_SECONDS))
+        try:
+            while not waiting.done():
+                self.plant.programs.check()
+                await asyncio.wait((waiting,), timeout=LOOK_SECONDS)
+        finally:
+            waiting.cancel()
+        await waiting
 
     async def quiet(self) -> None:
         """Until no process of the contestant has anything to do."""
