@@ -1,0 +1,32 @@
+"""Jobs as they are before a field changes, and after."""
+
+from typing import Any
+
+from tests.cluster.jobs import a_job
+
+from .leaves import Leaf, greatest, least, put, take
+from .table import FIELDS, FROM_SCHEMA, Change, Field
+
+
+def before(field: Field, name: str = "digits") -> dict[str, Any]:
+    """The job of a field, of two nodes."""
+    return a_job(name, annotations=dict(field.annotations), **field.job)
+
+
+def changed(leaf: Leaf, change: Change, job: dict[str, Any]) -> dict[str, Any]:
+    """The job with one field changed, and what has to change with it."""
+    field = FIELDS[leaf.path]
+    if change is Change.REMOVED:
+        spec = take(job["spec"], leaf.path)
+    else:
+        spec = put(job["spec"], leaf.path, value(leaf, change))
+    for path, other in field.beside.get(change, {}).items():
+        spec = put(spec, path, other)
+    return job | {"spec": spec}
+
+
+def value(leaf: Leaf, change: Change) -> Any:
+    """The least or the greatest value of a field."""
+    field = FIELDS[leaf.path]
+    told, by_schema = (field.least, least) if change is Change.LEAST else (field.greatest, greatest)
+    return by_schema(leaf.schema) if told is FROM_SCHEMA else told

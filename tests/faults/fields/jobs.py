@@ -1,0 +1,135 @@
+"""Jobs of a cluster with an operator: what befalls them, and what has become of them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ddpjob_operator.api.contract import Label
+
+from tests.cluster.jobs import steered
+from tests.cluster.operators import Operator
+
+from .server import Server
+from .table import GONE, Follows, Then
+
+LONG = timedelta(days=300)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """All of them."""
+
+    server: Server
+    operator: Operator
+
+    def until(self, what: str, reached: Callable[[], Any], seconds: float = 60) -> None:
+        """Waits for something to be so; else shows the operator's log."""
+        self.operator.plant.wait(what, reached, seconds)
+
+    def seen(self, name: str) -> bool:
+        """Whether the operator has decided on what is asked for now."""
+        job = self.server.job(name)
+        return job is None or job.get("status", {}).get("observedGeneration") == job["metadata"]["generation"]
+
+    def state(self, name: str) -> str:
+        """In one word."""
+        return str((self.server.job(name) or {}).get("status", {}).get("state"))
+
+    def happens(self, then: Then, name: str, how: dict[str, str]) -> None:
+        """Lets something befall a job."""
+        job = self.server.job(name)
+        assert job is not None
+        match then:
+            case Then.RANK_1_FAILS:
+                self._ends(job, 1, {"exit_code": "1"} | how)
+            case Then.IT_FAILS_AGAIN:
+                self._fails_twice(name)
+            case Then.RANK_0_FINISHES:
+                self._ends(job, 0, {})
+            case Then.ALL_FINISH:
+                for rank in range(2):
+                    self._ends(job, rank, {})
+            case Then.RANK_1_IS_DELETED:
+                self.server.delete_pod(self.present(job)[1]["metadata"]["name"])
+            case Then.IT_IS_RESUMED:
+                self.server.change({**job, "spec": job["spec"] | {"suspend": False}})
+
+    def present(self, job: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """A job's pods of the newest incarnation, by rank."""
+        pods = self.server.pods(job["metadata"]["uid"])
+        newest = max((_number(pod, Label.INCARNATION) for pod in pods), default=0)
+        found = {_number(pod, Label.RANK): pod for pod in pods if _number(pod, Label.INCARNATION) == newest}
+        return dict(sorted(found.items()))
+
+    def lacks(self, name: str, follows: Follows) -> list[str]:
+        """What is not as it should be, in sentences."""
+        job = self.server.job(name)
+        if job is None or follows == GONE:
+            return [] if job is None and follows == GONE else [f"the job is {'gone' if job is None else 'there'}"]
+        facts = dict(self._facts(job, follows))
+        return [f"{what} is {is_so!r}, not {to_be!r}" for what, (is_so, to_be) in facts.items() if is_so != to_be]
+
+    def _facts(self, job: dict[str, Any], follows: Follows) -> Iterator[tuple[str, tuple[Any, Any]]]:
+        """What is so, and what is to be."""
+        status, present = job.get("status", {}), self.present(job)
+        pods, trainers = list(present.values()), [_trainer(pod) for pod in present.values()]
+        asked = {
+            "state": (lambda: status.get("state"), follows.state),
+            "attempt": (lambda: status.get("attempt"), follows.attempt),
+            "ready": (lambda: status.get("ready"), follows.ready),
+            "reason": (lambda: _reason(status), follows.reason),
+            "wait": (lambda: _waits(status), follows.waits),
+            "pods": (lambda: tuple(pod["status"]["phase"] for pod in pods if _stays(pod)), follows.pods),
+            "wait for the master": (lambda: bool(pods[1]["spec"].get("initContainers")), follows.master_waits),
+            "network policy": (lambda: self.server.policies(job["metadata"]["uid"]) == 1, follows.policy),
+            "grace": (lambda: self._grace(job), follows.grace),
+        }
+        yield from ((what, (fact(), to_be)) for what, (fact, to_be) in asked.items() if to_be is not None)
+        yield "message", (follows.message in status.get("message", "") or status.get("message"), True)
+        for name, value in follows.variables.items():
+            yield name, ({trainer.get(name) for trainer in trainers}, {value})
+
+    def _grace(self, job: dict[str, Any]) -> int | None:
+        """Of pods that are being deleted."""
+        pods = self.server.pods(job["metadata"]["uid"])
+        given = {pod["metadata"].get("deletionGracePeriodSeconds") for pod in pods} - {None}
+        return given.pop() if len(given) == 1 else None
+
+    def _ends(self, job: dict[str, Any], rank: int, how: dict[str, str]) -> None:
+        self.server.annotate(self.present(job)[rank]["metadata"]["name"], steered(runs_for="0s", **how))
+
+    def _fails_twice(self, name: str) -> None:
+        """Before the second time, all have run for longer than the shortest window."""
+        for attempt in (1, 2):
+            self.until("all to run", lambda at=attempt: not self.lacks(name, Follows(attempt=at, ready="2/2")))
+            job = self.server.job(name)
+            assert job is not None
+            running = next(one for one in job["status"]["conditions"] if one["type"] == "Running")
+            healthy = datetime.fromisoformat(running["lastTransitionTime"]) + timedelta(seconds=2)
+            self.until("a second to pass", lambda then=healthy: datetime.now(UTC) > then)
+            self._ends(job, 1, {"exit_code": "1"})
+
+
+def _number(pod: dict[str, Any], label: str) -> int:
+    return int(pod["metadata"]["labels"][label])
+
+
+def _stays(pod: dict[str, Any]) -> bool:
+    return "deletionTimestamp" not in pod["metadata"]
+
+
+def _trainer(pod: dict[str, Any]) -> dict[str, str]:
+    """The variables of its trainer."""
+    container = next(one for one in pod["spec"]["containers"] if one["name"] == "trainer")
+    return {one["name"]: one.get("value", "") for one in container["env"]}
+
+
+def _reason(status: dict[str, Any]) -> str | None:
+    found = [one["reason"] for one in status.get("conditions", ()) if one["type"] == status.get("state")]
+    return found[0] if found else None
+
+
+def _waits(status: dict[str, Any]) -> bool:
+    until = status.get("backoffUntil")
+    return until is not None and datetime.fromisoformat(until) > datetime.now(UTC) + LONG

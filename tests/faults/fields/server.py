@@ -1,0 +1,93 @@
+"""Many requests to a plant's API server on one connection: a kubectl for each would take minutes."""
+
+import http.client
+import json
+import ssl
+from typing import Any
+
+from ddpjob_operator.api.contract import API_VERSION
+
+from tests.plant import Plant
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+
+Body = dict[str, Any] | list[Any] | None
+
+
+class Server:
+    """Asked by an admin."""
+
+    def __init__(self, plant: Plant, namespace: str) -> None:
+        context = ssl.create_default_context(cadata=plant.authority.certificate)
+        context.load_cert_chain(plant.directory / "pki" / "admin.crt", plant.directory / "pki" / "admin.key")
+        host, port = plant.url.removeprefix("https://").split(":")
+        self._connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=30)
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._jobs = f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs"
+        self._policies = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+
+    def close(self) -> None:
+        """No more questions."""
+        self._connection.close()
+
+    def try_to_create(self, job: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """What would come of a new job, and what is said against it; neither is kept."""
+        return self._tried("POST", self._jobs, job)
+
+    def try_to_replace(self, job: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """As `try_to_create`, of a change of one that there is."""
+        return self._tried("PUT", f"{self._jobs}/{job['metadata']['name']}", job)
+
+    def create(self, job: dict[str, Any]) -> dict[str, Any]:
+        """A job."""
+        return self._done("POST", self._jobs, job)
+
+    def change(self, job: dict[str, Any]) -> dict[str, Any]:
+        """The job gets the spec of this one, whatever its status is by now."""
+        patch = [{"op": "replace", "path": "/spec", "value": job["spec"]}]
+        return self._done("PATCH", f"{self._jobs}/{job['metadata']['name']}", patch)
+
+    def delete(self, name: str) -> None:
+        """A job; what belongs to it follows."""
+        self._done("DELETE", f"{self._jobs}/{name}", {"propagationPolicy": "Background"})
+
+    def job(self, name: str) -> dict[str, Any] | None:
+        """The job as it is now."""
+        status, answer = self._ask("GET", f"{self._jobs}/{name}")
+        return answer if status == 200 else None
+
+    def pods(self, uid: str) -> list[dict[str, Any]]:
+        """Pods of a job."""
+        found = self._done("GET", f"{self._pods}?labelSelector=ddpjob.dev/job-uid%3D{uid}")
+        return list(found["items"])
+
+    def annotate(self, pod: str, annotations: dict[str, str]) -> None:
+        """Steers a pod."""
+        self._done("PATCH", f"{self._pods}/{pod}", {"metadata": {"annotations": annotations}})
+
+    def delete_pod(self, name: str) -> None:
+        """As a person does it."""
+        self._done("DELETE", f"{self._pods}/{name}", {})
+
+    def policies(self, uid: str) -> int:
+        """How many NetworkPolicies a job has."""
+        found = self._done("GET", f"{self._policies}?labelSelector=ddpjob.dev/job-uid%3D{uid}")
+        return len(found["items"])
+
+    def _tried(self, method: str, path: str, job: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        status, answer = self._ask(method, f"{path}?dryRun=All&fieldValidation=Strict", job)
+        return (answer, "") if status < 300 else ({}, str(answer["message"]))
+
+    def _done(self, method: str, path: str, body: Body = None) -> dict[str, Any]:
+        status, answer = self._ask(method, path, body)
+        assert status < 300, f"{method} {path}: {answer.get('message')}"
+        return answer
+
+    def _ask(self, method: str, path: str, body: Body = None) -> tuple[int, dict[str, Any]]:
+        content = JSON if method != "PATCH" else JSON_PATCH if isinstance(body, list) else MERGE
+        self._connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": content})
+        answer = self._connection.getresponse()
+        text = answer.read()
+        return answer.status, json.loads(text)

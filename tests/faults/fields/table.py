@@ -1,0 +1,361 @@
+"""For each field of a DDPJob's spec: when it may change, and what follows from its least and greatest value and none.
+
+This is the specification that docs/reference/lifecycle.md tells in words ("What may change when"). What the schema
+says of a field is not repeated here: its bounds, its words, its default.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any
+
+from ddpjob_operator.api import Cause
+from ddpjob_operator.api.numbers import MOST_SECONDS
+from ddpjob_operator.api.restart import Signal
+
+from tests.cluster.jobs import FOR_LONG, STUBBORN, steered
+
+
+class When(StrEnum):
+    """When a field may change."""
+
+    ALWAYS = "always"
+    WHILE_SUSPENDED = "only while the job is suspended"
+    NEVER = "never"
+
+
+class Change(StrEnum):
+    """What is done to a field."""
+
+    LEAST = "least"
+    GREATEST = "greatest"
+    REMOVED = "removed"
+
+
+class Then(Enum):
+    """What happens once the operator has seen the change."""
+
+    NOTHING = "nothing"
+    RANK_1_FAILS = "rank 1 fails"
+    RANK_1_IS_DELETED = "rank 1's pod is deleted"
+    RANK_0_FINISHES = "rank 0 finishes"
+    ALL_FINISH = "all ranks finish"
+    IT_FAILS_AGAIN = "rank 1 fails, and once all have run for a second, once more"
+    IT_IS_RESUMED = "the job is resumed"
+
+
+@dataclass(frozen=True)
+class Follows:
+    """What the job comes to. What stands here has to be so; None: whatever it is.
+
+    reason   of the condition that is named as the state
+    message  a part of it
+    variables  of the trainer in the present pods; None: not there
+    grace    of pods that are being deleted
+    waits    whether the next attempt waits for longer than anybody does here
+    pods     of the newest incarnation: the phases of ranks 0, 1, …
+    """
+
+    state: str | None = "Running"
+    attempt: int | None = 1
+    ready: str | None = None
+    reason: str | None = None
+    message: str = ""
+    variables: Mapping[str, str | None] = field(default_factory=dict)
+    grace: int | None = None
+    waits: bool | None = None
+    pods: tuple[str, ...] | None = None
+    master_waits: bool | None = None
+    policy: bool | None = None
+
+
+GOES_ON = Follows(ready="2/2")
+RESTARTS = Follows(attempt=2, ready="2/2")
+ALL_DONE = Follows("Succeeded")
+GONE = Follows(None, None)
+"""No job any more."""
+ONE_DONE = Follows(message="1 of 2 nodes finished")
+NOT_PLACED = Follows("Starting")
+
+
+def _fails(reason: str, attempt: int = 1) -> Follows:
+    return Follows("Failed", attempt, reason=reason)
+
+
+def _with(attempt: int = 2, **variables: str | None) -> Follows:
+    """The next pods have these variables."""
+    return Follows(attempt=attempt, ready="2/2", variables=variables)
+
+
+FROM_SCHEMA: Any = object()
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field.
+
+    after     what follows from its least value, from its greatest, and from its removal; None: told elsewhere
+    least     and greatest: where the schema alone does not say which these are
+    wrong     values that it refuses beside those that the schema tells, and words that tell what would be right
+    job       fields of the job as it is before the change, which is one of two nodes
+    beside    what has to change with it, since fields must agree
+    refused   changes that a running job of two nodes does not allow, and the words for it
+    """
+
+    when: When
+    after: tuple[Follows | None, Follows | None, Follows | None] = (None, None, None)
+    then: Then = Then.NOTHING
+    how: Mapping[str, str] = field(default_factory=dict)
+    """How the pod fails."""
+    least: Any = FROM_SCHEMA
+    greatest: Any = FROM_SCHEMA
+    wrong: tuple[tuple[Any, str], ...] = ()
+    job: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=lambda: FOR_LONG)
+    begins: str = "Running"
+    beside: Mapping[Change, Mapping[str, Any]] = field(default_factory=dict)
+    refused: Mapping[Change, str] = field(default_factory=dict)
+
+
+def _always(least: Follows | None, greatest: Follows | None, removed: Follows | None, /, **more: Any) -> Field:
+    return Field(When.ALWAYS, (least, greatest, removed), **more)
+
+
+def _suspended(least: Follows, greatest: Follows, removed: Follows | None, /, **more: Any) -> Field:
+    """Changed while the job is suspended, which is then resumed."""
+    return Field(When.WHILE_SUSPENDED, (least, greatest, removed), Then.IT_IS_RESUMED, begins="Suspended", **more)
+
+
+def _variable(name: str, least: str, greatest: str, removed: str | None, /, **more: Any) -> Field:
+    """Only the next pods learn of it."""
+    told = (_with(**{name: value}) for value in (least, greatest, removed))
+    return Field(When.ALWAYS, tuple(told), Then.RANK_1_FAILS, **more)  # type: ignore[arg-type]
+
+
+def _new_variable(name: str, least: str, greatest: str, removed: str | None, /, **more: Any) -> Field:
+    told = (_with(1, **{name: value}) for value in (least, greatest, removed))
+    return _suspended(*told, **more)
+
+
+SOON = {"backoffSeconds": 0}
+NO_RESTART = {"restart": {"maxRestarts": 0}}
+MOST = str(MOST_SECONDS)
+LONG_PATH = "/" + "a" * 1023
+OR_AUTO = "must be Auto or a whole number from 1 to"
+IN_ELASTIC = {"elastic": {"minNodes": 2, "maxNodes": 2, "shrinkAfterSeconds": 60}}
+NAMED = "should match '^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'"
+NOTHING_MATCHES = {Change.REMOVED: "matches nothing; give one of exitCodes, signals, causes"}
+NEEDED = {Change.REMOVED: "Required value"}
+PORTS_DIFFER = "ports must differ"
+
+
+def _saved(**checkpoint: Any) -> dict[str, Any]:
+    return {"checkpoint": {"path": "/checkpoints", **checkpoint}}
+
+
+def _rule(**rule: Any) -> dict[str, Any]:
+    return {"restart": {**SOON, "rules": [rule]}}
+
+
+FIELDS: dict[str, Field] = {
+    # how many, and whether at all
+    "nodes": _always(Follows(attempt=2, ready="1/1"), None, Follows(attempt=2, ready="1/1")),
+    "suspend": _always(GOES_ON, Follows("Suspended"), GOES_ON, job={"suspend": False}),
+    "elastic.minNodes": _always(
+        GOES_ON, None, GOES_ON, job=IN_ELASTIC, refused={Change.GREATEST: "is less than elastic.minNodes"}
+    ),
+    "elastic.maxNodes": _always(
+        None, GOES_ON, GOES_ON, job=IN_ELASTIC, refused={Change.LEAST: "is more than elastic.maxNodes"}
+    ),
+    "elastic.shrinkAfterSeconds": _always(GOES_ON, GOES_ON, GOES_ON, job=IN_ELASTIC),
+    # time
+    "activeDeadlineSeconds": _always(
+        _fails("DeadlineExceeded"), GOES_ON, GOES_ON, job={"activeDeadlineSeconds": 3600}
+    ),
+    "startDeadlineSeconds": _always(
+        _fails("StartDeadlineExceeded"),
+        NOT_PLACED,
+        NOT_PLACED,
+        job={"startDeadlineSeconds": 3600},
+        annotations=steered(waits_for="ContainerCreating"),
+        begins="Starting",
+    ),
+    "scheduleTimeoutSeconds": _always(
+        Follows(attempt=None, message="not all came to run within 3 s (3 times scheduleTimeoutSeconds)"),
+        NOT_PLACED,
+        NOT_PLACED,
+        job={"scheduleTimeoutSeconds": 300, "restart": SOON},
+        annotations=steered(waits_for="ContainerCreating"),
+        begins="Starting",
+    ),
+    "finishTimeoutSeconds": _always(
+        RESTARTS, ONE_DONE, ONE_DONE, job={"finishTimeoutSeconds": 60, "restart": SOON}, then=Then.RANK_0_FINISHES
+    ),
+    "ttlSecondsAfterFinished": _always(
+        GONE, ALL_DONE, ALL_DONE, job={"ttlSecondsAfterFinished": 3600}, then=Then.ALL_FINISH
+    ),
+    "stallTimeoutSeconds": _variable(
+        "DDPJOB_STALL_TIMEOUT_SECONDS", "1", MOST, None, job={"stallTimeoutSeconds": 60, "restart": SOON}
+    ),
+    # the end
+    "successPolicy": _always(ONE_DONE, ALL_DONE, ONE_DONE, then=Then.RANK_0_FINISHES),
+    "cleanPodPolicy": _always(
+        Follows("Failed", pods=("Running", "Failed")),
+        Follows("Failed", pods=()),
+        Follows("Failed", pods=("Failed",)),
+        job={"cleanPodPolicy": "All"} | NO_RESTART,
+        then=Then.RANK_1_FAILS,
+    ),
+    # after a failure
+    "restart.mode": _variable("DDPJOB_IN_PLACE_RESTARTS", "5", "0", "5", job={"restart": SOON}),
+    "restart.inPlaceRestarts": _variable("DDPJOB_IN_PLACE_RESTARTS", "0", "6", "5", job={"restart": SOON}),
+    "restart.maxRestarts": _always(
+        _fails("MaxRestartsExceeded"), RESTARTS, RESTARTS, job={"restart": SOON}, then=Then.RANK_1_FAILS
+    ),
+    "restart.maxDisruptions": _always(
+        _fails("MaxDisruptionsExceeded"), RESTARTS, RESTARTS, job={"restart": SOON}, then=Then.RANK_1_IS_DELETED
+    ),
+    "restart.windowSeconds": _always(
+        Follows(attempt=3, ready="2/2"),
+        _fails("MaxRestartsExceeded", 2),
+        _fails("MaxRestartsExceeded", 2),
+        job={"restart": SOON | {"maxRestarts": 1, "windowSeconds": 60}},
+        then=Then.IT_FAILS_AGAIN,
+    ),
+    "restart.backoffSeconds": _always(
+        RESTARTS,
+        Follows("Restarting", 2, waits=True),
+        RESTARTS,
+        job={"restart": {"backoffSeconds": 60}},
+        then=Then.RANK_1_FAILS,
+        beside={Change.GREATEST: {"restart.maxBackoffSeconds": MOST_SECONDS}},
+    ),
+    "restart.maxBackoffSeconds": _always(
+        RESTARTS,
+        RESTARTS,
+        RESTARTS,
+        job={"restart": {"maxBackoffSeconds": 1}},
+        then=Then.RANK_1_FAILS,
+        beside={Change.LEAST: {"restart.backoffSeconds": 0}},
+    ),
+    "restart.gracePeriodSeconds": _always(
+        Follows(None, 2, grace=1),
+        Follows(None, 2, grace=MOST_SECONDS),
+        Follows(None, 2, grace=5),
+        job={"restart": SOON | {"gracePeriodSeconds": 60}},
+        annotations=STUBBORN,
+        then=Then.RANK_1_FAILS,
+    ),
+    "restart.rules": _always(
+        RESTARTS,
+        _fails("Application"),
+        RESTARTS,
+        job={"restart": SOON},
+        greatest=[{"action": "Restart", "exitCodes": [7]}] * 19 + [{"action": "Fail", "exitCodes": [1]}],
+        then=Then.RANK_1_FAILS,
+    ),
+    "restart.rules[].exitCodes": _always(
+        _fails("Application"),
+        _fails("Application"),
+        None,
+        job=_rule(action="Fail", exitCodes=[7]),
+        least=[1],
+        greatest=["1-255"] * 32,
+        wrong=tuple(
+            ([bad], "must be an exit code from 1 to 255, or a range of them") for bad in (0, 256, "3", "9-8")
+        ),
+        refused=NOTHING_MATCHES,
+        then=Then.RANK_1_FAILS,
+    ),
+    "restart.rules[].signals": _always(
+        _fails("Application"),
+        _fails("Application"),
+        None,
+        job=_rule(action="Fail", signals=["SIGBUS"]),
+        greatest=list(Signal),
+        refused=NOTHING_MATCHES,
+        then=Then.RANK_1_FAILS,
+        how={"exit_code": "129"},
+    ),
+    "restart.rules[].causes": _always(
+        _fails("Application"),
+        _fails("Application"),
+        None,
+        job=_rule(action="Fail", causes=["Stalled"]),
+        greatest=list(Cause),
+        refused=NOTHING_MATCHES,
+        then=Then.RANK_1_FAILS,
+    ),
+    "restart.rules[].action": _always(
+        RESTARTS,
+        _fails("Application"),
+        None,
+        job=_rule(action="RestartFree", exitCodes=[1]),
+        refused=NEEDED,
+        then=Then.RANK_1_FAILS,
+    ),
+    "preflight": _variable("DDPJOB_PREFLIGHT", "Off", "Full", "Fast", job={"preflight": "Off", "restart": SOON}),
+    # what pods are made with
+    "procsPerNode": _suspended(
+        _with(1, NPROC_PER_NODE="1", WORLD_SIZE="2", RANK="*"),
+        _with(1, NPROC_PER_NODE="64", WORLD_SIZE="128", RANK=None),
+        _with(1, NPROC_PER_NODE="1", WORLD_SIZE="2"),
+        job={"procsPerNode": 2},
+        least=1,
+        greatest=64,
+        wrong=tuple((bad, f"{OR_AUTO} 64") for bad in (0, 65, "2", "auto")),
+    ),
+    "backend": _new_variable("DDPJOB_BACKEND", "gloo", "gloo", "gloo", job={"backend": "Nccl"}),
+    "masterPort": _new_variable("MASTER_PORT", "1024", "65535", "29500", job={"masterPort": 2000}),
+    "statusPort": _new_variable(
+        "DDPJOB_STATUS_PORT", "1024", "65535", "29501", job={"statusPort": 2000}, wrong=((29500, PORTS_DIFFER),)
+    ),
+    "controlPort": _new_variable(
+        "DDPJOB_CONTROL_PORT", "1024", "65535", "29502", job={"controlPort": 2000}, wrong=((29500, PORTS_DIFFER),)
+    ),
+    "waitForMaster": _suspended(
+        Follows(ready="2/2", master_waits=False),
+        Follows(ready="2/2", master_waits=True),
+        Follows(ready="2/2", master_waits=True),
+        job={"waitForMaster": False},
+    ),
+    "networkPolicy": _suspended(
+        Follows(ready="2/2", policy=True),
+        Follows(ready="2/2", policy=False),
+        Follows(ready="2/2", policy=False),
+        job={"networkPolicy": "Enabled"},
+    ),
+    "checkpoint.path": _suspended(
+        _with(1, DDPJOB_CHECKPOINT_DIR="/"),
+        _with(1, DDPJOB_CHECKPOINT_DIR=LONG_PATH),
+        None,
+        job=_saved(),
+        least="/",
+        greatest=LONG_PATH,
+        wrong=(("runs", "should match '^/[^:]*$'"), ("/a:b", "should match '^/[^:]*$'")),
+        refused=NEEDED,
+    ),
+    "checkpoint.everySteps": _new_variable(
+        "DDPJOB_CHECKPOINT_EVERY_STEPS", "1", "1000000000", None, job=_saved(everySteps=7)
+    ),
+    "checkpoint.everySeconds": _new_variable(
+        "DDPJOB_CHECKPOINT_EVERY_SECONDS",
+        "1",
+        MOST,
+        None,
+        job=_saved(everySeconds=7),
+        least=1,
+        greatest=MOST_SECONDS,
+        wrong=tuple((bad, f"{OR_AUTO} {MOST}") for bad in (0, MOST_SECONDS + 1, "auto")),
+    ),
+    "checkpoint.keep": _new_variable("DDPJOB_CHECKPOINT_KEEP", "1", "1000", "3", job=_saved(keep=7)),
+    # whose it is
+    "managedBy": Field(
+        When.NEVER,
+        least="a/A",
+        greatest="a/" + "A" * 61,
+        wrong=(("other", NAMED), ("example.com/", NAMED)),
+        job={"managedBy": "example.com/other"},
+    ),
+}
+"""By the field's path. What Kubernetes defines, the pod template and a volume's source, is not told one by one."""

@@ -1,0 +1,50 @@
+"""What follows from a change of a field on a job that lives: what the pages say, and nothing else."""
+
+import pytest
+
+from .documents import before, changed
+from .jobs import Jobs
+from .leaves import Leaf, leaves
+from .table import FIELDS, Change, Follows, When
+
+OURS = [leaf for leaf in leaves() if not leaf.foreign and FIELDS[leaf.path].when is not When.NEVER]
+
+
+@pytest.mark.parametrize("leaf", OURS, ids=lambda leaf: leaf.path)
+def test_what_follows_from_a_change_is_what_is_documented(jobs: Jobs, leaf: Leaf) -> None:
+    field = FIELDS[leaf.path]
+    follows = {change: what for change, what in zip(Change, field.after, strict=True) if what is not None}
+    named = {change: f"{leaf.path}-{change}".replace(".", "-").replace("[]", "").lower() for change in follows}
+    for name in named.values():
+        job = before(field, name)
+        jobs.server.create(job | {"spec": job["spec"] | {"suspend": field.begins == "Suspended"}})
+    for name in named.values():
+        _until(jobs, name, Follows(field.begins, None, "2/2" if field.begins == "Running" else None))
+    for change, name in named.items():
+        there = jobs.server.job(name)
+        assert there is not None
+        jobs.server.change(changed(leaf, change, there))
+    for name in named.values():
+        jobs.until(f"the operator to see the change of {name}", lambda one=name: jobs.seen(one))
+        jobs.happens(field.then, name, dict(field.how))
+    for change, name in named.items():
+        _until(jobs, name, follows[change])
+    assert "this is a bug" not in jobs.operator.log
+    for name in named.values():
+        if jobs.server.job(name):
+            jobs.server.delete(name)
+
+
+def _until(jobs: Jobs, name: str, follows: Follows) -> None:
+    """Waits for it; what is not to change was decided before."""
+    lacking: list[str] = []
+
+    def reached() -> bool:
+        lacking[:] = jobs.lacks(name, follows)
+        return not lacking
+
+    try:
+        jobs.until(f"{name} to come to {follows}", reached)
+    except Exception as error:
+        error.add_note("; ".join(lacking))
+        raise
