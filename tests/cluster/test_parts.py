@@ -4,15 +4,18 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
+import msgspec
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cluster.announcer import Announcer
 from ddpjob_operator.cluster.api import Api
 from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.lease import Elector
+from ddpjob_operator.cluster.objects import JobObject
 from ddpjob_operator.cluster.observing import ref_of
-from ddpjob_operator.cluster.store import Store
+from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.writer import Writer
 from ddpjob_operator.engine import CreateNetworkPolicy, DeleteJob, DeleteNetworkPolicy, Event, Settings, StopPod
 from ddpjob_operator.engine.build import build_network_policy
@@ -47,6 +50,15 @@ def scene(api: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]
                 await connection.close()
 
     return lambda play: asyncio.run(whole(play))
+
+
+def read(job: dict[str, Any]) -> JobObject:
+    """A job as the operator takes it in."""
+    return msgspec.convert(job, JobObject)
+
+
+def nobody(_: Key) -> None:
+    """Looks at no job."""
 
 
 def holder(team: Team) -> str:
@@ -95,7 +107,7 @@ def test_an_event_goes_on_counting_where_another_operator_has_stopped(scene: Cal
             announcer = Announcer(an_api())
             writing = asyncio.create_task(announcer.run())
             for _ in range(times):
-                announcer.announce(job, Event(warning=True, reason="Blocked", message="No room"))
+                announcer.announce(read(job).metadata, Event(warning=True, reason="Blocked", message="No room"))
             await announcer.drained()
             writing.cancel()
         assert team.events() == {"Blocked": 5}
@@ -110,20 +122,20 @@ def test_a_job_that_has_changed_since_it_was_looked_at_is_not_deleted(scene: Cal
         team.apply(a_job())
         seen = team.job()
         assert seen is not None
-        store = Store()
-        store.jobs.saw(seen)
+        store = Store(nobody)
+        store.jobs.saw(read(seen))
         team.change(ttlSecondsAfterFinished=3600)
         writer, key = Writer(an_api(), store), (team.namespace, "digits")
-        await writer.carry_out((DeleteJob(),), ref_of(seen))
+        await writer.carry_out((DeleteJob(),), ref_of(read(seen)))
         now = team.job()
         assert now is not None
         known = store.jobs.get(key)
         assert known is not None, "the next look begins with what is there now"
-        assert known.version == now["metadata"]["resourceVersion"]
-        await writer.carry_out((DeleteJob(),), ref_of(now))
+        assert known.metadata.resource_version == now["metadata"]["resourceVersion"]
+        await writer.carry_out((DeleteJob(),), ref_of(read(now)))
         assert team.job() is None
         assert store.jobs.get(key) is None, "nothing more is to be done about it"
-        await writer.carry_out((DeleteJob(),), ref_of(now))
+        await writer.carry_out((DeleteJob(),), ref_of(read(now)))
 
     scene(play)
 
@@ -135,9 +147,9 @@ def test_another_job_under_its_name_is_not_deleted(scene: Callable[[Play], None]
         assert former is not None
         team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")
         team.apply(a_job())
-        store = Store()
-        store.jobs.saw(former)
-        await Writer(an_api(), store).carry_out((DeleteJob(),), ref_of(former))
+        store = Store(nobody)
+        store.jobs.saw(read(former))
+        await Writer(an_api(), store).carry_out((DeleteJob(),), ref_of(read(former)))
         known, there = store.jobs.get((team.namespace, "digits")), team.job()
         assert known is not None
         assert there is not None
@@ -154,11 +166,11 @@ def test_another_pod_under_its_name_is_not_stopped(scene: Callable[[Play], None]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}}
         containers = [{"name": "trainer", "image": "any"}]
         team.kubectl("create", "-f", "-", input=json.dumps({**pod, "spec": {"containers": containers}}))
-        writer = Writer(an_api(), Store())
+        writer = Writer(an_api(), Store(nobody))
         there = f"/api/v1/namespaces/{team.namespace}/pods/pod"
-        await writer.carry_out((StopPod("pod", "another"), StopPod("none", "another")), ref_of(job))
+        await writer.carry_out((StopPod("pod", "another"), StopPod("none", "another")), ref_of(read(job)))
         assert "activeDeadlineSeconds" not in team.plant.get(there)["spec"]
-        await writer.carry_out((StopPod("pod", team.plant.get(there)["metadata"]["uid"]),), ref_of(job))
+        await writer.carry_out((StopPod("pod", team.plant.get(there)["metadata"]["uid"]),), ref_of(read(job)))
         assert team.plant.get(there)["spec"]["activeDeadlineSeconds"] == 1
 
     scene(play)
@@ -169,12 +181,12 @@ def test_a_network_policy_that_is_deleted_is_gone_for_us_too(scene: Callable[[Pl
         team.apply(a_job())
         seen = team.job()
         assert seen is not None
-        store, job = Store(), DDPJob.from_dict(seen)
+        store, job = Store(nobody), DDPJob.from_dict(seen)
         writer = Writer(an_api(), store)
         uid = job.metadata.uid
-        await writer.carry_out((CreateNetworkPolicy(build_network_policy(job, Settings())),), ref_of(seen))
+        await writer.carry_out((CreateNetworkPolicy(build_network_policy(job, Settings())),), ref_of(read(seen)))
         assert store.policies.owned_by(uid)
-        await writer.carry_out((DeleteNetworkPolicy(network_policy_name(job)),), ref_of(seen))
+        await writer.carry_out((DeleteNetworkPolicy(network_policy_name(job)),), ref_of(read(seen)))
         assert not store.policies.owned_by(uid)
         assert not team.kubectl("get", "networkpolicies", "-o", "name")
 

@@ -12,6 +12,7 @@ from ddpjob_operator.engine import Event, Manifest
 
 from .api import EVENTS, Api, ApiError, FencedError
 from .metrics import EVENTS_LOST
+from .objects import Metadata
 
 WAITING_EVENTS = 2000
 REMEMBERED_EVENTS = 5000
@@ -29,10 +30,10 @@ class Announcer:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._waiting: asyncio.Queue[tuple[Manifest, Event, datetime]] = asyncio.Queue(WAITING_EVENTS)
+        self._waiting: asyncio.Queue[tuple[Metadata, Event, datetime]] = asyncio.Queue(WAITING_EVENTS)
         self._counts: OrderedDict[str, int] = OrderedDict()
 
-    def announce(self, job: Manifest, event: Event) -> None:
+    def announce(self, job: Metadata, event: Event) -> None:
         """Has an event written soon."""
         try:
             self._waiting.put_nowait((job, event, datetime.now(UTC)))
@@ -55,7 +56,7 @@ class Announcer:
         """Waits until all that was announced is written or given up."""
         await self._waiting.join()
 
-    async def _write(self, job: Manifest, event: Event, time: datetime) -> None:
+    async def _write(self, job: Metadata, event: Event, time: datetime) -> None:
         for again in range(TRIES):
             try:
                 await self._write_once(job, event, time)
@@ -66,7 +67,7 @@ class Announcer:
             else:
                 return
 
-    async def _write_once(self, job: Manifest, event: Event, time: datetime) -> None:
+    async def _write_once(self, job: Metadata, event: Event, time: datetime) -> None:
         body = _body(job, event, time)
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         count = self._counts.get(name, 0)
@@ -77,7 +78,7 @@ class Announcer:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
                 there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
-                count = there.get("count", 1)  # An operator before this one has counted.
+                count = there.count  # An operator before this one has counted.
         if count:
             patch = {"count": count + 1, "lastTimestamp": body["lastTimestamp"]}
             try:
@@ -96,23 +97,22 @@ class Announcer:
             self._counts.popitem(last=False)
 
 
-def _body(job: Manifest, event: Event, time: datetime) -> Manifest:
+def _body(job: Metadata, event: Event, time: datetime) -> Manifest:
     """The event; its name follows from what it says, so that the API server knows it again."""
-    metadata = job["metadata"]
     message = event.message[:MESSAGE_LENGTH]
-    said = hashlib.sha256(f"{metadata['uid']}/{event.reason}/{message}".encode()).hexdigest()[:16]
+    said = hashlib.sha256(f"{job.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]
     seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{metadata['name']}.{said}", "namespace": metadata["namespace"]},
+        "metadata": {"name": f"{job.name}.{said}", "namespace": job.namespace},
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "uid": metadata["uid"],
-            "resourceVersion": metadata["resourceVersion"],
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+            "resourceVersion": job.resource_version,
         },
         "type": "Warning" if event.warning else "Normal",
         "reason": event.reason,

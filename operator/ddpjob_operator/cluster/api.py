@@ -3,35 +3,82 @@
 Nothing is retried here: what failed is done again by the next round of the job, from what is there by then.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
 
 from ddpjob_operator.api.contract import API_VERSION
 from ddpjob_operator.engine import Manifest
 
 from .connection import Check, Connection
 from .metrics import API_REQUESTS
+from .objects import Change, EventObject, JobObject, NodeObject, Object, PodObject, Status
 
 LIST_LIMIT = 500
 LONGEST_RETRY_AFTER = 60.0
 """A server that is busy asks for seconds; what asks for a day stands between."""
 
-DDPJOBS = f"/apis/{API_VERSION}", "ddpjobs"
-PODS = "/api/v1", "pods"
-SERVICES = "/api/v1", "services"
-EVENTS = "/api/v1", "events"
-NODES = "/api/v1", "nodes"
-NETWORK_POLICIES = "/apis/networking.k8s.io/v1", "networkpolicies"
-LEASES = "/apis/coordination.k8s.io/v1", "leases"
-ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews"
+WATCH_SECONDS = 300
+"""After so long the server ends a watch."""
+SILENCE_SECONDS = 90.0
+"""Where nothing happens the server sends a bookmark each minute: a watch that is silent for longer may be cut off."""
 
-Resource = tuple[str, str]
-"""A resource's API path and its plural name."""
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """A part of a list."""
+
+    metadata: "PageMetadata"
+    items: list[T]
+
+
+class PageMetadata(msgspec.Struct, rename="camel"):
+    """Where the list goes on, and at which moment it is the whole truth."""
+
+    resource_version: str = ""
+    rest: str = msgspec.field(default="", name="continue")
+
+
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """A kind of object: where it is served, and what is read of it."""
+
+    path: str
+    plural: str
+    type: type[T]
+
+    @cached_property
+    def object(self) -> msgspec.json.Decoder[T]:
+        """Decodes one object."""
+        return msgspec.json.Decoder(self.type)
+
+    @cached_property
+    def page(self) -> msgspec.json.Decoder[Page[T]]:
+        """Decodes a part of a list."""
+        return msgspec.json.Decoder(Page[self.type])  # type: ignore[name-defined]
+
+
+DDPJOBS = Resource(f"/apis/{API_VERSION}", "ddpjobs", JobObject)
+PODS = Resource("/api/v1", "pods", PodObject)
+SERVICES = Resource("/api/v1", "services", Object)
+EVENTS = Resource("/api/v1", "events", EventObject)
+NODES = Resource("/api/v1", "nodes", NodeObject)
+NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies", Object)
+LEASES = Resource("/apis/coordination.k8s.io/v1", "leases", dict[str, Any])
+ACCESS_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews", dict[str, Any])
+
+_ENCODER = msgspec.json.Encoder()
+_CHANGES = msgspec.json.Decoder(Change)
+_STATUSES = msgspec.json.Decoder(Status)
+_OBJECTS = msgspec.json.Decoder(Object)
+_ANYTHING = msgspec.json.Decoder(dict[str, Any])
 
 
 class ApiError(Exception):
@@ -64,69 +111,106 @@ class Api:
         self._connection = connection
         self._may_write = may_write
 
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> Manifest | None:
+    async def get(self, resource: Resource[T], namespace: str | None, name: str) -> T | None:
         """An object, or None where it does not exist."""
         try:
-            return await self._request("GET", resource, namespace, name)
+            content = await self._request("GET", resource, namespace, name)
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
+        return _decoded(resource.object, content)
 
-    async def list(self, resource: Resource, namespace: str | None, labels: str = "") -> tuple[list[Manifest], int]:
+    async def list(self, resource: Resource[T], namespace: str | None, labels: str = "") -> tuple[list[T], int]:
         """All objects, of one namespace or of all, and the resource version at which this was the whole of them."""
-        items: list[Manifest] = []
-        query = {"limit": str(LIST_LIMIT), **({"labelSelector": labels} if labels else {})}
+        items: list[T] = []
+        query = {"limit": str(LIST_LIMIT), **_selecting(labels)}
         while True:
-            page = await self._request("GET", resource, namespace, query=query)
-            items += page["items"]
-            token = page["metadata"].get("continue")
-            if not token:
-                return items, int(page["metadata"]["resourceVersion"])
-            query["continue"] = token
+            page = _decoded(resource.page, await self._request("GET", resource, namespace, query=query))
+            items += page.items
+            if not page.metadata.rest:
+                return items, int(page.metadata.resource_version)
+            query["continue"] = page.metadata.rest
 
-    async def create(self, resource: Resource, namespace: str | None, body: Manifest) -> Manifest:
+    async def watch(
+        self, resource: Resource[T], namespace: str | None, labels: str, version: int
+    ) -> AsyncGenerator[tuple[str, T]]:
+        """Each change after a version, with its type, until the server ends the watch.
+
+        Raises:
+            ApiError: it could not begin, or ended in another way; what came before is true.
+        """
+        query = {
+            "watch": "true",
+            "resourceVersion": str(version),
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+            **_selecting(labels),
+        }
+        try:
+            async with self._connection.stream(_path(resource, namespace), SILENCE_SECONDS, query) as response:
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    raise _error(response.status, await response.read(), response.headers.get("Retry-After"))
+                async for line in _lines(response):
+                    change = _decoded(_CHANGES, line)
+                    if change.type == "ERROR":
+                        said = _decoded(_STATUSES, change.object)
+                        raise ApiError(said.code, said.reason, said.message)
+                    yield change.type, _decoded(resource.object, change.object)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise _no_answer(error) from error
+
+    async def create(self, resource: Resource[T], namespace: str | None, body: Manifest) -> T:
         """Makes an object and returns it as it is now; fields that the server does not know are errors."""
-        return await self._change("POST", resource, namespace, body=body, query={"fieldValidation": "Strict"})
+        content = await self._change("POST", resource, namespace, body=body, query={"fieldValidation": "Strict"})
+        return _decoded(resource.object, content)
 
-    async def replace(self, resource: Resource, namespace: str, name: str, body: Manifest) -> Manifest:
+    async def replace(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
         """Replaces an object, if it still has the resource version that `body` has."""
-        return await self._change("PUT", resource, namespace, name, body=body)
+        return _decoded(resource.object, await self._change("PUT", resource, namespace, name, body=body))
 
-    async def merge(self, resource: Resource, namespace: str, name: str, body: Manifest) -> Manifest:
+    async def merge(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
         """Changes the fields that `body` names."""
         headers = {"Content-Type": "application/merge-patch+json"}
-        return await self._change("PATCH", resource, namespace, name, body=body, headers=headers)
+        content = await self._change("PATCH", resource, namespace, name, body=body, headers=headers)
+        return _decoded(resource.object, content)
 
     async def replace_status(
-        self, resource: Resource, namespace: str, name: str, version: str, status: Manifest
-    ) -> Manifest:
+        self, resource: Resource[T], namespace: str, name: str, version: str, status: Manifest
+    ) -> T:
         """Replaces the whole status, if the object still has this resource version, which no object made anew has."""
         patch = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/status", "value": status},
         ]
         headers = {"Content-Type": "application/json-patch+json"}
-        return await self._change("PATCH", resource, namespace, f"{name}/status", body=patch, headers=headers)
+        content = await self._change("PATCH", resource, namespace, f"{name}/status", body=patch, headers=headers)
+        return _decoded(resource.object, content)
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, only_if: dict[str, str], grace: int | None = None
-    ) -> Manifest:
-        """Deletes an object if it still has this uid, or this resource version; returns it as it is while it ends."""
+        self, resource: Resource[T], namespace: str, name: str, only_if: dict[str, str], grace: int | None = None
+    ) -> T | None:
+        """Deletes an object if it still has this uid, or this resource version.
+
+        Returns it as it is while it ends, or None where it is gone: of one that somebody else was deleting too, the
+        server may show what it was, without a version.
+        """
         body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only_if}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
-        return await self._change("DELETE", resource, namespace, name, body=body)
+        content = await self._change("DELETE", resource, namespace, name, body=body)
+        left = _decoded(_OBJECTS, content).metadata.resource_version
+        return _decoded(resource.object, content) if left else None
 
-    async def served(self, resource: Resource) -> bool:
+    async def served(self, resource: Resource[Any]) -> bool:
         """Whether the server knows the resource at all."""
         try:
-            page = await self._send("GET", resource[0], resource[1])
+            page = _decoded(_ANYTHING, await self._send("GET", resource.path, resource.plural))
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return False
             raise
-        return any(known["name"] == resource[1] for known in page["resources"])
+        return any(known["name"] == resource.plural for known in page["resources"])
 
     async def allowed(self, attributes: Manifest) -> bool:
         """Whether we may do what these `resourceAttributes` of a SelfSubjectAccessReview say."""
@@ -135,10 +219,10 @@ class Api:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        answer = await self._request("POST", ACCESS_REVIEWS, None, body=review)
+        answer = _decoded(_ANYTHING, await self._request("POST", ACCESS_REVIEWS, None, body=review))
         return bool(answer["status"]["allowed"])
 
-    async def _change(self, *what: Any, **more: Any) -> Manifest:
+    async def _change(self, *what: Any, **more: Any) -> bytes:
         return await self._request(*what, check=self._fence, **more)
 
     def _fence(self) -> None:
@@ -146,12 +230,9 @@ class Api:
             raise FencedError
 
     async def _request(
-        self, method: str, resource: Resource, namespace: str | None, name: str = "", **more: Any
-    ) -> Manifest:
-        group, plural = resource
-        scope = f"/namespaces/{quote(namespace)}" if namespace else ""
-        path = f"{group}{scope}/{plural}" + (f"/{name}" if name else "")
-        return await self._send(method, path, plural, **more)
+        self, method: str, resource: Resource[Any], namespace: str | None, name: str = "", **more: Any
+    ) -> bytes:
+        return await self._send(method, _path(resource, namespace, name), resource.plural, **more)
 
     async def _send(
         self,
@@ -163,8 +244,8 @@ class Api:
         query: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
         check: Check = lambda: None,
-    ) -> Manifest:
-        data = None if body is None else json.dumps(body).encode()
+    ) -> bytes:
+        data = None if body is None else _ENCODER.encode(body)
         headers = {"Content-Type": "application/json", **(headers or {})}
         try:
             status, content, retry_after = await self._connection.send(
@@ -172,24 +253,48 @@ class Api:
             )
         except (aiohttp.ClientError, TimeoutError) as error:
             API_REQUESTS.labels(method, plural, "none").inc()
-            said = f"no answer from the API server: {error or type(error).__name__}"
-            raise ApiError(0, "NoAnswer", said) from error
+            raise _no_answer(error) from error
         API_REQUESTS.labels(method, plural, str(status)).inc()
         if status >= HTTPStatus.BAD_REQUEST:
             raise _error(status, content, retry_after)
-        try:
-            result: Manifest = json.loads(content)
-        except ValueError as error:
-            raise ApiError(0, "NoAnswer", f"the API server's answer is not JSON: {content[:80]!r}") from error
-        return result
+        return content
+
+
+def _path(resource: Resource[Any], namespace: str | None, name: str = "") -> str:
+    scope = f"/namespaces/{quote(namespace)}" if namespace else ""
+    return f"{resource.path}{scope}/{resource.plural}" + (f"/{name}" if name else "")
+
+
+def _selecting(labels: str) -> dict[str, str]:
+    return {"labelSelector": labels} if labels else {}
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Whole lines, however long; one that breaks off has never been said."""
+    rest = b""
+    async for part in response.content.iter_any():
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            yield line
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> T:
+    try:
+        return decoder.decode(content)
+    except ValueError as error:  # Of msgspec: not JSON, or not what the API promises.
+        raise ApiError(0, "NoAnswer", f"the API server's answer is not JSON: {bytes(content)[:80]!r}") from error
+
+
+def _no_answer(error: Exception) -> ApiError:
+    return ApiError(0, "NoAnswer", f"no answer from the API server: {error or type(error).__name__}")
 
 
 def _error(status: int, content: bytes, retry_after: str | None) -> ApiError:
     """What a refusal says; a proxy before the server may say it in another form than a Status object."""
     seconds = min(float(retry_after), LONGEST_RETRY_AFTER) if retry_after and retry_after.isdecimal() else None
     try:
-        said = json.loads(content)
-        return ApiError(status, said.get("reason") or str(status), said.get("message") or str(status), seconds)
-    except (ValueError, AttributeError):
+        said = _STATUSES.decode(content)
+        return ApiError(status, said.reason or str(status), said.message or str(status), seconds)
+    except ValueError:
         text = content.decode(errors="replace").strip()
         return ApiError(status, str(status), text or f"HTTP status {status}", seconds)

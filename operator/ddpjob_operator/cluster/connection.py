@@ -2,7 +2,8 @@
 
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from importlib.metadata import version
@@ -112,6 +113,25 @@ class Connection:
                 break
             self._info = credentials()
         return answer
+
+    @asynccontextmanager
+    async def stream(self, path: str, silence: float, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A request whose response comes bit by bit, and may take for ever unless nothing comes for so many seconds.
+
+        Raises:
+            aiohttp.ClientError, TimeoutError: there was no response, or no end of it.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=silence)
+        for again in (True, False):
+            headers = self._info.as_http_headers()
+            async with self._session.get(
+                path.lstrip("/"), params=query, headers=headers, timeout=timeout
+            ) as response:
+                if again and response.status == HTTPStatus.UNAUTHORIZED:
+                    self._info = credentials()
+                    continue
+                yield response
+                return
 
     async def close(self) -> None:
         """Ends the session."""

@@ -1,14 +1,11 @@
 """Which jobs to look at: a queue of keys in which a key stands at most once and is never worked on twice at once."""
 
 import asyncio
-import random
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from .backoff import backoff
 from .metrics import QUEUE_DEPTH
-
-FIRST_BACKOFF_SECONDS = 0.2
-LONGEST_BACKOFF_SECONDS = 30.0
 
 K = TypeVar("K", bound=Hashable)
 
@@ -84,8 +81,7 @@ class DirtyKeys(Generic[K]):
         Returns the seconds until then. What happens to the job meanwhile does not shorten them.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(failures - 1, 20), LONGEST_BACKOFF_SECONDS)
-        seconds: float = max(at_least, backoff) * random.uniform(1.0, 1.5)  # noqa: S311  It only spreads retries.
+        seconds = backoff(failures, at_least)
         self._dirty.add(key)
         self._give_back(key)
         asyncio.get_running_loop().call_later(seconds, self._offer, key)

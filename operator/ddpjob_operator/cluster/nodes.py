@@ -27,9 +27,10 @@ class Nodes:
 
     async def _problem(self, name: str) -> str | None:
         try:
-            return node_problem(await self._api.get(NODES, None, name))
+            node = await self._api.get(NODES, None, name)
         except ApiError as error:
             if error.status == HTTPStatus.FORBIDDEN and self._allowed:
                 self._allowed = False
                 logger.info("this operator may not read nodes, so causes are told from pods alone")
             return None
+        return node_problem(node)

@@ -1,17 +1,22 @@
 """Kubernetes objects as the engine sees them: typed, and no more of them than decisions need."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from ddpjob_operator.api.contract import TRAINER_CONTAINER, Label
-from ddpjob_operator.engine import WAIT_CONTAINER, WAITING_FOR_MASTER, Disruption, Exit, Manifest, Pod, Waiting
+from ddpjob_operator.engine import WAIT_CONTAINER, WAITING_FOR_MASTER, Disruption, Exit, Pod, Waiting
+
+from .objects import Condition, ContainerState, ContainerStatus, NodeObject, Object, PodObject, PodStatus, Terminated
 
 STOPPED_SECONDS = 1
 """A pod with this `activeDeadlineSeconds` is told to stop and to stay: a kubelet ends it and keeps its logs."""
 
-Conditions = dict[str, Manifest]
+Conditions = Mapping[str, Condition]
 """A pod's conditions by their type."""
+
+NOTHING = Condition("")
+NO_TRAINER = ContainerStatus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,142 +31,114 @@ class Ref:
     etcd has made it so before."""
 
 
-def ref_of(manifest: Manifest) -> Ref:
+def ref_of(seen: Object) -> Ref:
     """The identity of an object that the API server returned."""
-    metadata = manifest["metadata"]
-    return Ref(metadata["namespace"], metadata["name"], metadata["uid"], int(metadata["resourceVersion"]))
+    metadata = seen.metadata
+    return Ref(metadata.namespace, metadata.name, metadata.uid, int(metadata.resource_version))
 
 
-def owner_of(manifest: Manifest) -> str | None:
+def owner_of(seen: Object) -> str | None:
     """The uid of the object that controls this one."""
-    owners = manifest["metadata"].get("ownerReferences", ())
-    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+    return next((owner.uid for owner in seen.metadata.owner_references if owner.controller), None)
 
 
-def job_name_of(manifest: Manifest) -> str | None:
-    """The job that an object belongs to by its label."""
-    name: str | None = manifest["metadata"].get("labels", {}).get(Label.JOB_NAME)
-    return name
-
-
-def pod_of(manifest: Manifest) -> Pod | None:
+def pod_of(seen: PodObject) -> Pod | None:
     """The pod, or None where it is not a pod of a job: its labels may be anybody's, its owner reference is not."""
-    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
-    labels = metadata.get("labels", {})
+    metadata, spec, status = seen.metadata, seen.spec, seen.status
+    labels = metadata.labels
     rank, incarnation = labels.get(Label.RANK, ""), labels.get(Label.INCARNATION, "")
-    if owner_of(manifest) != labels.get(Label.JOB_UID) or not (rank.isdecimal() and incarnation.isdecimal()):
+    if owner_of(seen) != labels.get(Label.JOB_UID) or not (rank.isdecimal() and incarnation.isdecimal()):
         return None
-    trainer = _container(status.get("containerStatuses"))
-    state = trainer.get("state", {})
+    state = _trainer(status).state
     ended = _exit(status, state)
-    running = "running" in state and ended is None
-    deleted_at = metadata.get("deletionTimestamp")
-    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+    running = state.running is not None and ended is None
+    conditions = {condition.type: condition for condition in status.conditions}
     return Pod(
-        name=metadata["name"],
-        uid=metadata["uid"],
+        name=metadata.name,
+        uid=metadata.uid,
         rank=int(rank),
         incarnation=int(incarnation),
         running=running,
         exit=ended,
-        deleting=deleted_at is not None,
-        node=spec.get("nodeName"),
-        address=status.get("podIP") if running else None,  # Before, it is no news.
+        deleting=metadata.deletion_timestamp is not None,
+        node=spec.node_name,
+        address=status.pod_ip if running else None,  # Before, it is no news.
         waiting=None if ended else _waiting(status, state, conditions),
-        created_at=_time(metadata.get("creationTimestamp")),
+        created_at=metadata.creation_timestamp,
         scheduled_at=_scheduled_at(conditions),
-        started_at=_time(state.get("running", {}).get("startedAt")),
-        reason=status.get("reason", ""),
-        message=status.get("message", ""),
+        started_at=state.running.started_at if state.running else None,
+        reason=status.reason,
+        message=status.message,
         disruption=_disruption(conditions),
-        stopped=spec.get("activeDeadlineSeconds") == STOPPED_SECONDS,
-        gone_by=_time(deleted_at),
-        forced=metadata.get("deletionGracePeriodSeconds") == 0,
-        lingering=ended is not None and any("running" in one["state"] for one in status.get("containerStatuses", ())),
+        stopped=spec.active_deadline_seconds == STOPPED_SECONDS,
+        gone_by=metadata.deletion_timestamp,
+        forced=metadata.deletion_grace_period_seconds == 0,
+        lingering=ended is not None and any(one.state.running is not None for one in status.container_statuses),
     )
 
 
-def node_problem(manifest: Manifest | None) -> str:
+def node_problem(node: NodeObject | None) -> str:
     """What is wrong with a node, in a sentence; empty where nothing is. None: there is no such node any more."""
-    if manifest is None:
+    if node is None:
         return "is gone"
-    for condition in manifest.get("status", {}).get("conditions", ()):
-        if condition["type"] == "Ready" and condition["status"] != "True":
-            return f"is not ready: {condition.get('message') or condition.get('reason', '')}"
+    for condition in node.status.conditions:
+        if condition.type == "Ready" and condition.status != "True":
+            return f"is not ready: {condition.message or condition.reason}"
     return ""
 
 
 def _scheduled_at(conditions: Conditions) -> datetime | None:
-    scheduled = conditions.get("PodScheduled", {})
-    return _time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
+    scheduled = conditions.get("PodScheduled", NOTHING)
+    return scheduled.last_transition_time if scheduled.status == "True" else None
 
 
 def _disruption(conditions: Conditions) -> Disruption | None:
-    said = conditions.get("DisruptionTarget", {})
-    return Disruption(said.get("reason", ""), said.get("message", "")) if said.get("status") == "True" else None
+    said = conditions.get("DisruptionTarget", NOTHING)
+    return Disruption(said.reason, said.message) if said.status == "True" else None
 
 
-def _exit(status: Manifest, state: Manifest) -> Exit | None:
+def _exit(status: PodStatus, state: ContainerState) -> Exit | None:
     """How the trainer ended; a pod that failed around it (evicted, its node gone, an init container) has no code."""
-    ended = state.get("terminated")
+    ended = state.terminated
     if ended is not None:
-        return Exit(
-            code=ended.get("exitCode"),
-            reason=ended.get("reason", ""),
-            message=ended.get("message", ""),
-            finished_at=_time(ended.get("finishedAt")),
-        )
-    if status.get("phase") != "Failed":
+        return Exit(code=ended.exit_code, reason=ended.reason, message=ended.message, finished_at=ended.finished_at)
+    if status.phase != "Failed":
         return None
-    init = _failed_init(status)
-    if init is None:
-        return Exit(code=None, reason=status.get("reason", ""), message=status.get("message", ""))
-    ended = init["state"]["terminated"]
-    words = ended.get("message") or f"exit code {ended['exitCode']}"
-    is_report = init["name"] == WAIT_CONTAINER and words.startswith("{")
+    for container in status.init_container_statuses:
+        ended = container.state.terminated
+        if ended and ended.exit_code != 0:
+            return _failed_init(container.name, ended)
+    return Exit(code=None, reason=status.reason, message=status.message)
+
+
+def _failed_init(name: str, ended: Terminated) -> Exit:
+    words = ended.message or f"exit code {ended.exit_code}"
+    is_report = name == WAIT_CONTAINER and words.startswith("{")
     return Exit(
         code=None,
         reason="InitContainerFailed",
-        message=words if is_report else f"init container {init['name']}: {words}",
-        finished_at=_time(ended.get("finishedAt")),
+        message=words if is_report else f"init container {name}: {words}",
+        finished_at=ended.finished_at,
     )
 
 
-def _waiting(status: Manifest, state: Manifest, conditions: Conditions) -> Waiting | None:
+def _waiting(status: PodStatus, state: ContainerState, conditions: Conditions) -> Waiting | None:
     """Why the trainer does not run yet, where somebody says so."""
-    scheduled = conditions.get("PodScheduled", {})
-    if scheduled.get("status") == "False":
-        return _told(scheduled)
-    for container in (*status.get("initContainerStatuses", ()), {"state": state}):
-        waiting = container.get("state", {}).get("waiting")
-        if waiting and waiting.get("reason") not in {None, "PodInitializing", "ContainerCreating"}:
-            return _told(waiting)
-    inits = (init["name"] for init in status.get("initContainerStatuses", ()) if "running" in init.get("state", {}))
-    running = next(inits, None)
+    scheduled = conditions.get("PodScheduled", NOTHING)
+    if scheduled.status == "False":
+        return Waiting(scheduled.reason, scheduled.message)
+    inits = status.init_container_statuses
+    for one in (*(init.state for init in inits), state):
+        if one.waiting and one.waiting.reason not in {"", "PodInitializing", "ContainerCreating"}:
+            return Waiting(one.waiting.reason, one.waiting.message)
+    running = next((init.name for init in inits if init.state.running is not None), None)
     if running is not None:
         if running == WAIT_CONTAINER:
             return Waiting(WAITING_FOR_MASTER)
         return Waiting(f"init container {running} runs", busy=True)
-    sandbox = conditions.get("PodReadyToStartContainers", {})
-    return Waiting("waiting for its volumes and network") if sandbox.get("status") == "False" else None
+    sandbox = conditions.get("PodReadyToStartContainers", NOTHING)
+    return Waiting("waiting for its volumes and network") if sandbox.status == "False" else None
 
 
-def _told(said: Manifest) -> Waiting:
-    return Waiting(said.get("reason", ""), said.get("message", ""))
-
-
-def _failed_init(status: Manifest) -> Manifest | None:
-    for container in status.get("initContainerStatuses", ()):
-        ended = container.get("state", {}).get("terminated")
-        if ended and ended.get("exitCode") != 0:
-            found: Manifest = container
-            return found
-    return None
-
-
-def _container(statuses: Any) -> Manifest:
-    return next((status for status in statuses or () if status["name"] == TRAINER_CONTAINER), {})
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+def _trainer(status: PodStatus) -> ContainerStatus:
+    return next((one for one in status.container_statuses if one.name == TRAINER_CONTAINER), NO_TRAINER)

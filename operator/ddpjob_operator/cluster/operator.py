@@ -1,7 +1,6 @@
 """The operator as a whole: its parts, and the order in which they start and stop."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import random
@@ -14,21 +13,21 @@ from typing import Any
 from . import rights
 from .announcer import Announcer
 from .api import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, FencedError
+from .backoff import backoff
 from .connection import Connection
 from .dirty import DirtyKeys
+from .following import Follower
 from .hearing import Hearing
 from .lease import Elector
 from .logs import about
 from .metrics import LEADER, ROUND_SECONDS, ROUNDS
 from .options import Options
 from .reconciler import Reconciler
-from .store import Cache, Key, Store, in_namespace
-from .watching import OURS, registry_for, watch
+from .store import Key, Store, in_namespace
+from .watching import registry_for, watch
 from .web import serve
 
 WORKERS = 16
-RELIST_SECONDS = 2.0
-"""After kopf has begun to list anew: it lists several kinds, each in pages."""
 SPREAD_SECONDS = 30.0
 """The looks that follow are spread over so long at most: what happens just then must not wait for all of them."""
 SPREAD_SHARE = 0.1
@@ -57,8 +56,9 @@ class Operator:
         self._unfenced = unfenced
         self._server = connection.server
         self._namespaces: list[str | None] = [*options.namespaces] or [None]
-        self._store = Store()
         self._dirty: DirtyKeys[Key] = DirtyKeys()
+        self._store = Store(self._dirty.mark)
+        self._followers = [follower for namespace in self._namespaces for follower in self._following(namespace)]
         self._announcer = Announcer(self._api)
         self._hearing, self._witnesses = Hearing(self._dirty), Hearing(self._dirty)
         self._reconciler = Reconciler(
@@ -72,7 +72,7 @@ class Operator:
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
-        self._relisted = asyncio.Event()
+        self._listed = asyncio.Event()
 
     async def run(self) -> None:
         """Runs until it is told to stop.
@@ -129,9 +129,10 @@ class Operator:
             "election": self._elector.run() if self._elector else asyncio.Event().wait(),
             "events": self._announcer.run(),
             **{f"worker {number}": self._worker() for number in range(WORKERS)},
+            **{f"following {number}": self._follow(one) for number, one in enumerate(self._followers)},
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
-        registry = registry_for(self._store, self._dirty, self._relisted)
+        registry = registry_for(self._store.jobs)
         # Last: kopf takes every task that is begun after it for its own.
         tasks["watching"] = asyncio.create_task(watch(registry, self._options.namespaces, ready), name="watching")
         tasks["ready"] = asyncio.create_task(self._take_signals_back(ready))
@@ -195,26 +196,21 @@ class Operator:
             await self._elector.elected.wait()
         LEADER.set(1)
         await self._resync(spread=0.0)
+        self._listed.set()
         self._dirty.open()
         self._not_ready = ""
-        pause = self._options.resync_seconds
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):  # Not wait_for: it begins a task, which kopf would cancel.
-                    await self._relisted.wait()
-                await asyncio.sleep(RELIST_SECONDS)
-            self._relisted.clear()
-            await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * pause))
+            await asyncio.sleep(self._options.resync_seconds)
+            await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds))
 
     async def _resync(self, spread: float) -> None:
         """Lists everything; every job gets a look, within `spread` seconds."""
-        for failures in count():
+        for failures in count(1):
             try:
-                for namespace in self._namespaces:
-                    await self._list(namespace)
+                await self._list()
             except ApiError as error:
-                seconds = max(error.retry_after or 0.0, 2.0 ** min(failures, 5))
-                logger.warning("resync: %s; again in %.0f s", error, seconds)
+                seconds = backoff(failures, error.retry_after)
+                logger.warning("resync: %s; again in %.1f s", error, seconds)
                 await asyncio.sleep(seconds)
             else:
                 break
@@ -222,16 +218,25 @@ class Operator:
         for key, _ in self._store.jobs.all():
             self._dirty.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
 
-    async def _list(self, namespace: str | None) -> None:
-        kinds: tuple[tuple[tuple[str, str], Cache[Any], str], ...] = (
-            (DDPJOBS, self._store.jobs, ""),
-            (PODS, self._store.pods, OURS),
-            (SERVICES, self._store.services, OURS),
-            (NETWORK_POLICIES, self._store.policies, OURS),
+    async def _list(self) -> None:
+        for namespace in self._namespaces:
+            jobs, version = await self._api.list(DDPJOBS, namespace)
+            self._store.jobs.listed(jobs, version, in_namespace(namespace))
+        for follower in self._followers:
+            await follower.list()
+
+    def _following(self, namespace: str | None) -> tuple[Follower[Any, Any], ...]:
+        """What else there is of jobs in a namespace."""
+        return (
+            Follower(self._api, PODS, namespace, self._store.pods),
+            Follower(self._api, SERVICES, namespace, self._store.services),
+            Follower(self._api, NETWORK_POLICIES, namespace, self._store.policies),
         )
-        for resource, cache, labels in kinds:
-            manifests, version = await self._api.list(resource, namespace, labels)
-            cache.listed(manifests, version, in_namespace(namespace))
+
+    async def _follow(self, follower: Follower[Any, Any]) -> None:
+        """From the moment at which this replica leads: one that stands by lists everything then anyway."""
+        await self._listed.wait()
+        await follower.run()
 
     async def _worker(self) -> None:
         while True:

@@ -169,7 +169,7 @@ class Reconciler:
         self._announce(key, stored, decision.events)
         if decision.actions:
             try:
-                await self._writer.carry_out(decision.actions, ref_of(stored.document))
+                await self._writer.carry_out(decision.actions, ref_of(stored.seen))
             except Refused as refused:
                 memory.refused(refused)
             else:
@@ -178,7 +178,7 @@ class Reconciler:
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> bool:
         """Writes the status unless the job has changed since it was read; then another round decides anew."""
         try:
-            answer = await self._api.replace_status(DDPJOBS, *key, stored.version, status.to_dict())
+            answer = await self._api.replace_status(DDPJOBS, *key, stored.metadata.resource_version, status.to_dict())
         except ApiError as error:
             if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 raise
@@ -235,14 +235,14 @@ class Reconciler:
     def _memory(self, key: Key, stored: StoredJob) -> _Memory:
         memory = self._memories.get(key)
         if memory is None or memory.uid != stored.uid:
-            never_started = not stored.document.get("status")
+            never_started = not stored.seen.status
             memory = self._memories[key] = _Memory(stored.uid, looked=never_started)
         return memory
 
     def _announce(self, key: Key, stored: StoredJob, events: tuple[Event, ...]) -> None:
         for event in events:
             logger.info("%s: %s", event.reason, event.message, extra=about(key, stored.uid))
-            self._announcer.announce(stored.document, event)
+            self._announcer.announce(stored.metadata, event)
 
     def _complain(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
         """A job that the API server took and we cannot read: CRD and operator are of different versions."""

@@ -2,51 +2,61 @@
 
 It is filled by watches, by the answers to our own writes, and by lists. Versions decide which of two views of an
 object is newer, so that a late event undoes nothing. A watch may miss that something was deleted; a list tells.
+Whatever changes, its job gets a look.
 """
 
 import math
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.engine import Manifest, Pod, Service
+from ddpjob_operator.api.contract import Label
+from ddpjob_operator.engine import Pod, Service
 
-from .observing import Ref, job_name_of, owner_of, pod_of, ref_of
+from .objects import JobObject, Metadata, Object, PodObject
+from .observing import Ref, owner_of, pod_of, ref_of
 
 Key = tuple[str, str]
 """An object's namespace and name."""
 
+Mark = Callable[[Key], None]
+"""Has a job looked at."""
+
 REMEMBERED_GONE = 10_000
 """How many objects that are gone are remembered: more than go while a list is under way."""
 
-T = TypeVar("T")
+O = TypeVar("O", bound=Object)  # noqa: E741  An object as it comes,
+T = TypeVar("T")  # and what is kept of it.
 
 
 @dataclass(frozen=True)
 class StoredJob:
     """A job as it was last seen."""
 
-    document: Manifest
+    seen: JobObject
+
+    @property
+    def metadata(self) -> Metadata:
+        """Its metadata."""
+        return self.seen.metadata
 
     @property
     def uid(self) -> str:
         """Its uid."""
-        uid: str = self.document["metadata"]["uid"]
-        return uid
-
-    @property
-    def version(self) -> str:
-        """Its resource version."""
-        version: str = self.document["metadata"]["resourceVersion"]
-        return version
+        return self.metadata.uid
 
     @property
     def deleting(self) -> bool:
         """Whether it is being deleted: nothing is made for it any more, and the garbage collector does the rest."""
-        return "deletionTimestamp" in self.document["metadata"]
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def state(self) -> str:
+        """What it is doing, in one word."""
+        return str((self.seen.status or {}).get("state", "Pending"))
 
     @cached_property
     def job(self) -> DDPJob:
@@ -55,21 +65,32 @@ class StoredJob:
         Raises:
             pydantic.ValidationError: it is none that this version understands.
         """
-        return DDPJob.from_dict(self.document)
+        metadata = self.metadata
+        own = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
+        return DDPJob.from_dict(
+            {
+                "metadata": {**own, "generation": metadata.generation},
+                "spec": self.seen.spec,
+                "status": self.seen.status,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[T]):
     ref: Ref
     owner: str | None
+    job: Key | None
     value: T
 
 
-class Cache(Generic[T]):
+class Cache(Generic[O, T]):
     """The newest known view of each object of one kind."""
 
-    def __init__(self, trimmed: Callable[[Manifest], T | None]) -> None:
+    def __init__(self, trimmed: Callable[[O], T | None], job: Callable[[O], Key | None], mark: Mark) -> None:
         self._trimmed = trimmed
+        self._job = job
+        self._mark = mark
         self._entries: dict[Key, _Entry[T]] = {}
         self._owned: defaultdict[str, dict[Key, _Entry[T]]] = defaultdict(dict)
         self._gone: OrderedDict[str, float] = OrderedDict()
@@ -92,22 +113,22 @@ class Cache(Generic[T]):
         """All objects with their names."""
         return [(key, entry.value) for key, entry in self._entries.items()]
 
-    def saw(self, manifest: Manifest) -> bool:
-        """Takes an object in unless something newer is known; returns whether that changed what is known.
+    def saw(self, seen: O) -> None:
+        """Takes an object in unless something newer is known.
 
         Newer is also that it is gone: an answer or a list may come in after the watch has told of the deletion.
         """
-        ref = ref_of(manifest)
+        ref = ref_of(seen)
         key = (ref.namespace, ref.name)
         known = self._entries.get(key)
         if ref.version <= self._gone.get(ref.uid, 0) or (known is not None and known.ref.version >= ref.version):
-            return False
-        value = self._trimmed(manifest)
+            return
+        value = self._trimmed(seen)
         if value is None:  # What it was, it is no more: somebody has changed its labels or its owner.
             self._drop(key)
-            return known is not None
-        self._put(_Entry(ref, owner_of(manifest), value))
-        return known is None or known.ref.uid != ref.uid or known.value != value
+            return
+        same = known is not None and known.ref.uid == ref.uid and known.value == value
+        self._put(_Entry(ref, owner_of(seen), self._job(seen), value), news=not same)
 
     def forget(self, key: Key, uid: str, version: float = math.inf) -> None:
         """Forgets an object that is gone, unless another one has taken its name.
@@ -122,25 +143,34 @@ class Cache(Generic[T]):
         if known is not None and known.ref.uid == uid:
             self._drop(key)
 
-    def listed(self, manifests: list[Manifest], version: int, covers: Callable[[_Entry[T]], bool]) -> None:
+    def listed(self, objects: Iterable[O], version: int, covers: Callable[[_Entry[T]], bool]) -> None:
         """Takes in a whole list: what it covers, is older than it and not in it is gone."""
-        for manifest in manifests:
-            self.saw(manifest)
-        there = {(ref.namespace, ref.name) for ref in map(ref_of, manifests)}
+        there: set[Key] = set()
+        for seen in objects:
+            self.saw(seen)
+            there.add((seen.metadata.namespace, seen.metadata.name))
         for key, entry in list(self._entries.items()):
             if key not in there and entry.ref.version <= version and covers(entry):
                 self.forget(key, entry.ref.uid, version)
 
-    def _put(self, entry: _Entry[T]) -> None:
+    def _put(self, entry: _Entry[T], *, news: bool) -> None:
         key = (entry.ref.namespace, entry.ref.name)
-        self._drop(key)
+        known = self._entries.get(key)
+        if known is not None and known.owner is not None and known.owner != entry.owner:
+            self._drop(key)
         self._entries[key] = entry
         if entry.owner is not None:
             self._owned[entry.owner][key] = entry
+        if news and entry.job is not None:
+            self._mark(entry.job)
 
     def _drop(self, key: Key) -> None:
         entry = self._entries.pop(key, None)
-        if entry is None or entry.owner is None:
+        if entry is None:
+            return
+        if entry.job is not None:
+            self._mark(entry.job)
+        if entry.owner is None:
             return
         del self._owned[entry.owner][key]
         if not self._owned[entry.owner]:
@@ -150,11 +180,11 @@ class Cache(Generic[T]):
 class Store:
     """All jobs that this operator looks after, and what belongs to them."""
 
-    def __init__(self) -> None:
-        self.jobs: Cache[StoredJob] = Cache(_job)
-        self.pods: Cache[Pod] = Cache(pod_of)
-        self.services: Cache[str] = Cache(_uid)
-        self.policies: Cache[str] = Cache(_uid)
+    def __init__(self, mark: Mark) -> None:
+        self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, _key_of, mark)
+        self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark)
+        self.services: Cache[Object, str] = Cache(_uid, _job_of, mark)
+        self.policies: Cache[Object, str] = Cache(_uid, _job_of, mark)
 
     def service(self, key: Key, uid: str) -> Service:
         """The Service under a job's name, among those with our label."""
@@ -167,13 +197,7 @@ class Store:
 
     def states(self) -> Counter[str]:
         """How many jobs there are in each state."""
-        return Counter(stored.document.get("status", {}).get("state", "Pending") for _, stored in self.jobs.all())
-
-
-def job_of(manifest: Manifest) -> Key | None:
-    """The job that a pod or a Service belongs to by its label."""
-    name = job_name_of(manifest)
-    return (manifest["metadata"]["namespace"], name) if name else None
+        return Counter(stored.state for _, stored in self.jobs.all())
 
 
 def in_namespace(namespace: str | None) -> Callable[[_Entry[T]], bool]:
@@ -186,11 +210,15 @@ def of_owner(uid: str) -> Callable[[_Entry[T]], bool]:
     return lambda entry: entry.owner == uid
 
 
-def _uid(manifest: Manifest) -> str:
-    uid: str = manifest["metadata"]["uid"]
-    return uid
+def _uid(seen: Object) -> str:
+    return seen.metadata.uid
 
 
-def _job(manifest: Manifest) -> StoredJob:
-    metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
-    return StoredJob({**manifest, "metadata": metadata})
+def _key_of(job: JobObject) -> Key:
+    return job.metadata.namespace, job.metadata.name
+
+
+def _job_of(seen: Object) -> Key | None:
+    """The job that a pod or a Service belongs to by its label."""
+    name = seen.metadata.labels.get(Label.JOB_NAME)
+    return (seen.metadata.namespace, name) if name else None

@@ -1,54 +1,39 @@
-"""kopf's part: it connects, lists and watches, and tells us of every event. An event only makes its job dirty."""
+"""kopf's part: it connects, lists and watches jobs, and tells us of every event, which only makes its job dirty."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import kopf
+import msgspec
 
-from ddpjob_operator.api.contract import GROUP, MANAGER, VERSION, Label
-from ddpjob_operator.engine import Manifest
+from ddpjob_operator.api.contract import GROUP, VERSION
 
 from .connection import credentials
-from .dirty import DirtyKeys
-from .observing import ref_of
-from .store import Cache, Key, Store, job_of
-
-OURS = f"{Label.MANAGED_BY}={MANAGER}"
-"""Selects what operators of this kind have made; the server sends nothing else."""
+from .objects import JobObject
+from .store import Cache, StoredJob
 
 CHUNK = 500
 BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
 """A watch that finds no API server tries again so often, then ends. Its return may cost as much as the last wait."""
 
 
-def registry_for(store: Store, dirty: DirtyKeys[Key], relisted: asyncio.Event) -> kopf.OperatorRegistry:
-    """Low-level handlers alone: they write nothing to the objects, and every event reaches them.
+def registry_for(jobs: Cache[JobObject, StoredJob]) -> kopf.OperatorRegistry:
+    """A low-level handler alone: it writes nothing to the objects, and every event reaches it.
 
-    `relisted` is set when kopf has listed anew what it watches: what was deleted in between it never tells.
+    What was deleted while a watch was broken it never tells. The job's pods do, which go with it.
     """
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(_login)
 
-    def follow(cache: Cache[Any], key_of: Callable[[Manifest], Key | None], *what: str) -> None:
-        @kopf.on.event(*what, registry=registry)
-        async def seen(event: kopf.RawEvent, **_: object) -> None:
-            manifest: Manifest = dict(event["object"])
-            if event["type"] is None:
-                relisted.set()
-            if event["type"] == "DELETED":
-                ref = ref_of(manifest)
-                cache.forget((ref.namespace, ref.name), ref.uid, ref.version)
-            elif not cache.saw(manifest):
-                return
-            key = key_of(manifest)
-            if key is not None:
-                dirty.mark(key)
+    @kopf.on.event(GROUP, VERSION, "ddpjobs", registry=registry)
+    async def seen(event: kopf.RawEvent, **_: object) -> None:
+        job = msgspec.convert(dict(event["object"]), JobObject)
+        metadata = job.metadata
+        if event["type"] == "DELETED":
+            jobs.forget((metadata.namespace, metadata.name), metadata.uid, int(metadata.resource_version))
+        else:
+            jobs.saw(job)
 
-    follow(store.jobs, _name_of, GROUP, VERSION, "ddpjobs")
-    follow(store.pods, job_of, "", "v1", "pods")
-    follow(store.services, job_of, "", "v1", "services")
-    follow(store.policies, job_of, "networking.k8s.io", "v1", "networkpolicies")
     return registry
 
 
@@ -60,8 +45,6 @@ async def watch(registry: kopf.OperatorRegistry, namespaces: list[str], ready: a
     settings.watching.chunk_size = CHUNK
     settings.persistence.diffbase_storage = _NothingToCompare()
     settings.networking.error_backoffs = BACKOFF_SECONDS
-    for kind in (("", "v1", "pods"), ("", "v1", "services"), ("networking.k8s.io", "v1", "networkpolicies")):
-        settings.watching.label_selectors[kind] = OURS
     await kopf.operator(
         registry=registry,
         settings=settings,
@@ -73,10 +56,7 @@ async def watch(registry: kopf.OperatorRegistry, namespaces: list[str], ready: a
 
 
 class _NothingToCompare(kopf.DiffBaseStorage):
-    """kopf copies every object of every event several times, to tell handlers that we do not have what has changed.
-
-    That was a third of the operator's CPU time.
-    """
+    """kopf copies each object several times for each event, to tell handlers what has changed. We have none."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence()
@@ -90,7 +70,3 @@ class _NothingToCompare(kopf.DiffBaseStorage):
 
 def _login(**_: object) -> kopf.ConnectionInfo:
     return credentials()
-
-
-def _name_of(manifest: Manifest) -> Key:
-    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]

@@ -19,8 +19,9 @@ from ddpjob_operator.engine import (
 )
 
 from .api import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, Resource
+from .objects import Object
 from .observing import STOPPED_SECONDS, Ref, owner_of
-from .store import Cache, Key, Store
+from .store import Cache, Key, O, Store
 
 CONCURRENT_WRITES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod)
@@ -115,10 +116,10 @@ class Writer:
         now = await self._api.get(DDPJOBS, *key)
         if now is not None:
             self._store.jobs.saw(now)
-        if now is None or now["metadata"]["uid"] != job.uid:
+        if now is None or now.metadata.uid != job.uid:
             self._store.jobs.forget(key, job.uid)
 
-    async def _create(self, resource: Resource, cache: Cache[Any], manifest: Manifest, owner: str) -> None:
+    async def _create(self, resource: Resource[O], cache: Cache[O, Any], manifest: Manifest, owner: str) -> None:
         namespace, name, kind = manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest["kind"]
         try:
             cache.saw(await self._api.create(resource, namespace, manifest))
@@ -138,7 +139,9 @@ class Writer:
                 raise
             raise Refused(_reason(error), error.message) from error
 
-    async def _delete(self, resource: Resource, cache: Cache[Any], key: Key, uid: str, grace: int | None) -> None:
+    async def _delete(
+        self, resource: Resource[O], cache: Cache[O, Any], key: Key, uid: str, grace: int | None
+    ) -> None:
         try:
             left = await self._api.delete(resource, *key, {"uid": uid}, grace)
         except ApiError as error:
@@ -146,17 +149,16 @@ class Writer:
                 raise
             cache.forget(key, uid)  # Gone, or another one by now, which is not meant.
         else:
-            # Of one that somebody else was deleting too and is gone, the server shows what it was, without a version.
-            if "resourceVersion" in left["metadata"]:
+            if left is not None:
                 cache.saw(left)
             else:
                 cache.forget(key, uid)
 
 
-def _taken(kind: str, name: str, there: Manifest) -> str:
+def _taken(kind: str, name: str, there: Object) -> str:
     """Whose the thing is that has our name."""
     what = f"{kind} {name}"
-    if there["metadata"].get("labels", {}).get(Label.MANAGED_BY) == MANAGER:
+    if there.metadata.labels.get(Label.MANAGED_BY) == MANAGER:
         return f"Waiting for {what} of the deleted job of the same name to go away"
     return f"{what} exists and belongs to somebody else: delete it, or give the job another name"
 

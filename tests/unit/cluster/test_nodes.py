@@ -5,6 +5,7 @@ from typing import Any
 
 from ddpjob_operator.cluster.api import Api, ApiError
 from ddpjob_operator.cluster.nodes import Nodes
+from ddpjob_operator.cluster.objects import NodeObject
 
 from .manifests import a_node
 
@@ -15,11 +16,11 @@ BUSY = ApiError(429, "TooManyRequests", "busy")
 class Answering(Api):
     """An API server whose answers about nodes are known beforehand, and which counts what it was asked."""
 
-    def __init__(self, **answers: dict[str, Any] | ApiError | None) -> None:
+    def __init__(self, **answers: NodeObject | ApiError | None) -> None:
         self.answers = answers
         self.asked: list[str] = []
 
-    async def get(self, *where: Any) -> dict[str, Any] | None:
+    async def get(self, *where: Any) -> Any:
         name = where[-1]
         self.asked.append(name)
         answer = self.answers[name]

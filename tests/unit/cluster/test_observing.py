@@ -2,10 +2,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from ddpjob_operator.cluster.objects import NodeObject
 from ddpjob_operator.cluster.observing import node_problem, pod_of
 from ddpjob_operator.engine import Disruption, Exit, Waiting
 
-from .manifests import a_node, a_pod, trainer
+from .manifests import a_manifest, a_node, a_pod, read, trainer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_TEXT = "2026-01-01T12:00:00Z"
@@ -151,17 +152,17 @@ def test_other_containers_that_outlive_the_trainer_linger() -> None:
 
 @pytest.mark.parametrize(("grace", "forced"), [(1, False), (0, True)])
 def test_a_pod_that_is_still_there_without_any_grace_was_removed_by_force(grace: int, *, forced: bool) -> None:
-    manifest = a_pod()
+    manifest = a_manifest()
     manifest["metadata"] |= {"deletionTimestamp": NOON_TEXT, "deletionGracePeriodSeconds": grace}
-    pod = pod_of(manifest)
+    pod = pod_of(read(manifest))
     assert pod is not None
     assert pod.forced == forced
 
 
 def test_a_pod_that_is_being_deleted_says_until_when() -> None:
-    manifest = a_pod()
+    manifest = a_manifest()
     manifest["metadata"]["deletionTimestamp"] = NOON_TEXT
-    pod = pod_of(manifest)
+    pod = pod_of(read(manifest))
     assert pod is not None
     assert (pod.deleting, pod.gone_by) == (True, NOON)
 
@@ -240,10 +241,10 @@ SEEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, 
 def test_a_pod_says(
     metadata: dict[str, Any], spec: dict[str, Any], status: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    manifest = a_pod(**status)
+    manifest = a_manifest(**status)
     manifest["metadata"] |= metadata
     manifest["spec"] |= spec
-    pod = pod_of(manifest)
+    pod = pod_of(read(manifest))
     assert pod is not None
     assert {name: getattr(pod, name) for name in expected} == expected
 
@@ -253,7 +254,7 @@ def taint(effect: str, key: str = "maintenance") -> dict[str, str]:
 
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
-NODES: dict[str, tuple[dict[str, Any] | None, str]] = {
+NODES: dict[str, tuple[NodeObject | None, str]] = {
     "well": (a_node(), ""),
     "gone": (None, "is gone"),
     "silent": (
@@ -273,7 +274,7 @@ NODES: dict[str, tuple[dict[str, Any] | None, str]] = {
 
 
 @pytest.mark.parametrize(("node", "expected"), NODES.values(), ids=NODES)
-def test_what_is_wrong_with_a_node_that_is(node: dict[str, Any] | None, expected: str) -> None:
+def test_what_is_wrong_with_a_node_that_is(node: NodeObject | None, expected: str) -> None:
     assert node_problem(node) == expected
 
 

@@ -1,18 +1,43 @@
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from ddpjob_operator.api.contract import Label
-from ddpjob_operator.cluster.observing import pod_of
-from ddpjob_operator.cluster.store import REMEMBERED_GONE, Cache, Store, in_namespace, of_owner
-from ddpjob_operator.engine import Pod, Service
+from ddpjob_operator.cluster.objects import Object, PodObject
+from ddpjob_operator.cluster.store import REMEMBERED_GONE, Key, Store, in_namespace, of_owner
+from ddpjob_operator.engine import Service
 
-from .manifests import UID, a_pod, trainer
+from .manifests import UID, a_manifest, a_pod, nobody, read, trainer
 
 RUNS = trainer(running={})
+DIGITS = ("team", "digits")
 
 
-def pods() -> Cache[Pod]:
-    return Cache(pod_of)
+class Pods:
+    """A cache of pods, and whether what it is told is news."""
+
+    def __init__(self) -> None:
+        self.marked: list[Key] = []
+        self.cache = Store(self.marked.append).pods
+
+    def saw(self, pod: PodObject) -> bool:
+        """Whether the job gets a look."""
+        return self.tells(lambda: self.cache.saw(pod))
+
+    def tells(self, act: Callable[[], None]) -> bool:
+        """Whether the job gets a look when this is done."""
+        self.marked.clear()
+        act()
+        assert set(self.marked) <= {DIGITS}
+        return bool(self.marked)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cache, name)
+
+
+def pods() -> Pods:
+    return Pods()
 
 
 def test_a_late_event_undoes_nothing() -> None:
@@ -32,7 +57,7 @@ def test_what_changes_nothing_that_decisions_need_is_no_news() -> None:
 def test_a_pod_that_is_gone_is_not_brought_back_by_the_answer_to_its_deletion() -> None:
     cache = pods()
     cache.saw(a_pod(version=1))
-    cache.forget(("team", "digits-0-1"), "pod-0-1")
+    assert cache.tells(lambda: cache.forget(("team", "digits-0-1"), "pod-0-1"))
     assert not cache.saw(a_pod(version=2))
     assert cache.owned_by(UID) == ()
 
@@ -61,9 +86,9 @@ def test_a_pod_that_a_watch_selects_again_comes_back() -> None:
 def test_a_pod_whose_labels_were_changed_is_the_job_s_no_more() -> None:
     cache = pods()
     cache.saw(a_pod(version=1))
-    changed = a_pod(version=2)
+    changed = a_manifest(version=2)
     del changed["metadata"]["labels"][Label.RANK]
-    assert cache.saw(changed), "that is news"
+    assert cache.saw(read(changed)), "that is news"
     assert cache.owned_by(UID) == ()
 
 
@@ -89,7 +114,8 @@ def test_a_list_tells_what_a_watch_has_missed() -> None:
     cache = pods()
     cache.saw(a_pod(rank=0, version=1))
     cache.saw(a_pod(rank=1, version=9))
-    cache.listed([a_pod(rank=2, version=4)], 5, of_owner(UID))
+    assert cache.tells(lambda: cache.listed([a_pod(rank=2, version=4)], 5, of_owner(UID)))
+    assert not cache.tells(lambda: cache.listed([a_pod(rank=2, version=4)], 5, of_owner(UID))), "no news"
     assert sorted(pod.rank for pod in cache.owned_by(UID)) == [1, 2], "rank 0 is gone; rank 1 is newer than the list"
 
 
@@ -106,17 +132,17 @@ def test_a_list_says_nothing_of_what_it_does_not_cover() -> None:
 def test_an_object_made_anew_under_its_name_replaces_the_former_one() -> None:
     cache = pods()
     cache.saw(a_pod(version=1))
-    again = a_pod(version=2)
+    again = a_manifest(version=2)
     again["metadata"]["uid"] = "pod-anew"
-    assert cache.saw(again)
+    assert cache.saw(read(again))
     assert [pod.uid for pod in cache.owned_by(UID)] == ["pod-anew"]
 
 
-def a_service(*owners: str) -> dict[str, Any]:
+def a_service(*owners: str) -> Object:
     """The Service of job `digits`, controlled by these."""
     references = [{"uid": owner, "controller": True} for owner in owners]
     metadata = {"name": "digits", "namespace": "team", "uid": "service", "resourceVersion": "1"}
-    return {"metadata": {**metadata, "ownerReferences": references}}
+    return msgspec.convert({"metadata": {**metadata, "ownerReferences": references}}, Object)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +151,7 @@ def a_service(*owners: str) -> dict[str, Any]:
     ids=["ours", "former", "orphaned"],
 )
 def test_whose_a_service_with_our_label_is(owners: tuple[str, ...], whose: Service) -> None:
-    store = Store()
+    store = Store(nobody)
     assert store.service(("team", "digits"), UID) is Service.MISSING
     store.services.saw(a_service(*owners))
     assert store.service(("team", "digits"), UID) is whose

@@ -1,16 +1,18 @@
 """What the writer makes of answers that a real API server gives only now and then."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from ddpjob_operator.cluster.api import Api, ApiError
+from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.observing import Ref
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import Writer
 from ddpjob_operator.engine import DeletePod, StopPod
 
-from .manifests import UID, a_pod
+from .manifests import UID, a_manifest, a_pod, nobody
 
 JOB = Ref("team", "digits", UID, 1)
 
@@ -19,32 +21,43 @@ class Answering(Api):
     """An API server whose answer to a deletion is known beforehand."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(Answer(answer), lambda: True)
+
+
+class Answer(Connection):
+    """The connection to it."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
         self._answer = answer
 
-    async def delete(self, *_: Any) -> dict[str, Any]:
-        return self._answer
+    async def send(self, *_: Any, **__: Any) -> tuple[int, bytes, None]:
+        return 200, json.dumps(self._answer).encode(), None
 
 
 def without_version() -> dict[str, Any]:
-    pod = a_pod()
+    pod = a_manifest()
     del pod["metadata"]["resourceVersion"]
     return pod
 
 
-@pytest.mark.parametrize("answer", [without_version(), {"kind": "Status", "metadata": {}}], ids=["pod", "status"])
+@pytest.mark.parametrize(
+    "answer",
+    [without_version(), {"kind": "Status", "metadata": {}, "status": "Success"}],
+    ids=["pod", "status"],
+)
 def test_a_pod_that_went_while_it_was_being_deleted_is_gone(answer: dict[str, Any]) -> None:
-    store, pod = Store(), a_pod()
+    store, pod = Store(nobody), a_pod()
     store.pods.saw(pod)
-    deletion = DeletePod(pod["metadata"]["name"], pod["metadata"]["uid"], 5)
+    deletion = DeletePod(pod.metadata.name, pod.metadata.uid, 5)
     asyncio.run(Writer(Answering(answer), store).carry_out((deletion,), JOB))
     assert not store.pods.owned_by(UID)
 
 
 def test_a_pod_that_ends_is_known_as_it_is_while_it_ends() -> None:
-    store, pod, ending = Store(), a_pod(), a_pod(version=2)
+    store, pod, ending = Store(nobody), a_pod(), a_manifest(version=2)
     store.pods.saw(pod)
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    deletion = DeletePod(pod["metadata"]["name"], pod["metadata"]["uid"], 5)
+    deletion = DeletePod(pod.metadata.name, pod.metadata.uid, 5)
     asyncio.run(Writer(Answering(ending), store).carry_out((deletion,), JOB))
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
 
@@ -52,14 +65,14 @@ def test_a_pod_that_ends_is_known_as_it_is_while_it_ends() -> None:
 class Forbidding(Answering):
     """One that lets nobody change pods: a policy of the cluster, or a ClusterRole of an older chart."""
 
-    async def merge(self, *_: Any) -> dict[str, Any]:
+    async def merge(self, *_: Any) -> Any:
         raise ApiError(403, "Forbidden", "pods may not be changed")
 
 
 def test_a_pod_that_may_not_be_told_to_stop_is_deleted() -> None:
-    store, pod, ending = Store(), a_pod(), a_pod(version=2)
+    store, pod, ending = Store(nobody), a_pod(), a_manifest(version=2)
     store.pods.saw(pod)
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    stop = StopPod(pod["metadata"]["name"], pod["metadata"]["uid"])
+    stop = StopPod(pod.metadata.name, pod.metadata.uid)
     asyncio.run(Writer(Forbidding(ending), store).carry_out((stop,), JOB))
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]

@@ -1,0 +1,155 @@
+"""Kubernetes objects as the API server sends them, as much of each as is needed: the rest is skipped unread.
+
+The names are Kubernetes' own: https://kubernetes.io/docs/reference/kubernetes-api/
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Unknown fields are ignored. Nothing here refers back, so the garbage collector need not look at it."""
+
+
+class Owner(_Part, frozen=True):
+    """An owner reference."""
+
+    uid: str
+    controller: bool = False
+
+
+class Metadata(_Part, frozen=True):
+    """What every object has. A Status object, which an answer may be instead, has none of it."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 1
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Mapping[str, str] = {}
+    owner_references: tuple[Owner, ...] = ()
+
+
+class Object(_Part, frozen=True):
+    """Any object."""
+
+    metadata: Metadata
+
+
+class JobObject(Object, frozen=True):
+    """A DDPJob; what it says is read where it is understood."""
+
+    spec: Any = None
+    status: Any = None
+
+
+class Condition(_Part, frozen=True):
+    """What is said to be true of an object, or not."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class Running(_Part, frozen=True):
+    """Of a container."""
+
+    started_at: datetime | None = None
+
+
+class Waiting(_Part, frozen=True):
+    """Of a container."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Terminated(_Part, frozen=True):
+    """Of a container."""
+
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+
+class ContainerState(_Part, frozen=True):
+    """One of these, or none."""
+
+    running: Running | None = None
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Part, frozen=True):
+    """What a kubelet says of a container."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
+class PodSpec(_Part, frozen=True):
+    """What is asked for."""
+
+    node_name: str | None = None
+    active_deadline_seconds: int | None = None
+
+
+class PodStatus(_Part, frozen=True):
+    """What has become of it."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    conditions: tuple[Condition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class PodObject(Object, frozen=True):
+    """A pod."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NodeStatus(_Part, frozen=True):
+    """What is known of a node."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class NodeObject(Object, frozen=True):
+    """A node."""
+
+    status: NodeStatus = NodeStatus()
+
+
+class EventObject(Object, frozen=True):
+    """An event."""
+
+    count: int = 1
+
+
+class Status(_Part, frozen=True):
+    """What the API server answers where there is no object to show."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Change(_Part, frozen=True):
+    """A line of a watch."""
+
+    type: str
+    object: msgspec.Raw
