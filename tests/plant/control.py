@@ -6,7 +6,7 @@ from .api import Plant
 QUICKLY = ("--kube-api-qps=500", "--kube-api-burst=1000", "--leader-elect=false", "--secure-port=0")
 
 
-def start_control(plant: Plant, *, node_grace_seconds: int) -> None:
+def start_control(plant: Plant, *, node_grace_seconds: int, manager_flags: tuple[str, ...] = ()) -> None:
     """Starts both; a node that has not been heard of for so long is taken for lost."""
     pki = plant.directory / "pki"
     plant.programs.start(
@@ -19,6 +19,7 @@ def start_control(plant: Plant, *, node_grace_seconds: int) -> None:
         "--node-monitor-period=1s",
         f"--node-monitor-grace-period={node_grace_seconds}s",
         *QUICKLY,
+        *manager_flags,
     )
     plant.programs.start(
         "kube-scheduler",

@@ -18,11 +18,14 @@ HERE = Path(__file__).parent
 
 
 @contextmanager
-def start_fake(*flags: str, nodes: int = 4, node_grace_seconds: int = 8) -> Iterator[Plant]:
+def start_fake(
+    *flags: str, nodes: int = 4, node_grace_seconds: int = 8, manager_flags: tuple[str, ...] = ()
+) -> Iterator[Plant]:
     """A cluster with nodes node-0, node-1, …, ready, and gone at exit.
 
     flags               more flags of kube-apiserver
     node_grace_seconds  after how long a silent node is taken for lost
+    manager_flags       more flags of kube-controller-manager
 
     Raises:
         PlantError: something is missing or did not come up; the message holds the end of the log that matters.
@@ -30,7 +33,7 @@ def start_fake(*flags: str, nodes: int = 4, node_grace_seconds: int = 8) -> Iter
     with start_api(*flags, service_accounts=True) as plant:
         _start_kwok(plant, node_grace_seconds)
         plant.kubectl("create", "-f", "-", input="---\n".join(_node(index) for index in range(nodes)))
-        start_control(plant, node_grace_seconds=node_grace_seconds)
+        start_control(plant, node_grace_seconds=node_grace_seconds, manager_flags=manager_flags)
         plant.wait("the nodes", lambda: _all_ready(plant, nodes))
         yield plant
 

@@ -98,12 +98,21 @@ def test_a_running_pod_ends_when_it_is_told_to(plant: Plant, namespace: str) -> 
 
 
 def test_a_pod_of_nobody_runs_until_it_is_deleted(plant: Plant, namespace: str) -> None:
-    create(plant, namespace, {}, runs_for="0s")
+    create(plant, namespace, {})
+    in_phase(plant, namespace, "Running")
+    another = plant.new_namespace()
+    create(plant, another, OF_A_JOB)
+    in_phase(plant, another, "Succeeded")
     in_phase(plant, namespace, "Running")
     begin = time.monotonic()
     plant.kubectl("delete", "pod", "pod", "-n", namespace, "--timeout=60s")
     assert time.monotonic() - begin < DEFAULT_GRACE_SECONDS / 2
     assert get(plant, namespace) is None
+
+
+def test_a_pod_of_somebody_else_completes_if_it_says_when(plant: Plant, namespace: str) -> None:
+    create(plant, namespace, {}, runs_for="0s")
+    in_phase(plant, namespace, "Succeeded")
 
 
 def test_a_pod_that_ignores_sigterm_takes_its_whole_grace(plant: Plant, namespace: str) -> None:
