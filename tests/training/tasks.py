@@ -116,8 +116,32 @@ class Drawn(Line):
     def test_data(self) -> Any:
         return self.parts[1]
 
-    def predictions(self, output: Tensor) -> Tensor:
-        return output
+
+class FlatLine(Line):
+    """Its output has no dimension but the samples', and it has no metrics of its own."""
+
+    metrics = Task.metrics
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(Slope(), nn.Flatten(0))
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return super().loss(output, target.flatten())
+
+
+class NamedLine(FlatLine):
+    """Its output is a dict."""
+
+    def model(self) -> nn.Module:
+        return Named()
+
+    def loss(self, output: Any, target: Tensor) -> Tensor:
+        return super().loss(output["y"], target)
+
+
+class Named(Slope):
+    def forward(self, sample: dict[str, Tensor]) -> Any:
+        return {"y": super().forward(sample).flatten()}
 
 
 class Constant(Task):

@@ -67,6 +67,22 @@ def test_without_samples_held_out_those_of_the_training_are_asked_and_it_says_so
     assert len(json.loads(run.value("prediction", "output"))) == 2
 
 
+def test_of_a_model_without_classes_the_very_outputs_are_told(runs: Runs, tmp_path: Path) -> None:
+    trained = runs.train(1, "--workload", "tests.training.tasks:FlatLine", "--checkpoint-dir", tmp_path / "saved")
+    asked = runs.command("predict", tmp_path / "saved")
+    assert asked.value("evaluated", "loss") == trained.value("evaluated", "loss")
+    assert isinstance(json.loads(asked.value("prediction", "output")), float)
+    assert "accuracy" not in trained.output() + asked.output()
+
+
+def test_a_task_that_does_not_say_what_its_outputs_mean_is_named_in_one_line(runs: Runs, tmp_path: Path) -> None:
+    runs.train(1, "--workload", "tests.training.tasks:NamedLine", "--checkpoint-dir", tmp_path / "saved")
+    run = runs.command("predict", tmp_path / "saved", code=2)
+    assert run.errors() == (
+        "error: NamedLine.predictions gives a dict for 10 samples: it must be a tensor with a row for each of them\n"
+    )
+
+
 def test_one_checkpoint_of_several_can_be_named(runs: Runs, checkpoints: Path, tmp_path: Path) -> None:
     assert len(list(checkpoints.glob("step-*"))) == 3
     run = runs.command("export", checkpoints / "step-00000002", "--output", tmp_path / "model.pt")

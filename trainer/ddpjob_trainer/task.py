@@ -109,13 +109,19 @@ class Task(ABC):
         return scheduled(optimizer, self.config.optimisation, self.lr_scheduler, total_steps, self.steps_per_epoch)
 
     def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
-        """Sums over a batch; evaluation prints their means over all samples."""
-        return {"accuracy": (output.argmax(1) == target).sum()}
+        """Sums over a batch; evaluation prints their means over all samples. Where there are no classes, none."""
+        likeliest = _likeliest(output)
+        if likeliest is None or not isinstance(target, Tensor) or target.shape != likeliest.shape:
+            return {}
+        return {"accuracy": (likeliest == target).sum()}
 
     def predictions(self, output: Any) -> Tensor:
-        """What the trained model says of each sample of a batch, in a row each: the likeliest class."""
-        prediction: Tensor = output.argmax(1)
-        return prediction
+        """What the trained model says of each sample of a batch, in a row each.
+
+        Of several numbers for each sample the place of the greatest, which is the likeliest class; else the output.
+        """
+        likeliest = _likeliest(output)
+        return output if likeliest is None else likeliest
 
 
 def load_task(config: TrainConfig) -> Task:
@@ -152,6 +158,12 @@ def _factory(workload: str) -> Callable[[TrainConfig], object]:
         found = "has no" if factory is None else "has a value, but no callable, as"
         raise ConfigError(f"--workload {workload}: {module.__file__} {found} attribute {attribute}")
     return factory  # type: ignore[no-any-return]
+
+
+def _likeliest(output: Any) -> Tensor | None:
+    """The likeliest classes; None: the output is no scores of several."""
+    scores = isinstance(output, Tensor) and output.dim() > 1 and output.shape[1] > 1
+    return output.argmax(1) if scores else None
 
 
 def _a(value: object) -> str:

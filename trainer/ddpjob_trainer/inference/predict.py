@@ -23,7 +23,8 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
     """Prints a line for each sample that was held out, or of the training set where there is none, and the means.
 
     Raises:
-        ConfigError: There is no checkpoint, its model is not the task's, or there is no data.
+        ConfigError: There is no checkpoint, its model is not the task's, there is no data, or the task tells no
+            prediction for each sample.
     """
     model = trained.load(directory)
     config = model.config(flags)
@@ -49,9 +50,15 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
 
 
 def _tell(task: Task, indices: Tensor, output: Any, target: Any) -> None:
-    said = task.predictions(output).tolist()
+    said = task.predictions(output)
+    if not isinstance(said, Tensor) or said.shape[:1] != indices.shape:
+        given = f"a tensor of {tuple(said.shape)}" if isinstance(said, Tensor) else f"a {type(said).__name__}"
+        raise ConfigError(
+            f"{type(task).__name__}.predictions gives {given} for {len(indices)} samples: it must be a tensor with a"
+            " row for each of them"
+        )
     right = target.tolist() if isinstance(target, Tensor) else [None] * len(said)
-    for index, value, expected in zip(indices.tolist(), said, right, strict=True):
+    for index, value, expected in zip(indices.tolist(), said.tolist(), right, strict=True):
         record("prediction", sample=index, output=_compact(value), target=_compact(expected))
 
 

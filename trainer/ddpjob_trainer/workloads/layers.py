@@ -46,10 +46,6 @@ class LayersTask(Task):
         """The mean squared distance."""
         return nn.functional.mse_loss(output, target)
 
-    def metrics(self, output: Tensor, target: Tensor) -> dict[str, Tensor]:  # noqa: ARG002  (the interface has them)
-        """None beside the loss."""
-        return {}
-
     def predictions(self, output: Tensor) -> Tensor:
         """The numbers."""
         return output

@@ -60,10 +60,6 @@ class RandomTask(Task):
         say(f"Outside: input size {target.size()} output_size {output.size()}")
         return nn.functional.mse_loss(output, target[:, :OUTPUTS])
 
-    def metrics(self, output: Tensor, target: Tensor) -> dict[str, Tensor]:  # noqa: ARG002  (the interface has them)
-        """None beside the loss."""
-        return {}
-
     def predictions(self, output: Tensor) -> Tensor:
         """The numbers."""
         return output
