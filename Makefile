@@ -55,11 +55,15 @@ unit-others: $(READY)
 	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE))
 
 test: unit plant ## Everything: the inner loop, the state machine, real processes, the docs, clusters
-	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL)) --numprocesses 3 --dist worksteal
+	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL) $(FAULTS)) --numprocesses 3 --dist worksteal
+	$(BIN)/pytest $(FAULTS)
 	$(BIN)/pytest $(REAL)
 
 # Tests on real nodes come one after another: they share their cluster, and the cores with its training.
 REAL := tests/plant/test_real.py tests/e2e
+
+# They go on beside each other in one process, on one plant.
+FAULTS := tests/faults/test_faults.py
 
 e2e: $(if $(filter external,$(PLANT)),$(READY),plant) ## Real nodes, training and faults; PLANT=external: on the cluster of KUBECONFIG
 	@$(BIN)/pytest tests/e2e -rs
@@ -117,7 +121,13 @@ fault-table: $(READY) ## Every kind of fault at every stage of training; writes 
 	FAULT_TABLE=$$results $(BIN)/pytest tests/training/faults --numprocesses 2 --dist worksteal
 	$(BIN)/python -m tests.training.faults.page "$$results"
 
+faults: plant ## Break the operator in every way at every place of a job's life; writes docs/reference/fault-matrix.md (20 min)
+	@results=$$(mktemp -d)
+	trap 'rm -rf "$$results"' EXIT
+	FAULT_MATRIX=$$results $(BIN)/pytest $(FAULTS)
+	$(BIN)/python -m tests.faults.page "$$results"
+
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery fault-table clean
+.PHONY: help setup run unit unit-lint unit-pure unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery fault-table faults clean

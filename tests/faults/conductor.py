@@ -50,7 +50,7 @@ async def live(
         usual = await undisturbed if undisturbed is not None else outcome.account
         outcome.wrong += _verdict(plan, scene, outcome.account, usual)
         outcome.wrong += [f"the fault never struck: {one.fault}" for one in armed if not one.fired]
-        outcome.story = _story(scene)
+        outcome.story = _story(scene, outcome)
     return outcome
 
 
@@ -142,10 +142,17 @@ def _uneventful(log: list[Record]) -> Iterator[str]:
             yield f"not in the table of writes: {record}"
 
 
-def _story(scene: Scene) -> str:
+def _story(scene: Scene, outcome: Outcome) -> str:
     requests = [str(record) for record in scene.proxy.log]
     changes = [str(change) for change in scene.witness.history]
     said = [line for operator in scene.operators for line in operator.log.splitlines()]
     told = [f"{time:9.3f} {call}" for time, call in scene.proxy.told]
-    parts = {"requests": requests, "what there was": changes, "what watches told": told, "the operators": said}
+    took = [f"{stage} {seconds:.1f} s" for stage, seconds in outcome.seconds.items()]
+    parts = {
+        "stages": took,
+        "requests": requests,
+        "what there was": changes,
+        "what watches told": told,
+        "the operators": said,
+    }
     return "\n".join(line for title, lines in parts.items() for line in (f"-- {title}", *lines[-LAST_LINES:]))

@@ -43,6 +43,9 @@ class Crash:
 class Lost:
     """The server does what it is asked, and its answer does not arrive."""
 
+    def __str__(self) -> str:
+        return "its answer is lost"
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -54,10 +57,16 @@ class Answer:
     body: str | None = None
     """Instead of a Status object."""
 
+    def __str__(self) -> str:
+        return "half an answer" if self.body else str(self.status)
+
 
 @dataclass(frozen=True, slots=True)
 class Reset:
     """The connection is torn down, and the server hears nothing."""
+
+    def __str__(self) -> str:
+        return "connection reset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +75,16 @@ class Hang:
 
     seconds: float = 20.0
 
+    def __str__(self) -> str:
+        return f"arrives {self.seconds:.0f} s late"
+
 
 @dataclass(frozen=True, slots=True)
 class Drop:
     """This event is never told."""
+
+    def __str__(self) -> str:
+        return "never told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +93,32 @@ class Lag:
 
     events: int
 
+    def __str__(self) -> str:
+        return f"{self.events} behind"
+
 
 @dataclass(frozen=True, slots=True)
 class Gone:
     """Instead of this event: 410, what you want to hear of is too long ago; then the watch ends."""
+
+    def __str__(self) -> str:
+        return "410 as an event"
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
     """Half a line, then the end of the stream."""
 
+    def __str__(self) -> str:
+        return "half a line"
+
 
 @dataclass(frozen=True, slots=True)
 class HalfOpen:
     """This event and all later ones are never told, and the connection stays."""
+
+    def __str__(self) -> str:
+        return "silent, and stays open"
 
 
 Effect = Crash | Lost | Answer | Reset | Hang | Drop | Lag | Gone | Truncate | HalfOpen

@@ -5,6 +5,7 @@ finishes, and goes when its time is over.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,9 +13,12 @@ from tests.cluster.jobs import FOR_LONG, a_job, steered
 
 from .calls import Place, phase_of, place_of
 from .faults import On
-from .witness import Manifest, Witness
+from .witness import Manifest, NeverError, Witness
 
 NAME = "life"
+HEARING_SECONDS = 5.0
+TRIES = 10
+"""A node that is busy may overhear that a pod is to end, where it has just begun to run it."""
 
 
 class User(Protocol):
@@ -74,11 +78,24 @@ async def _all_ranks_finish(user: User) -> None:
 
 async def _tell(user: User, rank: int | None = None, **how: str) -> None:
     """The pods that run, or that of one rank, end now."""
-    for pod in user.witness.pods():
-        place = place_of(pod)
-        if phase_of(pod) == "runs" and place is not None and rank in {None, place[0]}:
-            annotations = steered(runs_for="0s", **how)
-            await user.merge("pods", pod["metadata"]["name"], {"metadata": {"annotations": annotations}})
+    told = [
+        pod["metadata"]
+        for pod in user.witness.pods()
+        if phase_of(pod) == "runs" and rank in {None, (place_of(pod) or (None,))[0]}
+    ]
+    for again in range(TRIES):
+        for metadata in told:
+            annotations = steered(runs_for="0s", told=str(again), **how)
+            await user.merge("pods", metadata["name"], {"metadata": {"annotations": annotations}})
+        with suppress(NeverError):
+            await user.witness.until("ended", lambda there: _ended(there, told), HEARING_SECONDS)
+            return
+    raise NeverError(f"the nodes do not hear that pods are to end\n{user.witness}")
+
+
+def _ended(there: Witness, told: list[Manifest]) -> bool:
+    pods = there.objects["pods"]
+    return all(phase_of(pods[one["uid"]]) != "runs" for one in told if one["uid"] in pods)
 
 
 def _change(**spec: object) -> Act:

@@ -58,5 +58,12 @@ class Plan:
     """and what."""
     differs: Differs = ALIKE
 
+    @property
+    def injected(self) -> str:
+        """What goes wrong, in a few words."""
+        return ", then ".join(
+            [*(str(fault.effect) for fault in self.faults), *([self.happens] if self.happens else [])]
+        )
+
     def __str__(self) -> str:
         return self.name

@@ -1,0 +1,82 @@
+"""`python -m tests.faults.page DIRECTORY`: writes what a whole run has recorded into the page."""
+
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from .conductor import Outcome
+from .ever_failed import EVER_FAILED
+from .plan import Plan
+from .plans import PLANS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "fault-matrix.md"
+SECTION = re.compile(r"(<!-- fault matrix -->\n).*?(<!-- end of fault matrix -->\n)", re.DOTALL)
+
+Group = tuple[str, str]
+"""Family and place."""
+
+
+def record(directory: Path, outcome: Outcome, usual: Mapping[str, float]) -> None:
+    """Keeps how much longer than undisturbed the slowest stage of a life took, or what was wrong."""
+    longer = max((seconds - usual[stage] for stage, seconds in outcome.seconds.items()), default=0.0)
+    if outcome.wrong:
+        told = "\n".join([*outcome.wrong, "", outcome.story])
+        (directory / f"{outcome.plan.name}.txt").write_text(told)
+    else:
+        (directory / f"{outcome.plan.name}.json").write_text(json.dumps(max(0.0, longer)))
+
+
+def recorded(directory: Path) -> dict[str, float]:
+    """What a run has recorded: seconds by plan.
+
+    Raises:
+        SystemExit: A plan is missing.
+    """
+    seconds = {file.stem: float(json.loads(file.read_text())) for file in directory.glob("*.json")}
+    missing = [plan.name for plan in PLANS if plan.name not in seconds]
+    if missing:
+        sys.exit(f"the run has no record of: {', '.join(missing)}")
+    return seconds
+
+
+def groups() -> dict[Group, list[Plan]]:
+    """The plans of each row."""
+    rows: defaultdict[Group, list[Plan]] = defaultdict(list)
+    for plan in PLANS:
+        rows[plan.family, plan.place].append(plan)
+    return dict(rows)
+
+
+def section(seconds: Mapping[str, float]) -> str:
+    """The table, what may differ, and what was found and mended."""
+    lines = [
+        f"{len(PLANS)} plans.",
+        "",
+        "| Family | Place | Plans | What goes wrong | Longest delay |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for (family, place), plans in groups().items():
+        injected = "; ".join(dict.fromkeys(plan.injected for plan in plans))
+        slowest = max(seconds[plan.name] for plan in plans)
+        lines.append(f"| {family} | {place} | {len(plans)} | {injected} | {slowest:.0f} s |")
+    differing = [plan for plan in PLANS if plan.differs.why]
+    lines += ["", "## What may differ", ""]
+    lines += [f"- `{plan.name}`: {plan.differs.why}." for plan in differing] or ["Nothing."]
+    lines += ["", "## What was found by it, and mended", ""]
+    lines += [f"- {fault} (`{name}`)" for name, fault in EVER_FAILED.items()] or ["Nothing."]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Writes it."""
+    new = section(recorded(Path(sys.argv[1])))
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(SECTION.sub(lambda match: f"{match[1]}\n{new}\n\n{match[2]}", page), encoding="utf-8")
+    sys.stdout.write(f"written: {PAGE}\n")
+
+
+if __name__ == "__main__":
+    main()
