@@ -44,16 +44,31 @@ class Frame:
 
 
 def main_thread(stacks: str) -> tuple[Frame, ...]:
-    """The frames of the main thread, the innermost first; none if it is not there.
+    """The frames of the main thread, the innermost first; none if it is not there."""
+    thread = _main(_threads(stacks))
+    return tuple(Frame(match["file"], int(match["line"]), match["function"]) for match in FRAME.finditer(thread))
+
+
+def main_first(stacks: str) -> str:
+    """The stacks with the main thread's at their head: it is the one that a reader looks for."""
+    threads = _threads(stacks)
+    main = _main(threads)
+    return "\n\n".join(thread.rstrip() for thread in (main, *(one for one in threads if one is not main)))
+
+
+def _threads(stacks: str) -> list[str]:
+    edges = [*(match.start() for match in THREAD.finditer(stacks)), len(stacks)]
+    return [stacks[start:end] for start, end in pairwise(edges)]
+
+
+def _main(threads: Sequence[str]) -> str:
+    """The main thread's part.
 
     As a rule it is the current one, since the kernel lets it handle the signal. Where it cannot, our own thread
     writes the stacks, and the main thread is the last, being the oldest.
     """
-    edges = [*(match.start() for match in THREAD.finditer(stacks)), len(stacks)]
-    threads = [stacks[start:end] for start, end in pairwise(edges)]
     current = (thread for thread in threads if thread.startswith("Current") and WITNESS not in thread)
-    thread = next(current, threads[-1] if threads else "")
-    return tuple(Frame(match["file"], int(match["line"]), match["function"]) for match in FRAME.finditer(thread))
+    return next(current, threads[-1] if threads else "")
 
 
 def communicates(frames: Sequence[Frame]) -> bool:

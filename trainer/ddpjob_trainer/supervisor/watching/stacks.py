@@ -37,7 +37,9 @@ async def collect(pid: int, process: int, beats: Path, attempt: int) -> dict[str
     answer = Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
     finding = _finding(process, present, answer, beats)
     children = await _children(pid, beats)
-    story = "\n".join([*_head(finding, present, answer), answer.stacks, *children, *_collectives(answer)])
+    story = "\n".join(
+        [*_head(finding, present, answer), frames.main_first(answer.stacks), *children, *_collectives(answer)]
+    )
     _log(story)
     await evidence.keep(f"{story}\n", attempt, process)
     return asdict(finding)
