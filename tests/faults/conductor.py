@@ -108,7 +108,8 @@ async def _remake(scene: Scene) -> None:
 async def _nothing_more(scene: Scene, outcome: Outcome) -> None:
     """A new process finds nothing to do."""
     await scene.proxy.drained()
-    await scene.crash()
+    await scene.stop_operator()
+    scene.start_operator()
     await scene.until_it_watches()
     await scene.until_it_has_looked()
     for record in scene.proxy.log:

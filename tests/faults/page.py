@@ -4,13 +4,16 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .conductor import Outcome
 from .ever_failed import EVER_FAILED
 from .plan import Plan
 from .plans import PLANS
+
+if TYPE_CHECKING:
+    from .conductor import Outcome
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "fault-matrix.md"
 SECTION = re.compile(r"(<!-- fault matrix -->\n).*?(<!-- end of fault matrix -->\n)", re.DOTALL)
@@ -19,7 +22,7 @@ Group = tuple[str, str]
 """Family and place."""
 
 
-def record(directory: Path, outcome: Outcome, usual: Mapping[str, float]) -> None:
+def record(directory: Path, outcome: "Outcome", usual: Mapping[str, float]) -> None:
     """Keeps how much longer than undisturbed the slowest stage of a life took, or what was wrong."""
     longer = max((seconds - usual[stage] for stage, seconds in outcome.seconds.items()), default=0.0)
     if outcome.wrong:
@@ -58,16 +61,20 @@ def section(seconds: Mapping[str, float]) -> str:
         "| Family | Place | Plans | What goes wrong | Longest delay |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for (family, place), plans in groups().items():
-        injected = "; ".join(dict.fromkeys(plan.injected for plan in plans))
+    for row, plans in groups().items():
         slowest = max(seconds[plan.name] for plan in plans)
-        lines.append(f"| {family} | {place} | {len(plans)} | {injected} | {slowest:.0f} s |")
-    differing = [plan for plan in PLANS if plan.differs.why]
-    lines += ["", "## What may differ", ""]
-    lines += [f"- `{plan.name}`: {plan.differs.why}." for plan in differing] or ["Nothing."]
-    lines += ["", "## What was found by it, and mended", ""]
-    lines += [f"- {fault} (`{name}`)" for name, fault in EVER_FAILED.items()] or ["Nothing."]
+        lines.append(f"| {' | '.join(cells(row, plans))} | {slowest:.0f} s |")
+    differing = [f"- `{plan.name}`: {plan.differs.why}." for plan in PLANS if plan.differs.why]
+    found = [f"- {fault} (`{name}`)" for name, fault in EVER_FAILED.items()]
+    lines += ["", "## What may differ", "", *(differing or ["Nothing."])]
+    lines += ["", "## What was found by it, and mended", "", *(found or ["Nothing."])]
     return "\n".join(lines)
+
+
+def cells(row: Group, plans: Sequence[Plan]) -> tuple[str, ...]:
+    """A row of the table, but for how long it took."""
+    family, place = row
+    return str(family), place, str(len(plans)), "; ".join(dict.fromkeys(plan.injected for plan in plans))
 
 
 def main() -> None:

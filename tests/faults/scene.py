@@ -51,6 +51,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.stack = ExitStack()
+        self._kept = False
 
     def start_operator(self) -> None:
         """Another process."""
@@ -68,10 +69,17 @@ class Scene:
             until_ready=False,
         )
         self.operators.append(self.stack.enter_context(operator))
+        self._kept = True
 
     def kill_operator(self) -> None:
         """kill -9."""
+        self._kept = False
         self.operators[-1].kill()
+
+    async def stop_operator(self) -> None:
+        """SIGTERM: it may finish what it has in hand."""
+        self._kept = False
+        await asyncio.to_thread(self.operators[-1].stop)
 
     async def crash(self) -> None:
         """kill -9, and what starts such a process elsewhere does so here."""
@@ -83,7 +91,7 @@ class Scene:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             operator = self.operators[-1]
-            if operator.program.process.poll() not in {None, -9}:
+            if self._kept and operator.program.process.poll() is not None:
                 self.ended.append("\n".join(operator.log.splitlines()[-3:]))
                 await self.crash()
 
