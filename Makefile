@@ -115,6 +115,9 @@ bench-checkpoint: $(READY) ## What a save of 100 MB costs training
 bench-recovery: $(READY) ## How soon training goes on after a fault, and what faults cost (about 50 min; QUICK=1: a few, to try it)
 	@$(BIN)/python -m tests.bench.recovery $(if $(QUICK),--quick)
 
+bench-operator: plant ## The operator beside other controllers, as fast as they go (about 45 min; QUICK=1: to try it)
+	@$(BIN)/python -m tests.bench.operator $(if $(QUICK),--quick)
+
 fault-table: $(READY) ## Every kind of fault at every stage of training; writes docs/reference/faults.md (10 min)
 	@results=$$(mktemp -d)
 	trap 'rm -rf "$$results"' EXIT
@@ -130,4 +133,4 @@ faults: plant ## Break the operator in every way at every place of a job's life;
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery fault-table faults clean
+.PHONY: help setup run unit unit-lint unit-pure unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator fault-table faults clean

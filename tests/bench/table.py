@@ -27,6 +27,7 @@ class Page:
 
 
 RECOVERY = Page(REFERENCE / "recovery.md", ("kills", "pods", "watching", "saves", "goodput", "mixed"))
+PERFORMANCE = Page(REFERENCE / "performance.md", ("targets", "contestants"))
 TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "scaling", "input"))
 
 
@@ -81,10 +82,15 @@ def show(rows: Sequence[Row]) -> None:
 
 def section(page: Path, name: str, rows: Sequence[Row], circumstances: str) -> None:
     """Puts rows between the marks of a part of a page, in place of those that were there."""
-    text = page.read_text(encoding="utf-8")
     lines = ["| | measured | target | met |", "| --- | --- | --- | --- |"]
     lines += [f"| {row.what} | {row.found} | {row.target} | {row.verdict} |" for row in rows]
-    fresh = "\n".join([begin(name), circumstances, "", *lines, END])
+    part(page, name, [circumstances, "", *lines])
+
+
+def part(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Puts lines between the marks of a part of a page, in place of those that were there."""
+    text = page.read_text(encoding="utf-8")
+    fresh = "\n".join([begin(name), *lines, END])
     new, times = re.subn(f"{re.escape(begin(name))}\n.*?{re.escape(END)}", lambda _: fresh, text, flags=re.DOTALL)
     if times != 1:
         raise ValueError(f"{page} must have one part between {begin(name)} and {END}, and has {times}")

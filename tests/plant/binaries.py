@@ -12,7 +12,8 @@ class Binary:
     """A program and how it is built.
 
     module is the folder under modules/ whose go.mod pins it; ldflags are what its linker is told beside -s -w. The
-    other sizes run without those that are only_real.
+    other sizes run without those that are only_real. Those that are only_bench are what others have built, to be
+    compared with: `keeps` are files of their modules, such as their CRDs, that are kept beside them.
     """
 
     name: str
@@ -22,6 +23,8 @@ class Binary:
     tags: str = ""
     ldflags: str = ""
     only_real: bool = False
+    only_bench: bool = False
+    keeps: tuple[str, ...] = ()
 
 
 def _of_kubernetes(name: str, *, only_real: bool = False) -> Binary:
@@ -48,4 +51,19 @@ BINARIES = (
     _of_containerd("containerd-shim-runc-v2"),
     _of_containerd("ctr"),
     Binary("coredns", "coredns", ".", only_real=True),
+    Binary(
+        "jobset",
+        "jobset",
+        "sigs.k8s.io/jobset",
+        only_bench=True,
+        keeps=("config/components/crd/bases", "config/components/webhook"),
+    ),
+    Binary(
+        "training-operator",
+        "training-operator",
+        "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+        only_bench=True,
+        keeps=("manifests/base/crds", "manifests/base/webhook"),
+    ),
+    Binary("training-operator-unlimited", "training-operator", ".", only_bench=True),
 )

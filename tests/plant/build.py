@@ -52,12 +52,19 @@ def path(name: str) -> Path:
     return found
 
 
-def missing(*, real: bool = True) -> list[Binary]:
-    """What has to be built, in the order in which it is built; with what only the size real needs, or without."""
-    return [binary for binary in BINARIES if not _place(binary).exists() and (real or not binary.only_real)]
+def missing(*, real: bool = True, bench: bool = False) -> list[Binary]:
+    """What has to be built, in the order in which it is built; with what only the size real needs, or without.
+
+    bench: also what only a bench needs.
+    """
+    return [
+        binary
+        for binary in BINARIES
+        if not _place(binary).exists() and (real or not binary.only_real) and (bench or not binary.only_bench)
+    ]
 
 
-def build(*, real: bool = True) -> None:
+def build(*, real: bool = True, bench: bool = False) -> None:
     """Builds what is missing; a build that was killed goes on where it was.
 
     Raises:
@@ -65,7 +72,7 @@ def build(*, real: bool = True) -> None:
     """
     CACHE.mkdir(parents=True, exist_ok=True)
     with _lock():
-        if not (left := missing(real=real)):
+        if not (left := missing(real=real, bench=bench)):
             return
         _check_disk()
         go = go_command()
@@ -127,16 +134,22 @@ def _build(go: Path, binary: Binary) -> None:
     }
     command = [str(go), "build", *_flags(binary), "-o", str(half_done / binary.name), binary.package]
     _run(command, f"building {binary.name}", MODULES / binary.module, environment)
+    if binary.keeps:
+        where = [str(go), "list", "-mod=readonly", "-f", "{{.Module.Dir}}", binary.package]
+        module = Path(_run(where, f"looking for {binary.package}", MODULES / binary.module, environment).strip())
+        for kept in binary.keeps:
+            shutil.copytree(module / kept, half_done / kept, copy_function=shutil.copyfile)
     shutil.rmtree(place.parent, ignore_errors=True)
     half_done.rename(place.parent)
 
 
-def _run(command: list[str], what: str, folder: Path, environment: dict[str, str]) -> None:
+def _run(command: list[str], what: str, folder: Path, environment: dict[str, str]) -> str:
     environment = os.environ | environment
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         said = f"{done.stdout}{done.stderr}"[-TAIL:]
         raise PlantError(f"{what} failed ({' '.join(command)} in {folder}):\n{said}")
+    return done.stdout
 
 
 def _go_on_path() -> Path | None:

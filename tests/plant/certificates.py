@@ -27,15 +27,23 @@ class Pair:
 class Authority:
     """Signs certificates for servers and for users."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "plant", valid: dt.timedelta = VALID) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name("plant", ())
+        self._called = name
+        self._name = _name(name, ())
+        self._valid = valid
 
     @cached_property
     def certificate(self) -> str:
         """The authority's own certificate."""
         constraints = x509.BasicConstraints(ca=True, path_length=0)
-        return self._signed(self._name, self._key.public_key(), constraints)
+        names = x509.SubjectAlternativeName([_alternative(self._called)])
+        return self._signed(self._name, self._key.public_key(), constraints, names)
+
+    @property
+    def key(self) -> str:
+        """Its key, for programs that want to sign by themselves."""
+        return pem(self._key)
 
     def server(self, name: str, *, reached_as: Iterable[str], user: str = "", groups: Iterable[str] = ()) -> Pair:
         """For a server that is reached by these host names and addresses; with a user, also for its own requests."""
@@ -60,7 +68,7 @@ class Authority:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - BEFORE)
-            .not_valid_after(now + VALID)
+            .not_valid_after(now + self._valid)
         )
         for extension in extensions:
             builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))

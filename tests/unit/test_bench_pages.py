@@ -8,7 +8,8 @@ from tests.bench import table
 
 
 @pytest.mark.parametrize(
-    ("page", "part"), [(page, part) for page in (table.RECOVERY, table.TRAINING) for part in page.parts]
+    ("page", "part"),
+    [(page, part) for page in (table.PERFORMANCE, table.RECOVERY, table.TRAINING) for part in page.parts],
 )
 def test_a_page_has_a_place_for_each_part_of_its_bench(page: table.Page, part: str) -> None:
     assert page.path.read_text(encoding="utf-8").count(table.begin(part)) == 1

@@ -1,88 +1,128 @@
-"""How fast the operator is and what it costs, beside other controllers on the same plant."""
+"""How fast the operator is and what it costs, beside other controllers on the same plant.
+
+What is measured is printed; a whole run is also written into docs/reference/performance.md. Exits 1 if a target is
+missed.
+"""
 
 import argparse
 import asyncio
 import json
-import statistics
+import os
+import random
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from tests.plant import PlantError
+from tests.bench import table
+from tests.plant import PlantError, build
 
+from . import report
 from .client import BenchError
-from .contestants import CONTESTANTS, Contestant
+from .contestants import CONTESTANTS, DDPJOB, Contestant
 from .scenarios import Scenario, scenarios
 from .stage import Figures, a_stage
 
-Found = dict[str, list[Figures]]
-"""The figures of each repeat, by contestant and scenario."""
+NODES_AT_MOST = 60
+"""For a quick run."""
 
 
-async def play(contestant: Contestant, chosen: dict[str, Scenario], *, quick: bool) -> dict[str, Figures]:
-    """Plays these scenarios, one after the other on one plant."""
-    nodes = max(scenario.nodes for scenario in chosen.values())
-    grace = max(scenario.node_grace_seconds for scenario in chosen.values())
-    found = {}
-    async with a_stage(
-        contestant, nodes=min(nodes, 60) if quick else nodes, node_grace_seconds=grace, quick=quick
-    ) as stage:
-        for name, scenario in chosen.items():
-            print(f"{contestant.name}, {name}: {scenario.how}", flush=True)
-            found[name] = await scenario.measure(stage)
-            for what, figure in found[name].items():
-                print(f"  {what}: {figure:.3f}", flush=True)
-    return found
+class Bench:
+    """Everyone on stage, in random order, so often."""
 
+    def __init__(self, chosen: dict[str, Scenario], *, quick: bool) -> None:
+        self.found: defaultdict[str, defaultdict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
+        self.left_out: dict[str, str] = {}
+        self._chosen = chosen
+        self._quick = quick
 
-def measure(who: Sequence[Contestant], chosen: dict[str, Scenario], repeats: int, *, quick: bool) -> Found:
-    """Measures everyone so often."""
-    found: Found = defaultdict(list)
-    for _ in range(repeats):
-        for contestant in who:
-            theirs = {name: one for name, one in chosen.items() if contestant.name == "DDPJob" or not one.ours_only}
-            together = {name: one for name, one in theirs.items() if not one.alone}
-            alone = [{name: one} for name, one in theirs.items() if one.alone]
-            for group in [together, *alone]:
-                if group:
-                    for name, figures in asyncio.run(play(contestant, group, quick=quick)).items():
-                        found[f"{contestant.name}: {name}"].append(figures)
-    return found
+    def measure(self, who: list[Contestant], repeats: int) -> None:
+        """Measures them all; one of the others that cannot be measured is left out, and why is told."""
+        for repeat in range(repeats):
+            for contestant in random.sample(who, len(who)):
+                if contestant.title in self.left_out:
+                    continue
+                for group in self._groups(contestant, repeat):
+                    try:
+                        asyncio.run(self._play(contestant, group))
+                    except (BenchError, PlantError, TimeoutError) as error:
+                        if contestant is DDPJOB:
+                            raise
+                        print(f"{contestant.title} is left out: {error}", flush=True)
+                        self.left_out[contestant.title] = str(error).partition("\n")[0]
+                        self.found.pop(contestant.title, None)
 
+    def _groups(self, contestant: Contestant, repeat: int) -> list[dict[str, Scenario]]:
+        """What is played on one plant: most together, some alone."""
+        due = {
+            name: one
+            for name, one in self._chosen.items()
+            if (contestant is DDPJOB or not one.ours_only) and (repeat == 0 or not one.once)
+        }
+        together = {name: one for name, one in due.items() if not one.alone}
+        groups = [together, *({name: one} for name, one in due.items() if one.alone)]
+        return [group for group in groups if group]
 
-def show(found: Found) -> None:
-    """Medians, with least and most."""
-    for name, repeats in found.items():
-        print(name)
-        for what in repeats[0]:
-            values = [figures[what] for figures in repeats]
-            print(f"  {what}: {statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})")
+    async def _play(self, contestant: Contestant, group: dict[str, Scenario]) -> None:
+        nodes = max(scenario.nodes for scenario in group.values())
+        async with a_stage(
+            contestant,
+            nodes=min(nodes, NODES_AT_MOST) if self._quick else nodes,
+            node_grace_seconds=max(scenario.node_grace_seconds for scenario in group.values()),
+            quick=self._quick,
+        ) as stage:
+            for name, scenario in group.items():
+                print(f"{contestant.title}, {name}: {scenario.how}", flush=True)
+                figures = await scenario.measure(stage)
+                self.found[contestant.title][name].append(figures)
+                for what, figure in figures.items():
+                    print(f"  {what}: {figure:.3f}", flush=True)
 
 
 def main() -> None:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.operator", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a little of each, to see that it works")
-    parser.add_argument("--repeats", type=int, default=3, help="how often everything is measured (default 3)")
-    parser.add_argument(
-        "--churn", type=float, default=3, metavar="MINUTES", help="jobs come and go so long (default 3)"
-    )
-    parser.add_argument("--only", nargs="+", metavar="SCENARIO", choices=scenarios(0), help=", ".join(scenarios(0)))
-    parser.add_argument("--contestant", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), help="whom")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
-    flags = parser.parse_args()
-    everything: dict[str, Any] = scenarios(flags.churn)
+    """Measures, prints, writes, and judges."""
+    flags = _flags()
+    everything = scenarios(flags.churn)
     chosen = {name: one for name, one in everything.items() if name in (flags.only or everything)}
-    who = [CONTESTANTS[name] for name in flags.contestant]
+    bench = Bench(chosen, quick=flags.quick)
+    load = os.getloadavg()[0]
     try:
-        found = measure(who, chosen, 1 if flags.quick else flags.repeats, quick=flags.quick)
+        if set(flags.contestant) - {"ddpjob"}:
+            build.build(real=False, bench=True)
+        bench.measure([CONTESTANTS[name] for name in flags.contestant], 1 if flags.quick else flags.repeats)
     except (BenchError, PlantError) as error:
         sys.exit(str(error))
-    show(found)
     if flags.json:
-        flags.json.write_text(json.dumps(found, indent=1))
+        flags.json.write_text(json.dumps(bench.found, indent=1))
+    rows = report.targets(bench.found, flags.churn)
+    beside = report.side_by_side(bench.found, bench.left_out)
+    table.show(rows)
+    print("\n".join(beside))
+    if not flags.quick and not flags.only and set(flags.contestant) == set(CONTESTANTS):
+        circumstances = table.circumstances(load, f"{flags.repeats} repeats in random order")
+        table.section(table.PERFORMANCE.path, "targets", rows, circumstances)
+        table.part(table.PERFORMANCE.path, "contestants", beside)
+        report.RATIOS.write_text(json.dumps(report.ratios(bench.found), indent=2) + "\n", encoding="utf-8")
+    missed = [row for row in rows if row.met is False and not flags.quick]
+    sys.exit(f"missed: {'; '.join(row.what for row in missed)}" if missed else 0)
+
+
+def _flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.operator",
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a little of each, to see that it works; nothing is kept"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="how often everything is measured")
+    parser.add_argument("--churn", type=float, default=3, metavar="MINUTES", help="jobs come and go so long")
+    parser.add_argument("--only", nargs="+", metavar="SCENARIO", choices=scenarios(0), help=", ".join(scenarios(0)))
+    parser.add_argument(
+        "--contestant", nargs="+", choices=CONTESTANTS, default=[*CONTESTANTS], help="whom to measure"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures of each repeat")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

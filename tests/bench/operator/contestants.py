@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import psutil
 from ddpjob_operator.api.contract import API_VERSION
@@ -15,17 +14,22 @@ from tests.plant import Plant
 from tests.plant.api import ADMINS
 
 from .client import Manifest
+from .others import JOBSET, TRAINING_OPERATOR, Foreign, installed
 
-NOBODY_LISTENS = steered(address="127.0.0.1", runs_for="1s")
+RUNS = steered(runs_for="1s")
+NOBODY_LISTENS = steered(address="127.0.0.1")
 """A question to such a pod is refused at once, as by one without a supervisor."""
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+MANAGER = "kube-controller-manager"
+UNLIMITED = ("--kube-api-qps=10000", "--kube-api-burst=10000")
 
 
 @dataclass
 class Running:
     """A contestant at work."""
 
-    processes: dict[str, psutil.Process]
-    """What works for it, by name."""
+    main: psutil.Process
+    """What does most of it."""
     operator: Operator | None = None
     """Ours."""
 
@@ -34,7 +38,7 @@ class Running:
 class Contestant:
     """A controller."""
 
-    name: str
+    title: str
     api: str
     plural: str
     done: str
@@ -44,6 +48,8 @@ class Contestant:
     job: Callable[[str, int, dict[str, str]], Manifest]
     """A job by name, number of pods and annotations of pods."""
     start: Callable[[Plant], AbstractContextManager[Running]]
+    manager_flags: tuple[str, ...] = field(default=())
+    """Of the controller manager."""
 
     def path(self, namespace: str) -> str:
         """Where its jobs are."""
@@ -66,13 +72,108 @@ def our_operator(plant: Plant) -> Iterator[Operator]:
 def _ours(plant: Plant) -> Iterator[Running]:
     install_crd(plant)
     with our_operator(plant) as operator:
-        yield Running({"operator": psutil.Process(operator.program.process.pid)}, operator)
+        yield Running(psutil.Process(operator.program.process.pid), operator)
 
 
-def _our_job(name: str, pods: int, annotations: dict[str, str], **spec: Any) -> Manifest:
-    return a_job(name, pods, NOBODY_LISTENS | annotations, **spec)
+def _foreign(operator: Foreign, *flags: str, binary: str = "") -> Callable[[Plant], AbstractContextManager[Running]]:
+    @contextmanager
+    def start(plant: Plant) -> Iterator[Running]:
+        with installed(plant, operator, *flags, binary=binary) as program:
+            yield Running(psutil.Process(program.process.pid))
+
+    return start
 
 
-DDPJOB = Contestant("DDPJob", API_VERSION, "ddpjobs", "Succeeded", frozenset({"ddpjob"}), _our_job, _ours)
+@contextmanager
+def _manager_alone(plant: Plant) -> Iterator[Running]:
+    yield Running(psutil.Process(plant.programs.running[MANAGER].process.pid))
 
-CONTESTANTS = {contestant.name: contestant for contestant in (DDPJOB,)}
+
+def _ddpjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
+    return a_job(name, pods, RUNS | NOBODY_LISTENS | annotations)
+
+
+def _pytorchjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
+    def replicas(count: int) -> Manifest:
+        return {"replicas": count, "restartPolicy": "Never", "template": _template("pytorch", annotations)}
+
+    specs = {"Master": replicas(1), "Worker": replicas(pods - 1)}
+    return _manifest("kubeflow.org/v1", "PyTorchJob", name, {"pytorchReplicaSpecs": specs})
+
+
+def _jobset(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
+    inner = {"spec": _job(name, pods, annotations)["spec"]}
+    spec = {"replicatedJobs": [{"name": "node", "replicas": 1, "template": inner}]}
+    return _manifest("jobset.x-k8s.io/v1alpha2", "JobSet", name, spec)
+
+
+def _job(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
+    template = _template("trainer", annotations)
+    template["spec"]["restartPolicy"] = "Never"
+    spec = {
+        "completionMode": "Indexed",
+        "completions": pods,
+        "parallelism": pods,
+        "backoffLimit": 0,
+        "template": template,
+    }
+    return _manifest("batch/v1", "Job", name, spec)
+
+
+def _template(container: str, annotations: dict[str, str]) -> Manifest:
+    return {
+        "metadata": {"annotations": RUNS | annotations},
+        "spec": {"containers": [{"name": container, "image": "nothing"}]},
+    }
+
+
+def _manifest(api: str, kind: str, name: str, spec: Manifest) -> Manifest:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+DDPJOB = Contestant("DDPJob", API_VERSION, "ddpjobs", "Succeeded", frozenset({"ddpjob"}), _ddpjob, _ours)
+_PYTORCHJOB = Contestant(
+    "PyTorchJob",
+    "kubeflow.org/v1",
+    "pytorchjobs",
+    "Succeeded",
+    frozenset({TRAINING_OPERATOR.user}),
+    _pytorchjob,
+    _foreign(TRAINING_OPERATOR),
+)
+_JOBSET = Contestant(
+    "JobSet",
+    "jobset.x-k8s.io/v1alpha2",
+    "jobsets",
+    "Completed",
+    frozenset({JOBSET.user, JOB_CONTROLLER}),
+    _jobset,
+    _foreign(JOBSET),
+)
+_JOB = Contestant(
+    "Indexed Job",
+    "batch/v1",
+    "jobs",
+    "Complete",
+    frozenset({JOB_CONTROLLER}),
+    _job,
+    _manager_alone,
+    ("--kube-api-qps=20", "--kube-api-burst=30"),
+)
+
+
+def _lifted(contestant: Contestant, start: Callable[[Plant], AbstractContextManager[Running]]) -> Contestant:
+    return replace(contestant, title=f"{contestant.title}, limits lifted", start=start, manager_flags=UNLIMITED)
+
+
+CONTESTANTS = {
+    "ddpjob": DDPJOB,
+    "pytorchjob": _PYTORCHJOB,
+    "pytorchjob-lifted": _lifted(
+        _PYTORCHJOB, _foreign(TRAINING_OPERATOR, *UNLIMITED, binary="training-operator-unlimited")
+    ),
+    "jobset": _JOBSET,
+    "jobset-lifted": _lifted(_JOBSET, _foreign(JOBSET, *UNLIMITED)),
+    "job": _JOB,
+    "job-lifted": _lifted(_JOB, _manager_alone),
+}

@@ -25,6 +25,7 @@ LOOKS = 'ddpjob_reconciles_total{result="ok"}'
 AFTERWARDS_SECONDS = 10.0
 """For so long after its start it is watched."""
 CEILING = "ceiling"
+OWN_CPU = "CPU ms per job, contestant"
 SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "ownerReferences", "generation")
 
 
@@ -39,6 +40,8 @@ class Scenario:
     node_grace_seconds: int = 60
     alone: bool = False
     """On a plant of its own."""
+    once: bool = False
+    """Not in each repeat."""
 
 
 async def idle(stage: Stage) -> Figures:
@@ -102,6 +105,22 @@ async def ceiling(stage: Stage) -> Figures:
     return {"pods created/s": pods / (made[-1] - made[0])}
 
 
+async def shares(stage: Stage) -> Figures:
+    """A few jobs beside the same pods made by hand, right after each other: ratios that hardly mind other load."""
+    pod, jobs = await a_pod(stage), 40
+    await stage.begin()
+    me = psutil.Process()
+    before = cpu_seconds(me)
+    await make_pods(stage, pod, 4 * jobs)
+    used = cpu_seconds(me) - before
+    made = _made(stage)
+    found = await _burst(stage, jobs)
+    return {
+        "pods/s, share of a client's": found["pods created/s"] * (made[-1] - made[0]) / (4 * jobs),
+        "a client's CPU for the pods of a job, share of the operator's": 1000 * used / jobs / found[OWN_CPU],
+    }
+
+
 async def a_pod(stage: Stage) -> Manifest:
     """A pod as our operator makes it, but nobody's."""
     await stage.begin()
@@ -146,7 +165,7 @@ async def live(stage: Stage) -> Figures:
     await stage.submit(stage.contestant.job(job_name(number), pods, FOR_LONG) for number in range(jobs))
     await stage.until(stage.contestant.path(stage.namespace), jobs, runs)
     await stage.quiet()
-    before = memory(stage.running.processes["operator"])
+    before = memory(stage.running.main)
     operator.stop()
     since, began = audit.position(stage.plant), time.monotonic()
     with our_operator(stage.plant) as fresh:
@@ -245,7 +264,7 @@ def churn(minutes: float) -> Callable[[Stage], Awaitable[Figures]]:
     """Jobs that come, run and go, one batch after the other: whether memory grows."""
 
     async def measure(stage: Stage) -> Figures:
-        process, samples = stage.running.processes["operator"], list[tuple[float, float]]()
+        process, samples = stage.running.main, list[tuple[float, float]]()
         await stage.begin()
         began = time.monotonic()
         while (now := time.monotonic() - began) < (10 if stage.quick else 60 * minutes):
@@ -274,10 +293,11 @@ def scenarios(churn_minutes: float) -> dict[str, Scenario]:
     """All that can be measured, by name, in an order in which one leaves nothing behind that matters to the next."""
     return {
         CEILING: Scenario("pods made by a client that does nothing else", ceiling, ours_only=True),
+        "shares": Scenario("a few jobs beside the same pods made by a client", shares, ours_only=True),
         "idle": Scenario("one job of 8 pods after the other", idle),
         "burst": Scenario("100 jobs of 4 pods at once", burst(100, 10)),
         "burst500": Scenario("500 jobs of 4 pods at once", burst(500, 20)),
         "live": Scenario("1,000 running jobs of 8 pods", live, ours_only=True, nodes=12, alone=True),
         "big": Scenario("one job of 1,000 pods", big, ours_only=True, nodes=1002, node_grace_seconds=600, alone=True),
-        "churn": Scenario("jobs that come and go", churn(churn_minutes), ours_only=True, alone=True),
+        "churn": Scenario("jobs that come and go", churn(churn_minutes), ours_only=True, alone=True, once=True),
     }

@@ -1,0 +1,159 @@
+"""What was found, in words and tables: beside the targets, and one contestant beside the other."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.bench.table import REFERENCE, Row
+
+from .contestants import CONTESTANTS, DDPJOB
+from .scenarios import OWN_CPU as CPU
+from .stage import Figures
+
+Found = Mapping[str, Mapping[str, Sequence[Figures]]]
+"""The figures of each repeat, by the contestant's title and by scenario."""
+
+RATIOS = REFERENCE / "performance.json"
+MANAGER_CPU = "CPU ms per job, controller manager"
+
+MOST = (
+    ("idle", "created p50 ms", "one job of 8 pods: submit to all pods created, p50", "ms", 100),
+    ("idle", "created p99 ms", "the same, p99", "ms", 200),
+    ("idle", "said p99 ms", "last pod finished to status says so, p99", "ms", 250),
+    ("burst", "created p99 s", "100 jobs of 4 pods at once: all pods created, p99", "s", 1.5),
+    ("burst", "writes per job, most", "writes in the life of a job of 4 pods, most", "", 9),
+    ("burst", "events per job, most", "its events, most", "", 3),
+    ("burst", CPU, "CPU time for it", "ms", 28),
+    ("live", "RSS MiB, live jobs", "memory with 1,000 jobs of 8 pods that run", "MiB", 300),
+    ("live", "start: quiet after s", "started among them: quiet after", "s", 15),
+    ("live", "start: writes", "writes at that start", "", 0),
+    ("big", "created s", "one job of 1,000 pods: all created", "s", 5),
+    ("big", "object KB", "that job's object while it runs", "KB", 40),
+)
+"""Ours: scenario, figure, what it is, its unit, and the target."""
+LEAST_OF_JOBS = {
+    "pytorchjob": 10.0,
+    "jobset": 3.0,
+    "pytorchjob-lifted": 1.0,
+    "jobset-lifted": 1.0,
+    "job-lifted": 1.0,
+}
+"""How many times as many jobs per second as these."""
+MOST_RECREATED_SECONDS, LEAST_OF_CEILING = 8.0, 0.8
+LONG_CHURN_MINUTES = 30.0
+"""A slope over less says little."""
+MOST_GROWTH = 1.0
+"""MiB per hour that count as none."""
+
+BESIDE = (
+    ("idle", "created p50 ms", "one job of 8 pods, all created: p50, ms"),
+    ("idle", "created p99 ms", "p99, ms"),
+    ("idle", "said p50 ms", "last pod finished to status says so: p50, ms"),
+    ("idle", "said p99 ms", "p99, ms"),
+    ("burst", "created p50 s", "100 jobs of 4 pods at once, all created: p50, s"),
+    ("burst", "created p99 s", "p99, s"),
+    ("burst", "jobs/s", "jobs/s until all have succeeded"),
+    ("burst500", "jobs/s", "500 jobs of 4 pods: jobs/s"),
+    ("burst", "writes per job", "writes per job of 4 pods"),
+    ("burst", "events per job", "events per job"),
+    ("burst", CPU, "CPU per job, ms"),
+    ("burst", MANAGER_CPU, "and of the controller manager, ms"),
+)
+"""Everybody: scenario, figure, and what it is."""
+
+
+def targets(found: Found, churn_minutes: float) -> list[Row]:
+    """Ours beside the targets, as far as it was measured."""
+    ours = found.get(DDPJOB.title, {})
+    rows = [
+        Row(
+            what,
+            _spread(ours[scenario], figure, unit),
+            f"≤ {most} {unit}".strip(),
+            met=_median(ours[scenario], figure) <= most,
+        )
+        for scenario, figure, what, unit, most in MOST
+        if scenario in ours
+    ]
+    if "ceiling" in ours:
+        rows.append(Row("a client that only makes such pods", _spread(ours["ceiling"], "pods created/s", "pods/s")))
+    if "burst500" in ours:
+        rows += _beside(found)
+    if "big" in ours:
+        rows.append(_recreated(ours["big"]))
+    if "churn" in ours:
+        rows.append(_growth(ours["churn"], churn_minutes))
+    return rows
+
+
+def _beside(found: Found) -> list[Row]:
+    ours, rows = _median(found[DDPJOB.title]["burst500"], "jobs/s"), []
+    for name, least in LEAST_OF_JOBS.items():
+        title = CONTESTANTS[name].title
+        if "burst500" in found.get(title, {}):
+            theirs = _median(found[title]["burst500"], "jobs/s")
+            figure = f"{ours:.3g} beside {theirs:.3g} jobs/s, ratio {ours / theirs:.2f}"
+            what = f"500 jobs of 4 pods through to Succeeded, beside {title}"
+            rows.append(Row(what, figure, f"ratio ≥ {least:g}", met=ours / theirs >= least))
+    return rows
+
+
+def _recreated(repeats: Sequence[Figures]) -> Row:
+    seconds, share = (_median(repeats, what) for what in ("recreated s", "recreated, share of ceiling"))
+    figure = f"{_spread(repeats, 'recreated s', 's')}, {share:.0%} of the speed of a client"
+    target = f"≤ {MOST_RECREATED_SECONDS:g} s, or {LEAST_OF_CEILING:.0%} of that client"
+    met = seconds <= MOST_RECREATED_SECONDS or share >= LEAST_OF_CEILING
+    return Row("it restarts as a gang: all created anew", figure, target, met=met)
+
+
+def _growth(repeats: Sequence[Figures], minutes: float) -> Row:
+    figure = _spread(repeats, "PSS MiB per hour", "MiB per hour")
+    jobs = _median(repeats, "jobs")
+    met = _median(repeats, "PSS MiB per hour") <= MOST_GROWTH if minutes >= LONG_CHURN_MINUTES else None
+    return Row(f"growth of memory over {minutes:g} min, {jobs:.0f} jobs", figure, "0, over an hour", met=met)
+
+
+def side_by_side(found: Found, left_out: Mapping[str, str]) -> list[str]:
+    """Tables of everybody, as shipped and with limits lifted, and who is in none, and why."""
+    lines = []
+    for lifted in (False, True):
+        titles = [
+            contestant.title
+            for name, contestant in CONTESTANTS.items()
+            if contestant.title in found and (name == "ddpjob" or name.endswith("-lifted") == lifted)
+        ]
+        if titles != [DDPJOB.title]:
+            lines += [f"| | {' | '.join(titles)} |", f"| --- |{' --- |' * len(titles)}"]
+            lines += [_beside_each_other(found, titles, *row) for row in BESIDE if row[0] in found[titles[0]]]
+            lines.append("")
+    return [*lines, *(f"Left out: {title}, since {reason}" for title, reason in left_out.items())]
+
+
+def _beside_each_other(found: Found, titles: Sequence[str], scenario: str, figure: str, what: str) -> str:
+    cells = [_spread(found[title][scenario], figure) if scenario in found[title] else "" for title in titles]
+    return f"| {what} | {' | '.join(cells)} |"
+
+
+def ratios(found: Found) -> dict[str, float]:
+    """What a later change is compared with: our shares of what a client does."""
+    repeats = found[DDPJOB.title]["shares"]
+    return {figure: round(_median(repeats, figure), 3) for figure in repeats[0]}
+
+
+def recorded(file: Path = RATIOS) -> dict[str, float]:
+    """Those of the last whole bench."""
+    known: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
+    return known
+
+
+def _median(repeats: Sequence[Figures], figure: str) -> float:
+    return statistics.median(figures[figure] for figures in repeats)
+
+
+def _spread(repeats: Sequence[Figures], figure: str, unit: str = "") -> str:
+    """The median, with least and most."""
+    values = [figures[figure] for figures in repeats]
+    least, most = min(values), max(values)
+    spread = f" ({least:.3g} to {most:.3g})" if least != most else ""
+    return f"{f'{statistics.median(values):.3g} {unit}'.strip()}{spread}"
