@@ -1,5 +1,6 @@
 """Jobs of a cluster with an operator: what befalls them, and what has become of them."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ from tests.cluster.operators import Operator
 from .server import Server
 from .table import GONE, Follows, Then
 
+PATIENCE_SECONDS = 60.0
+POLL_SECONDS = 0.1
 LONG = timedelta(days=300)
 
 
@@ -23,18 +26,18 @@ class Jobs:
     server: Server
     operator: Operator
 
-    def until(self, what: str, reached: Callable[[], Any], seconds: float = 60) -> None:
-        """Waits for something to be so; else shows the operator's log."""
-        self.operator.plant.wait(what, reached, seconds)
+    def until(self, what: str, lacking: Callable[[], Any]) -> None:
+        """Waits until nothing is lacking; else says what is, and shows the operator's log."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while left := lacking():
+            assert time.monotonic() < end, f"waited for {what}: {left}\n{self.operator.program.last_words()}"
+            time.sleep(POLL_SECONDS)
 
-    def seen(self, name: str) -> bool:
-        """Whether the operator has decided on what is asked for now."""
+    def unseen(self, name: str) -> bool:
+        """Whether the operator has still to decide on what is asked for now."""
         job = self.server.job(name)
-        return job is None or job.get("status", {}).get("observedGeneration") == job["metadata"]["generation"]
-
-    def state(self, name: str) -> str:
-        """In one word."""
-        return str((self.server.job(name) or {}).get("status", {}).get("state"))
+        said = (job or {}).get("status", {}).get("observedGeneration")
+        return job is not None and said != job["metadata"]["generation"]
 
     def happens(self, then: Then, name: str, how: dict[str, str]) -> None:
         """Lets something befall a job."""
@@ -81,7 +84,10 @@ class Jobs:
             "reason": (lambda: _reason(status), follows.reason),
             "wait": (lambda: _waits(status), follows.waits),
             "pods": (lambda: tuple(pod["status"]["phase"] for pod in pods if _stays(pod)), follows.pods),
-            "wait for the master": (lambda: bool(pods[1]["spec"].get("initContainers")), follows.master_waits),
+            "wait for the master": (
+                lambda: any("initContainers" in pod["spec"] for pod in pods),
+                follows.master_waits,
+            ),
             "network policy": (lambda: self.server.policies(job["metadata"]["uid"]) == 1, follows.policy),
             "grace": (lambda: self._grace(job), follows.grace),
         }
@@ -102,12 +108,12 @@ class Jobs:
     def _fails_twice(self, name: str) -> None:
         """Before the second time, all have run for longer than the shortest window."""
         for attempt in (1, 2):
-            self.until("all to run", lambda at=attempt: not self.lacks(name, Follows(attempt=at, ready="2/2")))
+            self.until("all to run", lambda at=attempt: self.lacks(name, Follows(attempt=at, ready="2/2")))
             job = self.server.job(name)
             assert job is not None
             running = next(one for one in job["status"]["conditions"] if one["type"] == "Running")
             healthy = datetime.fromisoformat(running["lastTransitionTime"]) + timedelta(seconds=2)
-            self.until("a second to pass", lambda then=healthy: datetime.now(UTC) > then)
+            self.until("a second to pass", lambda then=healthy: datetime.now(UTC) <= then)
             self._ends(job, 1, {"exit_code": "1"})
 
 

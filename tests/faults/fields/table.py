@@ -181,7 +181,7 @@ FIELDS: dict[str, Field] = {
         begins="Starting",
     ),
     "scheduleTimeoutSeconds": _always(
-        Follows(attempt=None, message="not all came to run within 3 s (3 times scheduleTimeoutSeconds)"),
+        Follows(None, None, message="not all came to run within 3 s (3 times scheduleTimeoutSeconds)"),
         NOT_PLACED,
         NOT_PLACED,
         job={"scheduleTimeoutSeconds": 300, "restart": SOON},
@@ -239,10 +239,10 @@ FIELDS: dict[str, Field] = {
         beside={Change.LEAST: {"restart.backoffSeconds": 0}},
     ),
     "restart.gracePeriodSeconds": _always(
-        Follows(None, 2, grace=1),
+        RESTARTS,
         Follows(None, 2, grace=MOST_SECONDS),
         Follows(None, 2, grace=5),
-        job={"restart": SOON | {"gracePeriodSeconds": 60}},
+        job={"restart": SOON | {"gracePeriodSeconds": 600}},
         annotations=STUBBORN,
         then=Then.RANK_1_FAILS,
     ),
@@ -297,7 +297,7 @@ FIELDS: dict[str, Field] = {
     "preflight": _variable("DDPJOB_PREFLIGHT", "Off", "Full", "Fast", job={"preflight": "Off", "restart": SOON}),
     # what pods are made with
     "procsPerNode": _suspended(
-        _with(1, NPROC_PER_NODE="1", WORLD_SIZE="2", RANK="*"),
+        _with(1, NPROC_PER_NODE="1", WORLD_SIZE="2"),
         _with(1, NPROC_PER_NODE="64", WORLD_SIZE="128", RANK=None),
         _with(1, NPROC_PER_NODE="1", WORLD_SIZE="2"),
         job={"procsPerNode": 2},

@@ -14,37 +14,24 @@ OURS = [leaf for leaf in leaves() if not leaf.foreign and FIELDS[leaf.path].when
 def test_what_follows_from_a_change_is_what_is_documented(jobs: Jobs, leaf: Leaf) -> None:
     field = FIELDS[leaf.path]
     follows = {change: what for change, what in zip(Change, field.after, strict=True) if what is not None}
+    said_before = len(jobs.operator.log)
     named = {change: f"{leaf.path}-{change}".replace(".", "-").replace("[]", "").lower() for change in follows}
     for name in named.values():
         job = before(field, name)
         jobs.server.create(job | {"spec": job["spec"] | {"suspend": field.begins == "Suspended"}})
     for name in named.values():
-        _until(jobs, name, Follows(field.begins, None, "2/2" if field.begins == "Running" else None))
+        begun = Follows(field.begins, None, "2/2" if field.begins == "Running" else None)
+        jobs.until(f"{name} to begin", lambda one=name, begun=begun: jobs.lacks(one, begun))
     for change, name in named.items():
         there = jobs.server.job(name)
         assert there is not None
         jobs.server.change(changed(leaf, change, there))
     for name in named.values():
-        jobs.until(f"the operator to see the change of {name}", lambda one=name: jobs.seen(one))
+        jobs.until(f"the operator to see the change of {name}", lambda one=name: jobs.unseen(one))
         jobs.happens(field.then, name, dict(field.how))
     for change, name in named.items():
-        _until(jobs, name, follows[change])
-    assert "this is a bug" not in jobs.operator.log
+        jobs.until(f"what follows for {name}", lambda one=name, to_be=follows[change]: jobs.lacks(one, to_be))
+    assert "this is a bug" not in jobs.operator.log[said_before:]
     for name in named.values():
         if jobs.server.job(name):
             jobs.server.delete(name)
-
-
-def _until(jobs: Jobs, name: str, follows: Follows) -> None:
-    """Waits for it; what is not to change was decided before."""
-    lacking: list[str] = []
-
-    def reached() -> bool:
-        lacking[:] = jobs.lacks(name, follows)
-        return not lacking
-
-    try:
-        jobs.until(f"{name} to come to {follows}", reached)
-    except Exception as error:
-        error.add_note("; ".join(lacking))
-        raise
