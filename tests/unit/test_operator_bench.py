@@ -1,0 +1,91 @@
+"""What the bench of the operator reads from an audit log, and what it makes of figures."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.bench.operator import audit, report
+from tests.bench.operator.contestants import CONTESTANTS, DDPJOB
+from tests.bench.operator.stage import quantile
+
+OURS, PLAYER, USER = "ddpjob", audit.PLAYER, "admin"
+
+
+def line(second: int, user: str, verb: str, what: str, name: str, *, code: int = 200, like: str = "") -> str:
+    resource, _, subresource = what.partition("/")
+    target = {"resource": resource, "namespace": "here", "name": name}
+    event: dict[str, Any] = {
+        "verb": verb,
+        "user": {"username": user},
+        "objectRef": target | ({"subresource": subresource} if subresource else {}),
+        "responseStatus": {"code": code},
+        "requestReceivedTimestamp": f"2026-01-01T00:00:{second:02}.000000Z",
+        "stageTimestamp": f"2026-01-01T00:00:{second:02}.500000Z",
+    }
+    if like:
+        event["requestObject"] = {"metadata": {"generateName": like}}
+    return json.dumps(event, separators=(",", ":")) + "\n"
+
+
+LIFE = (
+    line(0, USER, "create", "ddpjobs", "j0001"),
+    line(1, OURS, "patch", "ddpjobs/status", "j0001"),
+    line(2, OURS, "create", "services", "j0001"),
+    line(3, OURS, "create", "pods", "j0001-0-abcde"),
+    line(4, OURS, "create", "pods", "j0001-1-abcde", code=409),
+    line(5, OURS, "create", "pods", "", like="j0001-1-"),
+    line(5, OURS, "create", "events", "j0001.17"),
+    line(6, PLAYER, "patch", "pods/status", "j0001-0-abcde"),
+    line(7, PLAYER, "patch", "pods/status", "j0001-1-vwxyz"),
+    line(8, PLAYER, "patch", "pods/status", "j0001-0-abcde"),
+    line(9, PLAYER, "patch", "pods/status", "j0001-1-vwxyz"),
+    line(10, OURS, "patch", "ddpjobs/status", "j0001"),
+    line(11, OURS, "delete", "pods", "j0001-1-vwxyz"),
+    line(12, OURS, "update", "leases", "ddpjob-operator"),
+)
+
+
+def read(tmp_path: Path, lines: Iterable[str], since: int = 0) -> audit.Record:
+    log = tmp_path / "audit.log"
+    log.write_text("".join(lines))
+    plant: Any = SimpleNamespace(audit_log=log)
+    return audit.record(plant, since, "here", "ddpjobs", frozenset({OURS}))
+
+
+def test_a_life_has_the_times_at_which_requests_came_and_were_answered(tmp_path: Path) -> None:
+    life = read(tmp_path, LIFE).lives["j0001"]
+    moments = [life.submitted, *life.created, life.ended, life.said]
+    assert [moment - life.submitted for moment in moments] == [0, 3.5, 5.5, 9.5, 10.5]
+
+
+def test_writes_are_those_that_were_accepted_without_events_deletions_and_leases(tmp_path: Path) -> None:
+    record = read(tmp_path, LIFE)
+    assert record.writes() == [5]
+    assert record.writes(events=True) == [1]
+
+
+def test_what_was_before_does_not_count(tmp_path: Path) -> None:
+    assert read(tmp_path, LIFE, since=sum(map(len, LIFE[:-3]))).writes() == [1]
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.5, 2), (0.75, 3), (0.76, 4), (0.99, 4), (1.0, 4)])
+def test_a_quantile_is_the_value_that_so_many_do_not_exceed(share: float, value: float) -> None:
+    assert quantile([4, 2, 1, 3], share) == value
+
+
+def test_more_jobs_per_second_than_the_target_wants_is_met_and_less_is_not() -> None:
+    found = {
+        DDPJOB.title: {"burst500": [{"jobs/s": 30.0}]},
+        CONTESTANTS["pytorchjob"].title: {"burst500": [{"jobs/s": 2.0}]},
+        CONTESTANTS["jobset"].title: {"burst500": [{"jobs/s": 20.0}]},
+    }
+    verdicts = [(row.target, row.met) for row in report.targets(found, 1)]
+    assert verdicts == [("ratio ≥ 10", True), ("ratio ≥ 3", False)]
+
+
+def test_a_ratio_that_is_held_to_is_the_median_of_the_repeats() -> None:
+    assert report.ratios({DDPJOB.title: {"shares": [{"x": 0.1}, {"x": 0.9}, {"x": 0.4}]}}) == {"x": 0.4}
