@@ -40,7 +40,9 @@ def end_of(there: Witness) -> Manifest:
     pods = Counter(
         f"{_named(Change(0.0, 'pods', '', pod))} {phase_of(pod)}" for pod in there.pods() if phase_of(pod) != "ending"
     )
-    return {**_lasting(there.status()), "pods": dict(sorted(pods.items()))}
+    status = _lasting(there.status())
+    conditions = {f"conditions.{one['type']}": one for one in status.pop("conditions", ())}
+    return {**status, **conditions, "pods": dict(sorted(pods.items()))}
 
 
 def objects(history: Iterable[Change], job: str) -> tuple[Counter[str], Counter[str]]:
@@ -61,6 +63,8 @@ def differences(mine: Account, undisturbed: Account, differs: Differs) -> Iterat
         for key in sorted(end.keys() | usual.keys()):
             if end.get(key) != usual.get(key) and key not in differs.ends:
                 yield f"after {stage}: {key} is {end.get(key)}, undisturbed {usual.get(key)}"
+    if not mine.made:  # It did not come so far.
+        return
     for what, counts, usual_counts in (
         ("made", mine.made, undisturbed.made),
         ("gone", mine.gone, undisturbed.gone),

@@ -7,6 +7,7 @@ from zlib import crc32
 from .calls import EVENT
 from .ever_failed import EVER_FAILED
 from .faults import Answer, Crash, Drop, Effect, Fault, Gone, HalfOpen, Hang, Lag, Lost, On, Reset, Truncate
+from .hindered import HINDERED
 from .life import EVENTS, STAGES, WRITES, Row
 from .plan import ALIKE, Differs, Family, Happening, Plan
 
@@ -28,7 +29,9 @@ ERRORS_OF_READS = {name: effect for name, effect in ANSWERS.items() if name not 
 HALF_A_LIST = Answer(200, "", body='{"kind": "List", "items": [{"metadata": {"na')
 EXPIRED = Answer(410, "Expired")
 
-ARRIVES_LATE = "what hung arrives when it has long been done again, and perhaps undone"
+ARRIVES_LATE = Differs("what hung arrives when it has long been done again, and perhaps undone", {"pods 1/1": 1})
+BLOCKED = Differs("a refusal is told, and that it is over", ends=frozenset({"conditions.Blocked"}))
+DIFFERS = {"hang-on-create-pod": ARRIVES_LATE, "422-on-create-pod": BLOCKED, "422-on-create-service": BLOCKED}
 
 KIND_OF_WRITE = {
     "create-service": On("create", "services"),
@@ -93,8 +96,7 @@ def _what(row: Row) -> str:
 def _errors() -> Iterator[Plan]:
     for what, on in KIND_OF_WRITE.items():
         for name, effect in ANSWERS.items():
-            differs = Differs(ARRIVES_LATE, {"pods 1/1": 1}) if (what, name) == ("create-pod", "hang") else ALIKE
-            yield _error(f"{name}-on-{what}", f"{on.verb} {on.resource}", on, name, effect, differs=differs)
+            yield _error(f"{name}-on-{what}", f"{on.verb} {on.resource}", on, name, effect)
     for kind in ("ddpjobs", "pods"):
         reads = ERRORS_OF_READS | {"half-an-answer": HALF_A_LIST, "410": EXPIRED}
         for name, effect in reads.items():
@@ -109,10 +111,10 @@ def _errors() -> Iterator[Plan]:
         yield Plan(f"{name}-on-get-after-conflict", Family.ERROR, "get ddpjobs", (stale, read))
 
 
-def _error(name: str, place: str, on: On, kind: str, effect: Effect, *, differs: Differs = ALIKE) -> Plan:
+def _error(name: str, place: str, on: On, kind: str, effect: Effect) -> Plan:
     times = 3 if kind in AGAIN else 1
     where = On(on.verb, on.resource, on.subresource, on.place, on.word, on.nth, times)
-    return Plan(name, Family.ERROR, place, (Fault(where, effect),), differs=differs)
+    return Plan(name, Family.ERROR, place, (Fault(where, effect),), differs=DIFFERS.get(name, ALIKE))
 
 
 def _watches() -> Iterator[Plan]:
@@ -182,6 +184,7 @@ PLANS = (
     *_unseen(),
     *_stale(),
     *_remade(),
+    *HINDERED,
 )
 
 ONE_IN = 10

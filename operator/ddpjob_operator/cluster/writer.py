@@ -147,12 +147,20 @@ class Writer:
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
-            cache.forget(key, uid)  # Gone, or another one by now, which is not meant.
+            # A conflict says as a rule, and not always, that another one has the name by now, which is not meant.
+            if error.status == HTTPStatus.CONFLICT and await self._is_there(resource, key, uid):
+                raise
+            cache.forget(key, uid)
         else:
             if left is not None:
                 cache.saw(left)
             else:
                 cache.forget(key, uid)
+
+    async def _is_there(self, resource: Resource[O], key: Key, uid: str) -> bool:
+        """Whether the object still exists: one that was wrongly forgotten would live on, and never be seen again."""
+        there = await self._api.get(resource, *key)
+        return there is not None and there.metadata.uid == uid
 
 
 def _taken(kind: str, name: str, there: Object) -> str:

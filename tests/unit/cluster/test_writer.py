@@ -76,3 +76,28 @@ def test_a_pod_that_may_not_be_told_to_stop_is_deleted() -> None:
     stop = StopPod(pod.metadata.name, pod.metadata.uid)
     asyncio.run(Writer(Forbidding(ending), store).carry_out((stop,), JOB))
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
+
+
+class Conflicting(Answering):
+    """One that answers a deletion with a conflict, and a question with the pod that has the name."""
+
+    async def delete(self, *_: Any) -> Any:
+        raise ApiError(409, "Conflict", "the object has been modified")
+
+
+def test_a_pod_whose_deletion_met_a_conflict_is_known_as_long_as_it_is_there() -> None:
+    store, pod = Store(nobody), a_pod()
+    store.pods.saw(pod)
+    deletion = DeletePod(pod.metadata.name, pod.metadata.uid, 5)
+    with pytest.raises(ApiError):
+        asyncio.run(Writer(Conflicting(a_manifest()), store).carry_out((deletion,), JOB))
+    assert store.pods.owned_by(UID)
+
+
+def test_a_pod_whose_name_another_one_has_is_forgotten() -> None:
+    store, pod, other = Store(nobody), a_pod(), a_manifest(version=2)
+    store.pods.saw(pod)
+    other["metadata"]["uid"] = "another"
+    deletion = DeletePod(pod.metadata.name, pod.metadata.uid, 5)
+    asyncio.run(Writer(Conflicting(other), store).carry_out((deletion,), JOB))
+    assert not store.pods.owned_by(UID)
