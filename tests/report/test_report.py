@@ -163,14 +163,14 @@ def test_metrics_beside_checkpoints_outside_of_the_run_are_found(tmp_path: Path)
     assert "<figcaption>Loss" in page(pod.parent.parent)
 
 
-def test_a_run_that_failed_says_of_what(tmp_path: Path) -> None:
+def test_a_run_that_failed_says_of_what_but_no_secret(tmp_path: Path) -> None:
     failure = {
         "time": "2026-01-01T12:00:30.000000Z",
         "attempt": 1,
         "rank": 1,
         "pod": "digits-1",
         "cause": "OutOfMemory",
-        "message": "the machine had no memory left",
+        "message": "the machine had no memory left for token=not-to-be-seen",
     }
     condition = {
         "type": "Failed",
@@ -180,11 +180,13 @@ def test_a_run_that_failed_says_of_what(tmp_path: Path) -> None:
         "lastTransitionTime": "2026-01-01T12:00:31.000000Z",
         "observedGeneration": 1,
     }
-    said = {"state": "Failed", "message": "no restart is left", "history": [failure], "conditions": [condition]}
+    message = "no restart is left after token=not-to-be-seen"
+    said = {"state": "Failed", "message": message, "history": [failure], "conditions": [condition]}
     text = page(a_run(tmp_path, **said))
     assert ">Failed<" in text
     assert "no restart is left" in text
     assert "the machine had no memory left" in text
+    assert "not-to-be-seen" not in text
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,32 @@
 import re
 from collections.abc import Iterable, Iterator
 
-NAMES = r"token|secret|passw|credential|private|auth|api[-_]?key|access[-_]?key"
+NAMES = r"token(?!i[sz])|secret|passw|credential|private|auth|api[-_]?key|access[-_]?key"
 SECRET = re.compile(NAMES, re.IGNORECASE)
 IN_A_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+NAME = rf"(?=[-\w.]*(?:{NAMES})) [-\w.]++"
+QUOTED = r"""
+    [$a-z]{0,2} (?: \\" (?:(?!\\").)* (?:\\"|$) | \\' (?:(?!\\').)* (?:\\'|$)  # A prefix is Python's or a shell's.
+                  | "(?:\\.|[^"\\])*(?:"|$) | '(?:\\.|[^'\\])*(?:'|$) )
+"""
+# A long word is looked at once, not once per letter.
 IN_A_SCRIPT = re.compile(
     rf"""
+    (?<![-\w.])
     (
-        (?<![-\w.]) [-\w.]* (?:{NAMES}) [-\w.]* (?: = | : \s+ (?: (?:Bearer|Basic) \s+ )? )  # NAME=value, Name: value
-        | (?<!\S) --? [-\w.]* (?:{NAMES}) [-\w.]* \s+ (?!-)                      # --name value
+        (?! \w*(?:Error|Exception|Warning)\b ) {NAME}
+        (?:
+            (?: \\?["']\]? )? (?: :\s*[\w.]+ )?                       # name: str = "value", x["name"] = "value"
+            (?: \s* [:!=]?= \s* (?={QUOTED}) | \s+ [:!=]?= \s+ | = )  # NAME=value, name = value
+            | \\?["'] \s* [:,] \s* (?! \\?["']- )                     # "name": "value", "name", "value"
+            | : \s+ (?: (?:Bearer|Basic) \s+ )?                       # Name: value
+        )
+        | (?=\w+- | authorization) {NAME} :                           # Na-me:value; a module:name has no hyphen
+        | (?<!\S) (?=-) {NAME} \s+ (?!-)                              # --name value
     )
-    (?: "[^"]*" | '[^']*' | [^\s"';&|]+ )
+    (?: {QUOTED} | [^\s"';&|]+ )
     """,
-    re.IGNORECASE | re.VERBOSE,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 MASK = "•••"
 
@@ -31,7 +45,7 @@ def words(command: Iterable[str]) -> Iterator[str]:
         name, equals, text = word.partition("=")
         if secret and not word.startswith("-"):
             yield MASK
-        elif equals and not re.search(r"\s", name):
+        elif equals and not re.search(r"[\s\"':{]", name):
             yield f"{name}={value(name, text)}"
         else:
             yield script(word)

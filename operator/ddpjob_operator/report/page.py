@@ -1,6 +1,7 @@
 """The page: what is said of a run in words and tables, around its curves."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,14 +35,17 @@ def render(found: Found, now: datetime) -> str:
 
 def _model(found: Found, now: datetime) -> dict[str, Any]:
     """All that the template shows."""
-    recorded, interruptions = found.recorded, incidents(found.job, found.recorded)
+    recorded = found.recorded
+    interruptions = [
+        replace(one, message=masking.script(one.message)) for one in incidents(found.job, found.recorded)
+    ]
     zero = _began(found)
     return {
         "name": found.name,
         "now": now,
         "zero": zero,
         "state": _state(found),
-        "message": found.job.status.message if found.job else "",
+        "message": masking.script(found.job.status.message) if found.job else "",
         "facts": list(_facts(found, now)),
         "figures": list(_figures(recorded, interruptions, zero)),
         "incidents": interruptions,

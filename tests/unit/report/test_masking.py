@@ -1,7 +1,7 @@
 """What a page shows of commands and variables: no secret."""
 
 import pytest
-from ddpjob_operator.report.masking import value, words
+from ddpjob_operator.report.masking import script, value, words
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_variable_whose_name_says_that_it_is_secret_is_masked(name: str) -> No
     assert value(name, "abc") == "•••"
 
 
-@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "keep", "workload", "monkey"])
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "keep", "workload", "monkey", "tokenizer"])
 def test_others_are_shown(name: str) -> None:
     assert value(name, "abc") == "abc"
 
@@ -40,7 +40,59 @@ def test_others_are_shown(name: str) -> None:
         ("curl -H 'Authorization: Bearer abc' host", "curl -H 'Authorization: Bearer •••' host"),
         ("git clone https://me:secret@host/code", "git clone https://•••@host/code"),
         ("train.py --workload tokens:Task", "train.py --workload tokens:Task"),
+        ("curl -H X-Api-Key:abc host", "curl -H X-Api-Key:••• host"),
+        ("curl -H 'X-Api-Key: abc' -H 'Accept: text' host", "curl -H 'X-Api-Key: •••' -H 'Accept: text' host"),
+        ("curl -H Authorization:abc host", "curl -H Authorization:••• host"),
+        ("A=1 HF_TOKEN= train.py", "A=1 HF_TOKEN= train.py"),
+        ("A=1 HF_TOKEN=$'a b' train.py", "A=1 HF_TOKEN=••• train.py"),
+        ('A=1 HF_TOKEN="abc', "A=1 HF_TOKEN=•••"),
     ],
 )
 def test_secrets_in_a_script_for_a_shell_are_masked(script: str, shown: str) -> None:
     assert list(words(["sh", "-c", script])) == ["sh", "-c", shown]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"user": "me", "password": "a b", "lr": 0.1}', '{"user": "me", "password": •••, "lr": 0.1}'),
+        ('{"password":"a\\"b"}', '{"password":•••}'),
+        ('{"password":"a=b"}', '{"password":•••}'),
+        ("{'api_key': 'abc'}", "{'api_key': •••}"),
+        (r'curl -d "{\"token\": \"a b\"}" host', r'curl -d "{\"token\": •••}" host'),
+        ('["--api-key", "abc", "--lr", "0.1"]', '["--api-key", •••, "--lr", "0.1"]'),
+        ('["--token", "--lr", "0.1"]', '["--token", "--lr", "0.1"]'),
+        ('{"Authorization": "Bearer abc"}', '{"Authorization": •••}'),
+    ],
+)
+def test_secrets_in_json_are_masked(text: str, shown: str) -> None:
+    assert list(words([text])) == [shown]
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("password = 'a b'; train()", "password = •••; train()"),
+        ("password: str = 'a b'; train()", "password: str = •••; train()"),
+        ("login(user=me, token=f'a{b} c')", "login(user=me, token=•••)"),
+        ("import os; os.environ['HF_TOKEN'] = 'a b'", "import os; os.environ['HF_TOKEN'] = •••"),
+        ("os.putenv('HF_TOKEN', 'a b')", "os.putenv('HF_TOKEN', •••)"),
+        ("assert token == 'a b'", "assert token == •••"),
+        ("tokenizer = 'bert'", "tokenizer = 'bert'"),
+    ],
+)
+def test_secrets_in_code_are_masked(code: str, shown: str) -> None:
+    assert list(words(["python", "-c", code])) == ["python", "-c", shown]
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("ValueError: no route to s3://me:secret@host/images", "ValueError: no route to s3://•••@host/images"),
+        ("HTTPError: 403 for https://host/x?token=abc&y=1", "HTTPError: 403 for https://host/x?token=•••&y=1"),
+        ("KeyError: {'password': 'abc'}", "KeyError: {'password': •••}"),
+        ("AuthenticationError: not allowed", "AuthenticationError: not allowed"),
+    ],
+)
+def test_secrets_in_a_message_are_masked(message: str, shown: str) -> None:
+    assert script(message) == shown
