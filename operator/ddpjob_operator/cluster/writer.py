@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from ddpjob_operator.api.contract import MANAGER, Label
+from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
@@ -29,7 +30,14 @@ OF_PODS = (CreatePod, DeletePod, StopPod)
 ANOTHER = "metadata.uid: Invalid value"
 """What the server says where a change was meant for another object, which had this name before."""
 
-QUOTA, POD_SECURITY = "exceeded quota", "violates PodSecurity"
+SAID = {
+    "exceeded quota": Reason.QUOTA_EXCEEDED,
+    "violates PodSecurity": Reason.POD_SECURITY_VIOLATION,
+    "denied the request": Reason.FORBIDDEN,
+}
+"""Words by which refusals are told apart: to the server quotas and Pod Security are both Forbidden, and a webhook
+answers with whatever status it likes."""
+UNFIT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +179,7 @@ def _taken(kind: str, name: str, there: Object) -> str:
     return f"{what} exists and belongs to somebody else: delete it, or give the job another name"
 
 
-def _reason(error: ApiError) -> str:
-    """Quotas and Pod Security are both Forbidden to the server; its words tell them apart."""
-    if QUOTA in error.message:
-        return "QuotaExceeded"
-    return "PodSecurityViolation" if POD_SECURITY in error.message else error.reason
+def _reason(error: ApiError) -> Reason:
+    """A refusal in one of the words that a job's status has."""
+    by_status = Reason.INVALID if error.status in UNFIT else Reason.FORBIDDEN
+    return next((reason for words, reason in SAID.items() if words in error.message), by_status)

@@ -9,8 +9,8 @@ from ddpjob_operator.cluster.api import Api, ApiError
 from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.observing import Ref
 from ddpjob_operator.cluster.store import Store
-from ddpjob_operator.cluster.writer import Writer
-from ddpjob_operator.engine import DeletePod, StopPod
+from ddpjob_operator.cluster.writer import Refused, Writer
+from ddpjob_operator.engine import CreatePod, DeletePod, StopPod
 
 from .manifests import UID, a_manifest, a_pod, nobody
 
@@ -60,6 +60,37 @@ def test_a_pod_that_ends_is_known_as_it_is_while_it_ends() -> None:
     deletion = DeletePod(pod.metadata.name, pod.metadata.uid, 5)
     asyncio.run(Writer(Answering(ending), store).carry_out((deletion,), JOB))
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
+
+
+class Refusing(Answering):
+    """One that lets nobody make a pod."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__({})
+        self._error = error
+
+    async def create(self, *_: Any) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "told"),
+    [
+        (403, "Forbidden", 'pods "a" is forbidden: exceeded quota: few', "QuotaExceeded"),
+        (403, "Forbidden", 'pods "a" is forbidden: violates PodSecurity "restricted:latest"', "PodSecurityViolation"),
+        (403, "Forbidden", "no PriorityClass with name high was found", "Forbidden"),
+        (400, "400", 'admission webhook "a.b" denied the request: no', "Forbidden"),
+        (422, "any word 2", 'admission webhook "a.b" denied the request: no', "Forbidden"),
+        (422, "Invalid", 'Pod "a" is invalid: spec.containers[0].image: Required value', "Invalid"),
+        (400, "BadRequest", "Pod in version v1 cannot be handled as a Pod", "Invalid"),
+        (404, "NotFound", 'namespaces "team" not found', "Forbidden"),
+    ],
+)
+def test_a_refusal_is_told_in_a_word_of_the_status(status: int, reason: str, message: str, told: str) -> None:
+    creation = CreatePod(0, {"kind": "Pod", "metadata": {"name": "a", "namespace": "team"}})
+    with pytest.raises(Refused) as refused:
+        asyncio.run(Writer(Refusing(ApiError(status, reason, message)), Store(nobody)).carry_out((creation,), JOB))
+    assert (refused.value.reason, refused.value.message) == (told, message)
 
 
 class Forbidding(Answering):
