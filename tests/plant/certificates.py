@@ -8,12 +8,14 @@ from functools import cached_property
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = dt.timedelta(days=7)
 BEFORE = dt.timedelta(hours=1)
 """A certificate is valid a little before it is made: clocks differ."""
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Pair:
 class Authority:
     """Signs certificates for servers and for users."""
 
-    def __init__(self, name: str = "plant", valid: dt.timedelta = VALID) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
+    def __init__(self, name: str = "plant", valid: dt.timedelta = VALID, key: PrivateKey | None = None) -> None:
+        self._key = key or new_key()
         self._called = name
         self._name = _name(name, ())
         self._valid = valid
@@ -56,10 +58,12 @@ class Authority:
         return self._pair(_name(user, groups), x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
 
     def _pair(self, subject: x509.Name, *extensions: x509.ExtensionType) -> Pair:
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = new_key()
         return Pair(self._signed(subject, key.public_key(), *extensions), pem(key))
 
-    def _signed(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType) -> str:
+    def _signed(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, *extensions: x509.ExtensionType
+    ) -> str:
         now = dt.datetime.now(dt.UTC)
         builder = (
             x509.CertificateBuilder()
@@ -76,11 +80,11 @@ class Authority:
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A key that no certificate is about, such as the one that signs service account tokens."""
+    """A key, such as the one that signs service account tokens."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def pem(key: ec.EllipticCurvePrivateKey) -> str:
+def pem(key: PrivateKey) -> str:
     """A private key as PEM."""
     form = serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()

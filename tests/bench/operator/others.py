@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.plant import Plant, build
 from tests.plant.api import ADMINS
@@ -20,7 +21,8 @@ from tests.plant.processes import Program, reserve_port
 CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
 """Where both look for those of their webhooks. So only one can run on a machine."""
 VALID = timedelta(days=3650)
-"""Certificates that end within three months they would replace by others, which have no address in them."""
+"""Certificates that end within three months they would replace by others, which have no address in them. Of keys they
+know but RSA."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def installed(plant: Plant, operator: Foreign, *flags: str, binary: str = "") ->
 
 def _certify(plant: Plant, operator: Foreign) -> Authority:
     """Gives it certificates that it is content with and that hold for an address, as there is no DNS here."""
-    authority = Authority(operator.authority, VALID)
+    authority = Authority(operator.authority, VALID, rsa.generate_private_key(65537, 2048))
     name = f"{operator.service}.{operator.namespace}.svc"
     pair = authority.server(name, reached_as=(name, "127.0.0.1"))
     files = {

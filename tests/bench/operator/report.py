@@ -123,7 +123,7 @@ def side_by_side(found: Found, left_out: Mapping[str, str]) -> list[str]:
             for name, contestant in CONTESTANTS.items()
             if contestant.title in found and (name == "ddpjob" or name.endswith("-lifted") == lifted)
         ]
-        if titles != [DDPJOB.title]:
+        if set(titles) - {DDPJOB.title}:
             lines += [f"| | {' | '.join(titles)} |", f"| --- |{' --- |' * len(titles)}"]
             lines += [_beside_each_other(found, titles, *row) for row in BESIDE if row[0] in found[titles[0]]]
             lines.append("")
