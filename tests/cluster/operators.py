@@ -4,11 +4,12 @@ import re
 import signal
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.plant import Plant
 from tests.plant.processes import Program
@@ -89,13 +90,18 @@ class Operator:
 
 @contextmanager
 def an_operator(
-    plant: Plant, *flags: str, kubeconfig: Path | None = None, until_ready: bool = True
+    plant: Plant,
+    *flags: str,
+    kubeconfig: Path | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    until_ready: bool = True,
 ) -> Iterator[Operator]:
-    """A replica beside a plant, gone at exit."""
+    """A replica beside a plant, gone at exit; `environment`: more variables of its own."""
     program = plant.programs.start(
         f"operator-{next(_numbers)}",
         "env",
         f"KUBECONFIG={kubeconfig or plant.kubeconfig}",
+        *(f"{name}={value}" for name, value in environment.items()),
         PROGRAM,
         "--port=0",
         "--log-format=text",

@@ -11,10 +11,11 @@ from tests.plant import Plant
 from . import oracle
 from .faults import Armed
 from .life import FINISHED, LIFE, NAME, WRITES
+from .obstacles import Obstacle
 from .oracle import Account
 from .plan import Happening, Plan
 from .proxy import Record
-from .scene import PATIENCE_SECONDS, Scene, a_scene
+from .scene import PATIENCE_SECONDS, POLL_SECONDS, Scene, a_scene
 from .witness import NeverError
 
 LAST_LINES = 80
@@ -39,7 +40,8 @@ async def live(
 ) -> Outcome:
     """A whole life. Without an account of an undisturbed one, this is it."""
     outcome = Outcome(plan)
-    async with a_scene(plant, upstream) as scene:
+    with_clock = plan.obstacle is not None and plan.obstacle.clock
+    async with a_scene(plant, upstream, *plan.flags, with_clock=with_clock) as scene:
         armed = [Armed(fault) for fault in plan.faults]
         scene.proxy.arm(*armed)
         try:
@@ -63,8 +65,14 @@ async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
         stage = stages.pop(0)
         if stage.name == plan.after:
             await scene.remember()
+        hindered = plan.obstacle if plan.obstacle and plan.obstacle.stage == stage.name else None
+        if hindered:
+            await hindered.put(scene)
         began = clock.time()
         await stage.act(scene)
+        if hindered:
+            await _felt(hindered, scene)
+            began = clock.time()
         await scene.witness.until(stage.name, stage.reached, PATIENCE_SECONDS)
         outcome.seconds[stage.name] = clock.time() - began
         if stage.name == plan.after and lives == 1:
@@ -82,6 +90,17 @@ async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
     await scene.proxy.drained()
     await scene.witness.until("nothing any more", LIFE[-1].reached, PATIENCE_SECONDS)
     outcome.account.made, outcome.account.gone = oracle.objects(scene.witness.history, made_by)
+
+
+async def _felt(obstacle: Obstacle, scene: Scene) -> None:
+    """Until it is; then it is taken away."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not obstacle.felt(scene):  # noqa: ASYNC110  Some are seen in the log of requests alone.
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise NeverError(f"nothing is felt of {obstacle}; there is:\n{scene.witness}") from None
+    await obstacle.lift(scene)
 
 
 async def _happen(plan: Plan, scene: Scene, outcome: Outcome) -> None:
@@ -126,8 +145,8 @@ def _verdict(plan: Plan, scene: Scene, mine: Account, usual: Account) -> list[st
         *oracle.former_uids(history, log),
         *oracle.unconditional(log),
         *oracle.hot_loops(log),
-        *(f"the operator ended by itself: {words}" for words in scene.ended),
-        *(_uneventful(log) if not plan.faults and plan.happens is None else ()),
+        *(f"the operator ended by itself: {words}" for words in scene.ended[plan.differs.exits :]),
+        *(_uneventful(log) if not plan.faults and plan.happens is None and plan.obstacle is None else ()),
     ]
 
 

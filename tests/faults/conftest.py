@@ -14,6 +14,7 @@ from tests.cluster.conftest import install_crd
 from tests.plant import Plant, start_fake
 from tests.plant.needs import demand
 
+from . import clock
 from .conductor import Outcome, live
 from .oracle import Account
 from .plan import Plan
@@ -82,11 +83,14 @@ class Matrix:
 def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
     """All plans that are to be tested, already under way."""
     demand("fake")
-    plans = [item.callspec.params["plan"] for item in request.session.items if hasattr(item, "callspec")]
+    if clock.what_is_lacking() is None:
+        clock.install()
+    asked = [item.callspec.params.get("plan") for item in request.session.items if hasattr(item, "callspec")]
+    plans = [plan for plan in asked if isinstance(plan, Plan) and not plan.lacks]
     with start_fake() as plant:
         install_crd(plant)
         plant.wait("the CRD's storage", lambda: _lists(plant))
-        matrix = Matrix(plant, [plan for plan in plans if isinstance(plan, Plan)])
+        matrix = Matrix(plant, plans)
         try:
             yield matrix
         finally:

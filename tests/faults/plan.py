@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from . import clock
 from .faults import Fault
+from .obstacles import Obstacle
 
 
 class Family(StrEnum):
@@ -18,6 +20,9 @@ class Family(StrEnum):
     UNSEEN = "Unseen event"
     STALE = "Stale view"
     REMADE = "Made anew"
+    REFUSED = "Refusal"
+    OWNED = "Ownership"
+    CLOCK = "Clock"
 
 
 class Happening(StrEnum):
@@ -38,6 +43,8 @@ class Differs:
     """So many more of these may be made and go: `pods 0/1`."""
     ends: frozenset[str] = frozenset()
     """Fields of the status, or `conditions.TYPE`, in which it may end otherwise."""
+    exits: int = 0
+    """The operator may end so often by itself, and be started again."""
 
 
 ALIKE = Differs()
@@ -56,14 +63,27 @@ class Plan:
     """The stage after which something happens,"""
     happens: Happening | None = None
     """and what."""
+    obstacle: Obstacle | None = None
+    """What stands in the way of a stage."""
+    flags: tuple[str, ...] = ()
+    """More flags of the operator."""
     differs: Differs = ALIKE
 
     @property
     def injected(self) -> str:
         """What goes wrong, in a few words."""
         return ", then ".join(
-            [*(str(fault.effect) for fault in self.faults), *([self.happens] if self.happens else [])]
+            [
+                *(str(fault.effect) for fault in self.faults),
+                *([self.happens] if self.happens else []),
+                *([str(self.obstacle)] if self.obstacle else []),
+            ]
         )
+
+    @property
+    def lacks(self) -> str | None:
+        """What this machine lacks for it."""
+        return clock.what_is_lacking() if self.obstacle and self.obstacle.clock else None
 
     def __str__(self) -> str:
         return self.name

@@ -31,7 +31,17 @@ EXPIRED = Answer(410, "Expired")
 
 ARRIVES_LATE = Differs("what hung arrives when it has long been done again, and perhaps undone", {"pods 1/1": 1})
 BLOCKED = Differs("a refusal is told, and that it is over", ends=frozenset({"conditions.Blocked"}))
-DIFFERS = {"hang-on-create-pod": ARRIVES_LATE, "422-on-create-pod": BLOCKED, "422-on-create-service": BLOCKED}
+FORMER_FIRST = Differs("what belonged to the former job must go first, which is told", ends=BLOCKED.ends)
+KOPF_ENDS = Differs(
+    "kopf, which watches jobs, gives up on such an answer: the process ends, and another one is started", exits=1
+)
+DIFFERS = {
+    "hang-on-create-pod": ARRIVES_LATE,
+    "422-on-create-pod": BLOCKED,
+    "422-on-create-service": BLOCKED,
+    "410-on-watch-of-ddpjobs": KOPF_ENDS,
+    "truncated-line-of-ddpjobs": KOPF_ENDS,
+}
 
 KIND_OF_WRITE = {
     "create-service": On("create", "services"),
@@ -138,7 +148,7 @@ def _watches() -> Iterator[Plan]:
 
 
 def _watch(name: str, kind: str, faults: tuple[Fault, ...]) -> Plan:
-    return Plan(name, Family.WATCH, f"watch {kind}", faults)
+    return Plan(name, Family.WATCH, f"watch {kind}", faults, differs=DIFFERS.get(name, ALIKE))
 
 
 def _unseen() -> Iterator[Plan]:
@@ -171,7 +181,9 @@ def _remade() -> Iterator[Plan]:
             ("late", Happening.REMADE, lags),
             ("unseen", Happening.REMADE_UNSEEN, ()),
         ):
-            yield Plan(f"made-anew-{name}-after-{stage}", Family.REMADE, name, faults, stage, happens)
+            yield Plan(
+                f"made-anew-{name}-after-{stage}", Family.REMADE, name, faults, stage, happens, differs=FORMER_FIRST
+            )
 
 
 PLANS = (

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,7 @@ import aiohttp
 from tests.cluster.operators import Operator, an_operator
 from tests.plant import Plant
 
+from .clock import environment, set_clock
 from .proxy import Proxy
 from .witness import KINDS, Manifest, NeverError, Witness
 
@@ -44,6 +46,10 @@ class Scene:
     witness: Witness
     flags: tuple[str, ...] = ()
     """More flags of the operator."""
+    clock: Path | None = None
+    """The file that sets the operator's clock, where it has one that can be set."""
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """What ends with it."""
     operators: list[Operator] = field(default_factory=list)
     """Its processes, the present one last."""
     ended: list[str] = field(default_factory=list)
@@ -66,6 +72,7 @@ class Scene:
             f"--resync-seconds={RESYNC_SECONDS}",
             *self.flags,
             kubeconfig=config,
+            environment=environment(self.clock) if self.clock else {},
             until_ready=False,
         )
         self.operators.append(self.stack.enter_context(operator))
@@ -128,17 +135,23 @@ class Scene:
 
     async def create(self, kind: str, body: Manifest) -> None:
         """A user makes something."""
-        await self._ask("POST", self.witness.url(kind), body)
+        await self.ask("POST", self.witness.url(kind), body)
 
     async def merge(self, kind: str, name: str, body: Manifest) -> None:
         """A user changes something."""
-        await self._ask("PATCH", self.witness.url(kind, name), body)
+        await self.ask("PATCH", self.witness.url(kind, name), body)
 
     async def delete(self, kind: str, name: str) -> None:
         """A user deletes something, as kubectl does by default: what belongs to it follows."""
-        await self._ask("DELETE", self.witness.url(kind, name), {"propagationPolicy": "Background"})
+        await self.ask("DELETE", self.witness.url(kind, name), {"propagationPolicy": "Background"})
 
-    async def _ask(self, method: str, url: str, body: Manifest) -> None:
+    def set_clock(self, seconds: int) -> None:
+        """The operator's clock is wrong by so much from now on."""
+        assert self.clock is not None, "it has none that can be set"
+        set_clock(self.clock, seconds)
+
+    async def ask(self, method: str, url: str, body: Manifest) -> None:
+        """An admin changes something."""
         headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
         async with self.upstream.request(method, url, data=json.dumps(body), headers=headers) as answer:
             if answer.status >= 300:
@@ -146,13 +159,18 @@ class Scene:
 
 
 @asynccontextmanager
-async def a_scene(plant: Plant, upstream: aiohttp.ClientSession, *flags: str) -> AsyncIterator[Scene]:
-    """A new namespace with all of it; the operator has still to be started."""
+async def a_scene(
+    plant: Plant, upstream: aiohttp.ClientSession, *flags: str, with_clock: bool = False
+) -> AsyncIterator[Scene]:
+    """A new namespace with all of it; `with_clock`, the operator's clock can be set."""
     async with AsyncExitStack() as stack:
         namespace = await _new_namespace(upstream)
         witness = await stack.enter_async_context(Witness(upstream, namespace))
         proxy = Proxy(upstream)
-        scene = Scene(plant, upstream, proxy, witness, flags)
+        clock = plant.directory / f"clock-{namespace}" if with_clock else None
+        scene = Scene(plant, upstream, proxy, witness, flags, clock, stack)
+        if with_clock:
+            scene.set_clock(0)
         proxy.crash = scene.crash
         stack.push_async_callback((await proxy.start()).cleanup)
         stack.enter_context(scene.stack)

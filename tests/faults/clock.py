@@ -1,0 +1,46 @@
+"""The clock on the wall of an operator's process, which tests set forwards and back; its steady clock goes on.
+
+By Debian's libfaketime, which answers instead of the system and reads a file at each question.
+"""
+
+import fcntl
+import platform
+import tempfile
+from pathlib import Path
+
+from tests.plant.real import machine
+
+LIBRARY = f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketime.so.1"
+PACKAGES = {LIBRARY: "libfaketime"}
+
+
+def what_is_lacking() -> str | None:
+    """Why no clock can be set here, in a few words; None if one can."""
+    if machine.missing(PACKAGES) and not machine.can_install():
+        return "no libfaketime, and no apt-get to install it"
+    return None
+
+
+def install() -> None:
+    """Installs what is missing."""
+    with Path(tempfile.gettempdir(), "ddpjob-tests-apt.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Tests that run beside each other need the same packages.
+        machine.install_missing(PACKAGES)
+
+
+def environment(file: Path) -> dict[str, str]:
+    """Of a process whose clock differs from the machine's by what the file says."""
+    return {
+        "LD_PRELOAD": LIBRARY,
+        "FAKETIME_TIMESTAMP_FILE": str(file),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_DISABLE_SHM": "1",
+    }
+
+
+def set_clock(file: Path, seconds: int) -> None:
+    """It differs by so much from now on."""
+    new = file.with_suffix(".new")
+    new.write_text(f"{seconds:+d}\n")
+    new.replace(file)

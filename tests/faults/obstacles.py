@@ -1,0 +1,267 @@
+"""What stands in the way of one stage of a life, and is taken away once it is felt: others, rules, the clock."""
+
+import asyncio
+import json
+import ssl
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.engine import pod_name
+
+from .life import NAME
+from .scene import POLL_SECONDS, Scene
+from .witness import Manifest
+
+Act = Callable[[Scene], Awaitable[None]]
+Felt = Callable[[Scene], bool]
+
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+NOT_TODAY = "no pods today"
+HOUR = 3600
+
+NEVER_PLACED = {
+    "containers": [{"name": "other", "image": "other"}],
+    "schedulingGates": [{"name": "example.com/never"}],
+}
+"""A pod on a node would be ended late by kwok, which asks for no uid: its successor's name is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """It is there from before the stage until it is felt."""
+
+    stage: str
+    what: str
+    put: Act
+    felt: Felt
+    lift: Act
+    clock: bool = False
+    """Whether the operator's clock has to be one that can be set."""
+
+    def __str__(self) -> str:
+        return self.what
+
+
+async def _nothing(_: Scene) -> None:
+    """It stays, or has gone by itself."""
+
+
+def _at_once(_: Scene) -> bool:
+    return True
+
+
+def _blocked(reason: str) -> Felt:
+    """The job says so."""
+
+    def felt(scene: Scene) -> bool:
+        conditions = scene.witness.status().get("conditions", ())
+        return any((one["type"], one["status"], one["reason"]) == ("Blocked", "True", reason) for one in conditions)
+
+    return felt
+
+
+def quota(stage: str, pods: int) -> Obstacle:
+    """Met in the middle of a gang."""
+    name = "few"
+
+    async def put(scene: Scene) -> None:
+        await scene.ask("POST", _url(scene, "resourcequotas"), _named(name, spec={"hard": {"pods": pods}}))
+        await _until(scene, _url(scene, "resourcequotas", name), lambda there: there["status"].get("used"))
+
+    return Obstacle(
+        stage,
+        f"a quota of {pods} pods",
+        put,
+        _blocked("QuotaExceeded"),
+        _deletes("resourcequotas", name),
+    )
+
+
+def pod_security(stage: str, level: str) -> Obstacle:
+    """The namespace admits only such pods, from now on; those of a job are."""
+
+    async def put(scene: Scene) -> None:
+        labels = {"pod-security.kubernetes.io/enforce": level}
+        await scene.ask("PATCH", f"/api/v1/namespaces/{scene.witness.namespace}", {"metadata": {"labels": labels}})
+
+    return Obstacle(stage, f"Pod Security: {level}", put, _at_once, _nothing)
+
+
+def pod_security_violated(stage: str) -> Obstacle:
+    """The namespace admits restricted pods only, which an operator with `--pod-security=none` does not make."""
+
+    async def put(scene: Scene) -> None:
+        await pod_security(stage, "restricted").put(scene)
+
+    async def lift(scene: Scene) -> None:
+        labels = {"pod-security.kubernetes.io/enforce": None}
+        await scene.ask("PATCH", f"/api/v1/namespaces/{scene.witness.namespace}", {"metadata": {"labels": labels}})
+
+    return Obstacle(stage, "Pod Security that pods violate", put, _blocked("PodSecurityViolation"), lift)
+
+
+def limit_range(stage: str) -> Obstacle:
+    """Pods get what they did not ask for."""
+    limit = {"type": "Container", "default": {"cpu": "1", "memory": "1Gi"}}
+
+    async def put(scene: Scene) -> None:
+        await scene.ask("POST", _url(scene, "limitranges"), _named("defaults", spec={"limits": [limit]}))
+
+    def felt(scene: Scene) -> bool:
+        pods = scene.witness.pods()
+        return bool(pods) and all("limits" in pod["spec"]["containers"][0]["resources"] for pod in pods)
+
+    return Obstacle(stage, "a LimitRange that changes pods", put, felt, _nothing)
+
+
+def denying_webhook(stage: str) -> Obstacle:
+    """A validating webhook says no to pods."""
+
+    async def put(scene: Scene) -> None:
+        url = await _serve_no(scene)
+        await _hook(scene, url)
+
+        async def denies() -> bool:
+            pod = _named("probe", spec={"containers": [{"name": "probe", "image": "any"}]})
+            url = f"{scene.witness.url('pods')}?dryRun=All"
+            async with scene.upstream.post(url, json=pod) as answer:
+                return NOT_TODAY in await answer.text()
+
+        while not await denies():  # noqa: ASYNC110  The server tells nobody when a hook begins to count.
+            await asyncio.sleep(POLL_SECONDS)
+
+    return Obstacle(stage, "a webhook that denies", put, _blocked("Forbidden"), _unhook)
+
+
+def dead_webhook(stage: str) -> Obstacle:
+    """A validating webhook that pods cannot do without does not answer."""
+
+    async def put(scene: Scene) -> None:
+        await _hook(scene, "https://127.0.0.1:1/")
+
+    def felt(scene: Scene) -> bool:
+        return any(
+            (record.call.verb, record.call.resource, record.status) == ("create", "pods", 500)
+            for record in scene.proxy.log
+        )
+
+    return Obstacle(stage, "a webhook that does not answer", put, felt, _unhook)
+
+
+def foreign_service(stage: str) -> Obstacle:
+    """Somebody else's Service has the job's name."""
+
+    async def put(scene: Scene) -> None:
+        await scene.create("services", _named(NAME, spec={"ports": [{"port": 80}]}))
+
+    return Obstacle(stage, "a foreign Service", put, _blocked("ServiceTaken"), _deletes("services", NAME))
+
+
+def foreign_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
+    """Somebody else's pod has the name of one to come."""
+
+    def name(scene: Scene) -> str:
+        return pod_name(DDPJob.from_dict(scene.witness.job()), rank, incarnation)
+
+    async def put(scene: Scene) -> None:
+        await scene.create("pods", _named(name(scene), spec=NEVER_PLACED))
+
+    async def lift(scene: Scene) -> None:
+        await scene.delete("pods", name(scene))
+
+    return Obstacle(stage, "a foreign pod", put, _blocked("PodTaken"), lift)
+
+
+def disowned_service(stage: str) -> Obstacle:
+    """Somebody takes the owner reference from the job's Service: it is nobody's then."""
+
+    async def put(scene: Scene) -> None:
+        await scene.merge("services", NAME, {"metadata": {"ownerReferences": None}})
+
+    return Obstacle(stage, "the Service without its owner", put, _blocked("ServiceTaken"), _deletes("services", NAME))
+
+
+def second_operator(stage: str) -> Obstacle:
+    """Another operator works beside the first, and neither knows of the other."""
+
+    async def put(scene: Scene) -> None:
+        scene.start_operator()
+        await scene.until_it_watches()
+
+    return Obstacle(stage, "two operators without a lease", put, _at_once, _nothing)
+
+
+def clock_step(stage: str, hours: int) -> Obstacle:
+    """The operator's clock is set."""
+
+    async def put(scene: Scene) -> None:
+        scene.set_clock(hours * HOUR)
+
+    return Obstacle(stage, f"the clock is set by {hours:+d} h", put, _at_once, _nothing, clock=True)
+
+
+async def _serve_no(scene: Scene) -> str:
+    """A server that denies every request, for as long as the scene lives."""
+    pair = scene.plant.authority.server("webhook", reached_as={"127.0.0.1"})
+    files = [scene.plant.directory / "pki" / f"{scene.witness.namespace}.{kind}" for kind in ("crt", "key")]
+    for file, text in zip(files, (pair.certificate, pair.key), strict=True):
+        file.write_text(text)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*files)
+
+    async def deny(request: web.BaseRequest) -> web.Response:
+        review = await request.json()
+        said = {"uid": review["request"]["uid"], "allowed": False, "status": {"message": NOT_TODAY}}
+        return web.json_response({**review, "response": said})
+
+    runner = web.ServerRunner(web.Server(deny, access_log=None), shutdown_timeout=0.1)
+    await runner.setup()
+    scene.closing.push_async_callback(runner.cleanup)
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    return f"https://127.0.0.1:{runner.addresses[0][1]}/"
+
+
+async def _hook(scene: Scene, url: str) -> None:
+    """Pods of the namespace are shown to it first."""
+    namespace = scene.witness.namespace
+    hook = {
+        "name": "pods.test.ddpjob.dev",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+        "clientConfig": {"url": url, "caBundle": b64encode(scene.plant.authority.certificate.encode()).decode()},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+    }
+    await scene.ask("POST", HOOKS, _named(namespace, webhooks=[hook]))
+
+
+async def _unhook(scene: Scene) -> None:
+    await scene.ask("DELETE", f"{HOOKS}/{scene.witness.namespace}", {})
+
+
+def _url(scene: Scene, kind: str, name: str = "") -> str:
+    return f"/api/v1/namespaces/{scene.witness.namespace}/{kind}" + (f"/{name}" if name else "")
+
+
+def _named(name: str, **fields: Any) -> Manifest:
+    return {"metadata": {"name": name}, **fields}
+
+
+def _deletes(kind: str, name: str) -> Act:
+    async def lift(scene: Scene) -> None:
+        await scene.ask("DELETE", _url(scene, kind, name), {})
+
+    return lift
+
+
+async def _until(scene: Scene, url: str, reached: Callable[[Mapping[str, Any]], Any]) -> None:
+    while True:
+        async with scene.upstream.get(url) as answer:
+            if reached(json.loads(await answer.read())):
+                return
+        await asyncio.sleep(POLL_SECONDS)
