@@ -164,6 +164,22 @@ def test_the_end_of_an_epoch_is_saved_also_where_nobody_knew_that_it_would_come(
     ]
 
 
+def test_epochs_that_are_asked_for_end_a_run_also_where_nobody_knew_how_long_they_are(
+    runs: Runs, tmp_path: Path
+) -> None:
+    job = ["--workload", f"{__name__}:Stream", "--checkpoint-dir", tmp_path, "--checkpoint-every-steps", 7]
+    run = runs.train(2, *job, "--max-steps", 12, "--epochs", 2)
+    assert run.value("finished", "step") == "10"
+    assert [line.split()[1] for line in run.output().splitlines() if line.startswith("saved ")] == [
+        "step=7",
+        "step=10",
+    ]
+    again = runs.train(2, *job, "--max-steps", 12, "--epochs", 2)
+    assert (again.value("resumed", "step"), again.value("finished", "step"), again.steps()) == ("10", "10", [])
+    more = runs.train(2, *job, "--max-steps", 12, "--epochs", 3)
+    assert (more.value("finished", "step"), more.steps()[0]) == ("12", 11)
+
+
 def test_in_a_world_in_which_more_has_been_seen_than_there_is_nothing_is_left() -> None:
     fed = Uneven([(torch.ones(1, 1), None)] * 3, World(), torch.device("cpu"), batch_size=1, seed=0)
     assert [fed.left(samples) for samples in (0, 2, 3, 7)] == [3, 1, 0, 0]

@@ -18,6 +18,10 @@ class Position:
     """Samples of this epoch that all processes together have seen."""
     activity: str = "starting"
 
+    def epoch_of(self, epochs: int | None) -> str:
+        """The present epoch, of so many if that is known, as it is printed."""
+        return f"{self.epoch}" if epochs is None else f"{self.epoch}/{epochs}"
+
     def advance(self, samples: int) -> None:
         """One more step is finished."""
         self.step += 1

@@ -37,7 +37,8 @@ class Loop:
     stepper: Stepper
     feed: Feed
     test_data: Loader | None
-    epochs: int
+    epochs: int | None
+    """None: training ends by its steps alone."""
     position: Position
     progress: Progress
     saver: Saver | None
@@ -71,7 +72,7 @@ class Loop:
             if self.position.step < self.progress.total_steps:
                 training_seconds += self._train_epoch()
             result = self._evaluate()
-            if self.position.step >= self.progress.total_steps:
+            if self.position.step >= self.progress.total_steps or self.position.epoch == self.epochs:
                 break
             self.position.next_epoch()
         self._finish_save()
@@ -158,7 +159,9 @@ class Loop:
 
     def _save_late(self) -> None:
         """Saves an epoch of which nobody knew that its last step was the last one."""
-        if self.saver and self.saver.due(self.position.step, epoch_ends=True) and not self._save_is_due(Wish.NOTHING):
+        if self.saver is None or self._save_is_due(Wish.NOTHING):
+            return
+        if self.position.epoch == self.epochs or self.saver.due(self.position.step, epoch_ends=True):
             self._save()
 
     def _save(self) -> None:
@@ -192,7 +195,7 @@ class Loop:
             batch_size=math.ceil(self.feed.batch_size / len(self.stepper.shares)),
         )
         if result:
-            epoch = f"{self.position.epoch}/{self.epochs}"
+            epoch = self.position.epoch_of(self.epochs)
             record("evaluated", epoch=epoch, **result.shown, loss=f"{result.loss:.4f}", samples=result.samples)
             self.recorder.add(
                 "evaluated",

@@ -28,7 +28,7 @@ class Progress:
     def __init__(
         self,
         position: Position,
-        epochs: int,
+        epochs: int | None,
         total_steps: int,
         *,
         batch_size: int,
@@ -73,7 +73,7 @@ class Progress:
             seconds_per_step = (now - self._began) / (step - self._first)
         record(
             "progress",
-            epoch=f"{self._position.epoch}/{self._epochs}",
+            epoch=self._position.epoch_of(self._epochs),
             step=f"{step}/{self.total_steps}",
             loss=f"{self.loss:.4f}",
             samples_per_second=round(line.steps_per_second * self._batch_size),

@@ -87,7 +87,7 @@ def _prepare(
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
     saver = Saver(config, config.checkpoint, world, feed, recorder) if config.checkpoint else None
     saved = saver.resume(position) if saver else None
-    epochs = config.epochs or task.epochs
+    epochs = config.epochs or (None if feed.left() is None else task.epochs)
     total_steps = _total_steps(position, feed, epochs, config.max_steps)
     task.steps_per_epoch = feed.left() or total_steps
     learner = _learner(config, task, model, compression=compression, total_steps=total_steps, device=device)
@@ -190,7 +190,7 @@ def _stepper(
 
 
 def _progress(
-    config: TrainConfig, world: World, position: Position, batch_size: int, whole: tuple[int, int]
+    config: TrainConfig, world: World, position: Position, batch_size: int, whole: tuple[int | None, int]
 ) -> Progress:
     """Says where training is in the whole of it, epochs and steps; names the rank where several share one log."""
     rank = world.rank if world.local_world_size > 1 else None
@@ -231,19 +231,21 @@ def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) 
     return Order(sample_count(data), whole, world.rank, world.world_size, config.seed, shuffle)
 
 
-def _total_steps(position: Position, feed: Feed, epochs: int, most: int | None) -> int:
+def _total_steps(position: Position, feed: Feed, epochs: int | None, most: int | None) -> int:
     """The number of the last step: what is finished, the rest of this epoch and the epochs after it, up to `most`.
+
+    Where nobody knows how long an epoch is, the last one may end before.
 
     Raises:
         ConfigError: Nobody can know.
     """
     left, whole = feed.left(position.samples), feed.left()
-    if left is None or whole is None:
+    if epochs is not None and position.epoch > epochs:
+        return position.step
+    if epochs is None or left is None or whole is None:
         if most is None:
             raise ConfigError("the task's train_loader has no len(): say by --max-steps how long to train")
         return max(position.step, most)
-    if position.epoch > epochs:
-        return position.step
     total = position.step + left + (epochs - position.epoch) * whole
     return total if most is None else max(position.step, min(total, most))
 
