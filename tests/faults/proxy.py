@@ -86,7 +86,7 @@ class Proxy:
     def __post_init__(self) -> None:
         self.crash: Callable[[], Awaitable[None]]
         """Kills the operator and starts another one."""
-        self._old_lists: dict[str, int] = {}
+        self._old_lists: dict[tuple[int, str], int] = {}
         self.names = Namer()
         self._changed = asyncio.Condition()
         self._turn = asyncio.Lock()
@@ -111,8 +111,8 @@ class Proxy:
         self.armed += faults
 
     def travel_back(self) -> None:
-        """The next lists tell what was so when it was remembered."""
-        self._old_lists = dict.fromkeys(self.remembered, LISTS_AT_START)
+        """The first lists of the next process tell what was so when it was remembered."""
+        self._old_lists = {(self.process + 1, kind): LISTS_AT_START for kind in self.remembered}
 
     async def until(self, so: Callable[[], bool], seconds: float) -> None:
         """Waits for something to be so of what has passed by.
@@ -181,7 +181,7 @@ class Proxy:
         return _torn(request) if isinstance(effect, Lost | Crash) else answer
 
     async def _pass_on(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
-        if record.call.verb == "list" and self._is_old(record.call.resource, request):
+        if record.call.verb == "list" and self._is_old(record, request):
             record.status = 200
             return web.Response(body=self.remembered[record.call.resource], content_type="application/json")
         async with self._asked(request, path, record.body) as answer:
@@ -192,12 +192,13 @@ class Proxy:
             headers = {key: answer.headers[key] for key in ("Retry-After",) if key in answer.headers}
             return web.Response(status=answer.status, body=content, content_type="application/json", headers=headers)
 
-    def _is_old(self, resource: str, request: web.BaseRequest) -> bool:
+    def _is_old(self, record: Record, request: web.BaseRequest) -> bool:
         """Whether a list tells of the past; one of a single job's pods is a live look."""
-        left = self._old_lists.get(resource, 0)
+        key = (record.process, record.call.resource)
+        left = self._old_lists.get(key, 0)
         if not left or Label.JOB_UID in request.query.get("labelSelector", ""):
             return False
-        self._old_lists[resource] = left - 1
+        self._old_lists[key] = left - 1
         return True
 
     def _asked(self, request: web.BaseRequest, path: str, body: bytes) -> Any:
