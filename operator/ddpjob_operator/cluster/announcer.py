@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 
 from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER
@@ -36,7 +36,7 @@ class Announcer:
     def announce(self, job: Metadata, event: Event) -> None:
         """Has an event written soon."""
         try:
-            self._waiting.put_nowait((job, event, datetime.now(UTC)))
+            self._waiting.put_nowait((job, event, self._api.now()))
         except asyncio.QueueFull:
             EVENTS_LOST.inc()
 

@@ -5,6 +5,7 @@ Nothing is retried here: what failed is done again by the next round of the job,
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
@@ -110,6 +111,10 @@ class Api:
     def __init__(self, connection: Connection, may_write: Callable[[], bool]) -> None:
         self._connection = connection
         self._may_write = may_write
+
+    def now(self) -> datetime:
+        """The time, as the API server has it."""
+        return self._connection.clock.now()
 
     async def get(self, resource: Resource[T], namespace: str | None, name: str) -> T | None:
         """An object, or None where it does not exist."""

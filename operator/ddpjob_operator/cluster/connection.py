@@ -14,6 +14,8 @@ import kopf
 import yaml
 from aiohttp.abc import AbstractStreamWriter
 
+from .clock import Clock
+
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
 """A request without an answer for so long has failed; what it did or did not do, the next round sees."""
@@ -81,6 +83,7 @@ class Connection:
     """An HTTP session with the API server that outlives its credentials: a service account's token changes hourly."""
 
     def __init__(self) -> None:
+        self.clock = Clock()
         self._info = credentials()
         self._session = aiohttp.ClientSession(
             base_url=self._info.server.rstrip("/") + "/",
@@ -139,7 +142,9 @@ class Connection:
 
     async def _send(self, method: str, path: str, **more: Any) -> tuple[int, bytes, str | None]:
         headers = {**self._info.as_http_headers(), **more.pop("headers", {})}
+        asked = self.clock.now()
         async with self._session.request(method, path.lstrip("/"), headers=headers, **more) as response:
+            self.clock.hears(response.headers.get("Date"), asked)
             return response.status, await response.read(), response.headers.get("Retry-After")
 
 

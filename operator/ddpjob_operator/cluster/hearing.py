@@ -6,8 +6,9 @@ with more jobs than that each waits for a shorter time, and every job is still h
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from ddpjob_operator.engine import Asked, Heard, heard_of, is_news, unheard
 
@@ -78,8 +79,9 @@ class _Ear:
 class Hearing:
     """All supervisors that are listened to, at most one for each job."""
 
-    def __init__(self, dirty: DirtyKeys[Key]) -> None:
+    def __init__(self, dirty: DirtyKeys[Key], time: Callable[[], datetime]) -> None:
         self._dirty = dirty
+        self._time = time
         self._ears: dict[Key, _Ear] = {}
         self._turns = asyncio.Semaphore(OPEN_QUESTIONS)
         self._session = a_session()
@@ -132,13 +134,13 @@ class Hearing:
             wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._ears))
             try:
                 answer = await ask(self._session, ear.asked, ear.mark, wait)
-                heard = heard_of(answer.document, datetime.now(UTC), uid=ear.job_uid, pod=pod, last=ear.heard)
+                heard = heard_of(answer.document, self._time(), uid=ear.job_uid, pod=pod, last=ear.heard)
                 if heard is None:
                     raise UnheardError("unreadable", f"{where(ear.asked)} tells nothing of this job")  # noqa: TRY301
             except UnheardError as error:
                 STATUS_READS.labels(error.result).inc()
                 ear.mark = ""  # The next answer need not wait for news.
-                self._note(key, ear, unheard(ear.heard, str(error), datetime.now(UTC), pod=pod))
+                self._note(key, ear, unheard(ear.heard, str(error), self._time(), pod=pod))
                 return ear.pause_after_failure(refused=error.result == "refused")
         STATUS_READS.labels("ok").inc()
         news = answer.mark != ear.mark

@@ -60,7 +60,7 @@ class Operator:
         self._store = Store(self._dirty.mark)
         self._followers = [follower for namespace in self._namespaces for follower in self._following(namespace)]
         self._announcer = Announcer(self._api)
-        self._hearing, self._witnesses = Hearing(self._dirty), Hearing(self._dirty)
+        self._hearing, self._witnesses = (Hearing(self._dirty, unfenced.now) for _ in range(2))
         self._reconciler = Reconciler(
             self._api,
             self._store,

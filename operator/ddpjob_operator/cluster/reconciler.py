@@ -5,7 +5,7 @@ import math
 import random
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from http import HTTPStatus
 
 from pydantic import ValidationError
@@ -73,11 +73,11 @@ class _Memory:
         if minor:
             self.minor_written = time.monotonic()
 
-    def refused(self, refused: Refused) -> None:
+    def refused(self, refused: Refused, now: datetime) -> None:
         """The next attempt comes later each time, with jitter."""
         seconds = min(2.0**self.refusals, LONGEST_RETRY_SECONDS) * random.uniform(1.0, 1.2)  # noqa: S311
         self.refusals += 1
-        self.refusal = Refusal(refused.reason, refused.message, datetime.now(UTC) + timedelta(seconds=seconds))
+        self.refusal = Refusal(refused.reason, refused.message, now + timedelta(seconds=seconds))
 
     def accepted(self) -> None:
         """Nothing is refused any more."""
@@ -154,7 +154,7 @@ class Reconciler:
 
     async def _heed(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
         if decision.wake_at is not None:
-            self._dirty.mark_in(key, (decision.wake_at - datetime.now(UTC)).total_seconds())
+            self._dirty.mark_in(key, (decision.wake_at - self._api.now()).total_seconds())
         if decision.empty:
             memory.minor_due = None
             return
@@ -171,7 +171,7 @@ class Reconciler:
             try:
                 await self._writer.carry_out(decision.actions, ref_of(stored.seen))
             except Refused as refused:
-                memory.refused(refused)
+                memory.refused(refused, self._api.now())
             else:
                 memory.accepted()
 
@@ -199,7 +199,7 @@ class Reconciler:
 
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         snapshot = Snapshot(
-            now=datetime.now(UTC),
+            now=self._api.now(),
             job=stored.job,
             pods=self._store.pods.owned_by(stored.uid),
             service=self._store.service(key, stored.uid),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +27,7 @@ class Desk:
     def __init__(self) -> None:
         self.dirty: DirtyKeys[tuple[str, str]] = DirtyKeys()
         self.dirty.open()
-        self.hearing = Hearing(self.dirty)
+        self.hearing = Hearing(self.dirty, lambda: datetime.now(UTC))
         self.looks = 0
 
     async def hears(self, asked: Asked | None, expected: Callable[[Heard], bool] = lambda _: True) -> Heard:

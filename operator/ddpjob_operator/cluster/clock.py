@@ -1,0 +1,38 @@
+"""What time it is to the API server: it dates pods, and by another clock one that ends would seem to be lost.
+
+The steady clock counts from the server's word on. So nothing happens when this machine's clock is set, by whomever.
+"""
+
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+TOLERANCE = timedelta(seconds=2)
+"""Of several API servers each has a clock of its own; less than this is not worth a step."""
+
+A_SECOND = timedelta(seconds=1)
+"""What an answer's date leaves out."""
+
+
+class Clock:
+    """Goes by this machine's clock until an answer says otherwise."""
+
+    def __init__(self) -> None:
+        self._zero = datetime.now(UTC) - _steady()
+
+    def now(self) -> datetime:
+        """The time."""
+        return self._zero + _steady()
+
+    def hears(self, date: str | None, asked: datetime) -> None:
+        """An answer to what was asked at this time has just come in, with this date, which lies between."""
+        try:
+            said = parsedate_to_datetime(date or "")
+        except ValueError:
+            return
+        if not asked - A_SECOND - TOLERANCE <= said <= self.now() + TOLERANCE:
+            self._zero = said + A_SECOND / 2 - _steady()
+
+
+def _steady() -> timedelta:
+    return timedelta(seconds=time.monotonic())
