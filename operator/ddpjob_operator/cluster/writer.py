@@ -27,6 +27,9 @@ from .store import Cache, Key, O, Store
 CONCURRENT_WRITES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod)
 
+ENOUGH_REFUSALS = 32
+"""In one round of a job. Pods of a gang are alike: a quota that refuses so many refuses the next thousands too."""
+
 ANOTHER = "metadata.uid: Invalid value"
 """What the server says where a change was meant for another object, which had this name before."""
 
@@ -62,40 +65,52 @@ class Writer:
         """Does everything for a job, pods last and all at once.
 
         Raises:
-            Refused: something could not be made, and it is for others to mend; all else is done.
+            Refused: something could not be made, and it is for others to mend; all else is done, as far as that makes
+                sense.
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
             FencedError: this process may not write any more.
         """
         pods = [action for action in actions if isinstance(action, OF_PODS)]
         for action in actions:
             if not isinstance(action, OF_PODS):
-                await self._act(action, job)
-        done = await asyncio.gather(*(self._act(pod, job) for pod in pods), return_exceptions=True)
+                await self._do(action, job)
+        refusals: list[Refused] = []
+        done = await asyncio.gather(*(self._act(pod, job, refusals) for pod in pods), return_exceptions=True)
         failures = [outcome for outcome in done if isinstance(outcome, BaseException)]
         grave = (failure for failure in failures if not isinstance(failure, Refused))
         if failures:
             raise next(grave, failures[0])
 
-    async def _act(self, action: Action, job: Ref) -> None:
-        namespace, owner = job.namespace, job.uid
+    async def _act(self, action: Action, job: Ref, refusals: list[Refused]) -> None:
+        """Does one thing in its turn, unless it is one pod more and pods were refused often enough by then."""
         async with self._slots:
-            match action:
-                case CreateService(manifest):
-                    await self._create(SERVICES, self._store.services, manifest, owner)
-                case CreateNetworkPolicy(manifest):
-                    await self._create(NETWORK_POLICIES, self._store.policies, manifest, owner)
-                case CreatePod(manifest=manifest):
-                    await self._create(PODS, self._store.pods, manifest, owner)
-                case DeleteNetworkPolicy(name):
-                    uid = self._store.policies.get((namespace, name))
-                    if uid is not None:
-                        await self._delete(NETWORK_POLICIES, self._store.policies, (namespace, name), uid, None)
-                case DeletePod(name, uid, grace):
-                    await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
-                case StopPod(name, uid):
-                    await self._stop((namespace, name), uid)
-                case DeleteJob():
-                    await self._delete_job(job)
+            if isinstance(action, CreatePod) and len(refusals) >= ENOUGH_REFUSALS:
+                return
+            try:
+                await self._do(action, job)
+            except Refused as refused:
+                refusals.append(refused)
+                raise
+
+    async def _do(self, action: Action, job: Ref) -> None:
+        namespace, owner = job.namespace, job.uid
+        match action:
+            case CreateService(manifest):
+                await self._create(SERVICES, self._store.services, manifest, owner)
+            case CreateNetworkPolicy(manifest):
+                await self._create(NETWORK_POLICIES, self._store.policies, manifest, owner)
+            case CreatePod(manifest=manifest):
+                await self._create(PODS, self._store.pods, manifest, owner)
+            case DeleteNetworkPolicy(name):
+                uid = self._store.policies.get((namespace, name))
+                if uid is not None:
+                    await self._delete(NETWORK_POLICIES, self._store.policies, (namespace, name), uid, None)
+            case DeletePod(name, uid, grace):
+                await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
+            case StopPod(name, uid):
+                await self._stop((namespace, name), uid)
+            case DeleteJob():
+                await self._delete_job(job)
 
     async def _stop(self, key: Key, uid: str) -> None:
         """Has the kubelet end a pod as if its time were over, so that it stays, with its logs.

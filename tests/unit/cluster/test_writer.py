@@ -9,7 +9,7 @@ from ddpjob_operator.cluster.api import Api, ApiError
 from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.observing import Ref
 from ddpjob_operator.cluster.store import Store
-from ddpjob_operator.cluster.writer import Refused, Writer
+from ddpjob_operator.cluster.writer import CONCURRENT_WRITES, ENOUGH_REFUSALS, Refused, Writer
 from ddpjob_operator.engine import CreatePod, DeletePod, StopPod
 
 from .manifests import UID, a_manifest, a_pod, nobody
@@ -68,8 +68,11 @@ class Refusing(Answering):
     def __init__(self, error: ApiError) -> None:
         super().__init__({})
         self._error = error
+        self.asked = 0
 
     async def create(self, *_: Any) -> Any:
+        self.asked += 1
+        await asyncio.sleep(0)
         raise self._error
 
 
@@ -91,6 +94,15 @@ def test_a_refusal_is_told_in_a_word_of_the_status(status: int, reason: str, mes
     with pytest.raises(Refused) as refused:
         asyncio.run(Writer(Refusing(ApiError(status, reason, message)), Store(nobody)).carry_out((creation,), JOB))
     assert (refused.value.reason, refused.value.message) == (told, message)
+
+
+def test_a_gang_of_thousands_is_not_asked_for_pod_by_pod_where_a_quota_lets_none_in() -> None:
+    api = Refusing(ApiError(403, "Forbidden", "exceeded quota: few"))
+    meta = ({"name": f"a-{rank}", "namespace": "team"} for rank in range(4096))
+    gang = [CreatePod(rank, {"kind": "Pod", "metadata": metadata}) for rank, metadata in enumerate(meta)]
+    with pytest.raises(Refused):
+        asyncio.run(Writer(api, Store(nobody)).carry_out(tuple(gang), JOB))
+    assert ENOUGH_REFUSALS <= api.asked < ENOUGH_REFUSALS + CONCURRENT_WRITES
 
 
 class Forbidding(Answering):
