@@ -8,8 +8,9 @@ Writes go through one at a time: what is done when a process dies is then a begi
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,11 +91,12 @@ class Proxy:
         self.names = Namer()
         self._changed = asyncio.Condition()
         self._turn = asyncio.Lock()
+        self._ended: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         self._tasks: set[asyncio.Task[web.StreamResponse]] = set()
 
     async def start(self) -> web.ServerRunner:
         """Listens; whoever asked cleans up."""
-        server = web.Server(self._serve, access_log=None, handler_cancellation=True)
+        server = web.Server(self._serve, access_log=None)
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -109,6 +111,10 @@ class Proxy:
     def arm(self, *faults: Armed) -> None:
         """From now on these faults wait for their moment."""
         self.armed += faults
+
+    def hang_up(self, process: int) -> None:
+        """This process is gone, and nobody listens to its watches any more."""
+        self._ended[process].set()
 
     def travel_back(self) -> None:
         """The first lists of the next process tell what was so when it was remembered."""
@@ -148,24 +154,24 @@ class Proxy:
 
     async def _answer(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
         effect = record.injected = self._effect(record.call)
-        made_up = await self._instead(request, effect)
+        made_up = self._instead(request, effect)
         if made_up is not None:
             return made_up
+        if isinstance(effect, Hang):
+            await asyncio.sleep(effect.seconds)
         if record.call.writes:
             async with self._turn:
                 return await self._write(request, path, record)
         answer = await self._pass_on(request, path, record)
         return _torn(request) if isinstance(effect, Lost) else answer
 
-    async def _instead(self, request: web.BaseRequest, effect: Effect | None) -> web.StreamResponse | None:
+    def _instead(self, request: web.BaseRequest, effect: Effect | None) -> web.StreamResponse | None:
         """What is answered without the server, if it is not to be asked."""
         match effect:
             case Answer():
                 return self._made_up(effect)
             case Reset():
                 return _torn(request)
-            case Hang(seconds):
-                await asyncio.sleep(seconds)
         return None
 
     async def _write(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
@@ -210,17 +216,20 @@ class Proxy:
 
     async def _watch(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
         effect = record.injected = self._effect(record.call)
-        made_up = await self._instead(request, effect)
+        made_up = self._instead(request, effect)
         if made_up is not None:
             return made_up
+        if isinstance(effect, Hang):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended[record.process].wait(), effect.seconds)
         async with self._asked(request, path, b"") as upstream:
             record.status = upstream.status
             if upstream.status != 200:
                 return web.Response(status=upstream.status, body=await upstream.read())
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             response.enable_chunked_encoding()
-            await response.prepare(request)
-            with self._open_watch(record):
+            with self._open_watch(record), suppress(ConnectionResetError):
+                await response.prepare(request)
                 async with self._changed:
                     self._changed.notify_all()
                 await self._tell(upstream, response, record)
@@ -239,7 +248,7 @@ class Proxy:
         """Passes a watch's lines on until it ends, or a fault ends it."""
         held: list[bytes] = []
         lag = 0
-        while line := await self._next_line(upstream, response, held):
+        while line := await self._next_line(upstream, response, record, held):
             call = self.names.told(record.call.resource, json.loads(line))
             self.told.append((self._now(), call))
             match self._effect(call):
@@ -253,7 +262,8 @@ class Proxy:
                     await response.write(line[: len(line) // 2])
                     return
                 case HalfOpen():
-                    await asyncio.Event().wait()
+                    await self._ended[record.process].wait()
+                    return
                 case Lag(events):
                     lag = events
             held.append(line)
@@ -261,19 +271,21 @@ class Proxy:
                 await response.write(held.pop(0))
 
     async def _next_line(
-        self, upstream: aiohttp.ClientResponse, response: web.StreamResponse, held: list[bytes]
+        self, upstream: aiohttp.ClientResponse, response: web.StreamResponse, record: Record, held: list[bytes]
     ) -> bytes:
         """The next line, empty at the end; while nothing comes, what is held back is told after all."""
         reading = asyncio.ensure_future(upstream.content.readline())
+        ended = asyncio.ensure_future(self._ended[record.process].wait())
         try:
-            while held:
-                done, _ = await asyncio.wait((reading,), timeout=SILENCE_SECONDS)
+            while True:
+                silence = SILENCE_SECONDS if held else None
+                done, _ = await asyncio.wait((reading, ended), timeout=silence, return_when=asyncio.FIRST_COMPLETED)
                 if done:
-                    break
+                    return b"" if ended in done else reading.result()
                 await response.write(held.pop(0))
-            return await reading
         finally:
             reading.cancel()
+            ended.cancel()
 
     def _effect(self, call: Call) -> Effect | None:
         now = self._now()

@@ -82,11 +82,13 @@ class Scene:
         """kill -9."""
         self._kept = False
         self.operators[-1].kill()
+        self.proxy.hang_up(self.proxy.process)
 
     async def stop_operator(self) -> None:
         """SIGTERM: it may finish what it has in hand."""
         self._kept = False
         await asyncio.to_thread(self.operators[-1].stop)
+        self.proxy.hang_up(self.proxy.process)
 
     async def crash(self) -> None:
         """kill -9, and what starts such a process elsewhere does so here."""
@@ -174,9 +176,10 @@ async def a_scene(
         proxy.crash = scene.crash
         stack.push_async_callback((await proxy.start()).cleanup)
         stack.enter_context(scene.stack)
+        scene.start_operator()
+        stack.callback(scene.kill_operator)
         keeper = asyncio.create_task(scene.keep_operator())
         stack.callback(keeper.cancel)
-        scene.start_operator()
         yield scene
 
 
