@@ -1,6 +1,10 @@
 """What follows from a change of a field on a job that lives: what the pages say, and nothing else."""
 
 import pytest
+from ddpjob_operator.api.contract import MAX_NODES
+
+from tests.cluster.jobs import FOR_LONG, Team, a_job, condition
+from tests.cluster.operators import an_operator
 
 from .documents import before, changed
 from .jobs import Jobs
@@ -35,3 +39,20 @@ def test_what_follows_from_a_change_is_what_is_documented(jobs: Jobs, leaf: Leaf
     for name in named.values():
         if jobs.server.job(name):
             jobs.server.delete(name)
+
+
+def test_the_greatest_number_of_nodes_is_asked_for_with_few_requests_where_a_quota_has_no_room(jobs: Jobs) -> None:
+    team = Team(jobs.operator.plant)
+    limit = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": 3}}}
+    with an_operator(team.plant, f"--namespace={team.namespace}", "--no-leader-elect") as operator:
+        team.apply({"apiVersion": "v1", "kind": "ResourceQuota", **limit}, a_job(annotations=FOR_LONG))
+        team.until("{.status.ready}=2/2")
+        team.change(nodes=MAX_NODES)
+        team.kubectl("wait", "--for=condition=Blocked", "ddpjob/digits", "--timeout=60s")
+        said = team.status()
+        assert (condition(said, "Blocked")["reason"], said["nodes"]) == ("QuotaExceeded", MAX_NODES)
+        team.change(nodes=2)
+        team.until("{.status.ready}=2/2")
+        refused = operator.metric('ddpjob_api_requests_total{code="403",method="POST",resource="pods"}')
+        assert 0 < refused < 500
+        assert "this is a bug" not in operator.log

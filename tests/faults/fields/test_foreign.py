@@ -1,0 +1,85 @@
+"""The fields that Kubernetes defines, in the pod template and in a volume's source: all 1,000 of them."""
+
+from typing import Any
+
+import pytest
+from ddpjob_operator.api.validation import problems
+
+from tests.cluster.jobs import a_job
+from tests.unit.engine.builders import a_document
+from tests.unit.engine.builders import a_job as a_scene
+
+from .leaves import FOREIGN, Leaf, greatest, least, leaves, put
+from .server import Server
+
+THEIRS = [leaf for leaf in leaves() if leaf.foreign]
+GPU = "nvidia.com/gpu"
+TRAINER = {"name": "trainer", "image": "any"}
+SPEC: dict[str, Any] = {
+    "nodes": 2,
+    "activeDeadlineSeconds": 60,
+    "checkpoint": {"path": "/checkpoints"},
+    "template": {"spec": {"containers": [TRAINER]}},
+}
+NOT_NOW = "may change only while the job is suspended: set spec.suspend first"
+
+
+def with_value(leaf: Leaf, value: Any) -> dict[str, Any]:
+    """A spec with it, and with a trainer."""
+    if leaf.schema.get("additionalProperties") and not value:
+        value = {GPU: least(leaf.schema["additionalProperties"])}
+    spec = put(SPEC, leaf.path, value)
+    containers = spec["template"]["spec"]["containers"]
+    if not containers or containers[0].get("name") != "trainer":
+        spec["template"]["spec"]["containers"] = [TRAINER | (containers[0] if containers else {}) | TRAINER]
+    return spec
+
+
+@pytest.mark.parametrize("end", [least, greatest])
+@pytest.mark.parametrize("leaf", THEIRS, ids=lambda leaf: leaf.path)
+def test_whatever_is_valid_there_can_be_decided_on(leaf: Leaf, end: Any) -> None:
+    spec = with_value(leaf, end(leaf.schema))
+    if problems({**a_document(**spec), "metadata": {"name": "digits"}}):
+        return
+    begun = a_scene(**spec).settled()
+    assert begun.after(60).decided().gone().settled().status.state == "Failed", "at its deadline"
+    assert begun.asks(suspend=True).settled().gone().settled().status.state == "Suspended"
+
+
+def test_a_running_job_keeps_them_and_a_suspended_one_does_not(server: Server) -> None:
+    job = {kind: a_job(f"foreign-{kind}") for kind in ("live", "resting")}
+    made = {kind: server.create(one | {"spec": SPEC | {"suspend": kind == "resting"}}) for kind, one in job.items()}
+    wrong: dict[str, str] = {}
+    tried = 0
+    for leaf in THEIRS:
+        spec = with_value(leaf, least(leaf.schema))
+        if spec == SPEC:
+            continue
+        _, said = server.try_to_replace(made["resting"] | {"spec": spec | {"suspend": True}})
+        if said:  # A value that another rule refuses: what is to be shown of it is shown elsewhere.
+            continue
+        tried += 1
+        _, said = server.try_to_replace(made["live"] | {"spec": spec})
+        if NOT_NOW not in said:
+            wrong[leaf.path] = said
+    assert wrong == {}
+    assert tried > 0.9 * len(THEIRS)
+
+
+@pytest.mark.parametrize("place", FOREIGN)
+def test_a_value_of_another_type_is_refused_with_its_path(server: Server, place: str) -> None:
+    wrong: dict[str, str] = {}
+    for leaf in THEIRS:
+        if not leaf.path.startswith(place) or leaf.schema.get("x-kubernetes-int-or-string"):
+            continue
+        bad = 5 if leaf.schema["type"] in {"string", "array", "object"} else "a word"
+        _, said = server.try_to_create(a_job("new") | {"spec": put(SPEC, leaf.path, bad)})
+        path = f"spec.{leaf.path}".replace("[]", "[0]")
+        if path not in said or f"must be of type {_kind(leaf)}" not in said:
+            wrong[leaf.path] = said
+    assert wrong == {}
+
+
+def _kind(leaf: Leaf) -> str:
+    """As the API server calls it."""
+    return "date-time" if leaf.schema.get("format") == "date-time" else str(leaf.schema["type"])
