@@ -46,6 +46,22 @@ def test_a_pod_whose_labels_were_changed_is_replaced(api: Plant) -> None:
         assert sorted(ranks) == ["0", "1"]
 
 
+def test_a_pod_whose_owner_reference_was_removed_is_nobody_s_it_is_replaced_and_left_alone(api: Plant) -> None:
+    team = Team(api)
+    with an_operator(api, f"--namespace={team.namespace}", "--no-leader-elect"):
+        team.apply(a_job())
+        api.wait("the pods", lambda: created(team))
+        name = team.pod(1)
+        team.kubectl("patch", "pod", name, "--type=merge", "-p", '{"metadata": {"ownerReferences": null}}')
+        released = team.kubectl("get", "pod", name, "-o", "json")
+        team.until("{.status.attempt}=2")
+        api.wait("the second attempt", lambda: len([pod for pod in team.pods() if incarnation(pod) == "2"]) == 2)
+        assert team.status()["lastFailure"]["cause"] == "PodDeleted"
+        team.change(ttlSecondsAfterFinished=0, activeDeadlineSeconds=1)
+        api.wait("the job to go", lambda: team.job() is None)
+        assert team.kubectl("get", "pod", name, "-o", "json") == released
+
+
 def test_an_own_pod_without_its_labels_blocks_the_job_and_is_not_asked_for_again_and_again(api: Plant) -> None:
     team = Team(api)
     with an_operator(api, f"--namespace={team.namespace}", "--no-leader-elect") as operator:
