@@ -7,11 +7,16 @@ from typing import Generic, TypeVar
 from .backoff import backoff
 from .metrics import QUEUE_DEPTH
 
+PAUSE_SECONDS = 0.02
+"""Between two looks at a key: what changes together, as the pods of a gang do, is then looked at together."""
+
 K = TypeVar("K", bound=Hashable)
 
 
 class DirtyKeys(Generic[K]):
     """Keys that want a look. A mark on a key that is being worked on leads to one more look, however many there were.
+
+    The first look comes at once, the next one a moment after it.
 
     Nothing is given out before `open`, nor after `close`.
     """
@@ -73,7 +78,7 @@ class DirtyKeys(Generic[K]):
         self._failures.pop(key, None)
         self._give_back(key)
         if key in self._dirty:
-            self._offer(key)
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._offer, key)
 
     def failed(self, key: K, at_least: float = 0.0) -> float:
         """The look failed: another one follows, later with each failure, and not before the server wants it.

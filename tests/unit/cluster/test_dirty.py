@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from ddpjob_operator.cluster.dirty import DirtyKeys
+from ddpjob_operator.cluster.dirty import PAUSE_SECONDS, DirtyKeys
 
 from . import virtual_time
 
@@ -51,8 +51,12 @@ def test_marks_during_work_lead_to_one_more_look_after_it() -> None:
         keys.mark("a")
         assert await given(keys) == [], "never twice at once"
         keys.done("a")
+        assert await given(keys) == [], "what changes together is looked at together"
+        keys.mark("a")
+        await asyncio.sleep(PAUSE_SECONDS)
         assert await given(keys) == ["a"]
         keys.done("a")
+        await asyncio.sleep(A_WHILE / 2)
         assert await given(keys) == []
 
     scene(play)
