@@ -1,6 +1,7 @@
 """Options of how the model learns."""
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -290,12 +291,23 @@ def test_settings_of_an_optimizer_that_a_checkpoint_has_otherwise_are_told(runs:
     assert told in other.output()
 
 
-def test_a_schedule_that_is_asked_for_late_begins_with_the_rate_that_is_asked_for(runs: Runs, tmp_path: Path) -> None:
-    job = ["--workload", "mlp", "--checkpoint-dir", tmp_path, "--max-steps"]
-    runs.train(1, *job, 2, "--lr", 0.5)
-    run = runs.train(1, *job, 3, "--lr", 0.25, "--lr-scheduler", "steplr")
+@pytest.mark.parametrize(
+    ("schedule", "rate"),
+    [
+        (["steplr", "--lr-step-size", 1, "--lr-gamma", 0.5], 0.25 * 0.5**3),  # Three epochs of three steps.
+        (["cosineannealinglr"], 0.25 * (1 + math.cos(math.pi * 9 / 10)) / 2),
+    ],
+)
+def test_a_schedule_that_is_asked_for_late_goes_on_where_it_would_be_from_the_rate_that_is_asked_for(
+    runs: Runs, tmp_path: Path, schedule: list[object], rate: float
+) -> None:
+    job = ["--workload", "mlp", "--global-batch-size", 360, "--checkpoint-dir", tmp_path]
+    job += ["--checkpoint-every-steps", 1, "--max-steps"]
+    runs.train(1, *job, 8, "--lr", 0.5)
+    run = runs.train(1, *job, 10, "--lr", 0.25, "--lr-scheduler", *schedule)
     assert "the optimizer goes on" not in run.output()
-    assert state(tmp_path)["optimizer"]["param_groups"][0]["lr"] == 0.25
+    assert state(tmp_path, 9)["optimizer"]["param_groups"][0]["lr"] == pytest.approx(rate)
+    assert run.errors() == ""
 
 
 def test_a_schedule_that_is_asked_for_no_more_leaves_the_rate_where_it_was(runs: Runs, tmp_path: Path) -> None:

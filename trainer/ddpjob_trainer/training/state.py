@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,6 +23,9 @@ from .compression import PowerSGD
 from .content import Sink
 
 State = dict[str, Any]
+RATES = ("lr", "initial_lr")
+"""What a schedule has of each group of an optimizer."""
+
 Where = tuple[int, int, int]
 """Step, epoch, samples of a position."""
 
@@ -111,6 +115,7 @@ def load(learner: Learner, state: State) -> list[str]:
         ConfigError: It is another model's.
     """
     asked = _settings(learner)
+    begun = [{name: group[name] for name in RATES if name in group} for group in learner.optimizer.param_groups]
     try:
         learner.model.load_state_dict(state["model"])
         learner.optimizer.load_state_dict(state["optimizer"])
@@ -121,6 +126,8 @@ def load(learner: Learner, state: State) -> list[str]:
         ) from error
     if learner.scheduler and state["scheduler"]:
         learner.scheduler.load_state_dict(state["scheduler"])
+    elif learner.scheduler:
+        _catch_up(learner.scheduler, begun, steps=state["position"][0])
     # What follows may have been left out or asked for since, and was not always saved.
     if learner.scaler and (scaler := state.get("scaler")):
         learner.scaler.load_state_dict(scaler)
@@ -144,10 +151,20 @@ def load_compression(learner: Learner, state: State, world: World, device: torch
         )
 
 
+def _catch_up(scheduler: LRScheduler, begun: list[dict[str, Any]], steps: int) -> None:
+    """Brings a schedule that a checkpoint knows nothing of to where it would be; its rates at the start are given."""
+    for group, rates in zip(scheduler.optimizer.param_groups, begun, strict=True):
+        group.update(rates)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The optimizer has made these steps, in another process.
+        for _ in range(steps):
+            scheduler.step()
+
+
 def _settings(learner: Learner) -> dict[str, float]:
     """What an optimizer goes on with, of its first group; the rate is that with which its schedule began.
 
-    A checkpoint of a run without a schedule knows no such rate: a schedule that begins then begins as asked.
+    A checkpoint of a run without a schedule knows no such rate: a schedule that is new begins as asked.
     """
     group = learner.optimizer.param_groups[0]
     known = {"lr": group.get("initial_lr" if learner.scheduler else "lr"), "weight_decay": group.get("weight_decay")}
