@@ -252,15 +252,20 @@ def test_processes_that_have_chosen_other_backends_all_say_so_at_once(tmp_path: 
         assert re.search(r"chosen backend \w+, and others \w+: name one for all with --backend", str(one.exception()))
 
 
-@pytest.mark.parametrize(("env", "code"), [({}, 2), ({"DDPJOB_UID": "b7"}, 1)], ids=["by hand", "of a job"])
+@pytest.mark.parametrize(
+    ("env", "code", "setting"),
+    [({}, 2, "MASTER_PORT (--master-port) for all processes"), ({"DDPJOB_UID": "b7"}, 1, "spec.masterPort")],
+    ids=["by hand", "of a job"],
+)
 def test_a_port_that_is_taken_is_named_with_what_to_do_and_a_job_tries_again(
-    runs: Runs, env: dict[str, str], code: int
+    runs: Runs, env: dict[str, str], code: int, setting: str
 ) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         run = runs.start(2, ranks=[0], env={**env, "MASTER_PORT": str(port)})
         assert run.end() == [code], run.story()
-    assert f"port {port} of this machine is taken by another program, or another run: set another" in run.errors()
+    taken_by = "is taken by another program, or another run"
+    assert f"port {port} of this machine {taken_by}: set another {setting}\n" in run.errors()
 
 
 def test_mpi_is_asked_for_in_vain_where_pytorch_is_built_without_it(runs: Runs) -> None:

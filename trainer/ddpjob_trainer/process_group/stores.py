@@ -148,12 +148,17 @@ def _tcp_store(meeting: Meeting) -> Store:
             kind = TrainerError if Env.UID in os.environ else ConfigError
             raise kind(
                 f"port {world.master_port} of this machine is taken by another program, or another run: set another"
-                f" {Env.MASTER_PORT} (--master-port) for all processes"
+                f" {_port_setting()}"
             ) from error
         raise TrainerError(
             f"rank {world.rank} cannot use {meeting.place}: {str(error).splitlines()[0]}; if another program has the"
-            f" port, set another {Env.MASTER_PORT}"
+            f" port, set another {_port_setting()}"
         ) from error
+
+
+def _port_setting() -> str:
+    """What sets the port: a job's users have no say in the variable."""
+    return "spec.masterPort" if Env.UID in os.environ else f"{Env.MASTER_PORT} (--master-port) for all processes"
 
 
 def _file_store(meeting: Meeting) -> Store:
