@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from .calls import EVENT, Call, Place
+from .calls import Call, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,9 @@ class On:
     """A pattern, as for names of files: `attempt-1-*-created`."""
     nth: int = 1
     times: int = 1
-    """How many in a row, from the n-th on."""
+    """How many in a row, from the n-th on;"""
+    seconds: float = 0.0
+    """or all, for so long."""
 
     def covers(self, call: Call) -> bool:
         """Whether it is one of those."""
@@ -94,7 +96,7 @@ class Lag:
     events: int
 
     def __str__(self) -> str:
-        return f"{self.events} behind"
+        return f"{self.events} events behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,8 @@ class Fault:
     on: On
     effect: Effect
 
-    @property
-    def of_watch(self) -> bool:
-        """Whether it befalls what a watch tells, and no request."""
-        return self.on.verb == EVENT
+    def __str__(self) -> str:
+        return f"{self.effect} for {self.on.seconds:.0f} s" if self.on.seconds else str(self.effect)
 
 
 @dataclass
@@ -152,7 +152,8 @@ class Armed:
             return False
         self.seen += 1
         on = self.fault.on
-        struck = on.nth <= self.seen < on.nth + on.times
+        lasts = bool(self.fired) and now - self.fired[0] < on.seconds
+        struck = on.nth <= self.seen < on.nth + on.times or lasts
         if struck:
             self.fired.append(now)
         return struck

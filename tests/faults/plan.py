@@ -72,13 +72,8 @@ class Plan:
     @property
     def injected(self) -> str:
         """What goes wrong, in a few words."""
-        return ", then ".join(
-            [
-                *(str(fault.effect) for fault in self.faults),
-                *([self.happens] if self.happens else []),
-                *([str(self.obstacle)] if self.obstacle else []),
-            ]
-        )
+        others = [self.happens] if self.happens else [str(self.obstacle)] if self.obstacle else []
+        return " and ".join(dict.fromkeys([*map(str, self.faults), *others]))
 
     @property
     def lacks(self) -> str | None:

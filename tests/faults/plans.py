@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from zlib import crc32
 
 from .calls import EVENT
@@ -24,6 +25,8 @@ ANSWERS: Mapping[str, Effect] = {
 }
 AGAIN = frozenset({"429", "500", "503"})
 """What befalls three requests in a row: a server that is busy or broken is so for a while."""
+OUTAGE_SECONDS = 6.0
+"""For so long some plans break every request of a kind: long enough to tell who asks again and again."""
 
 ERRORS_OF_READS = {name: effect for name, effect in ANSWERS.items() if name not in {"409", "422"}}
 HALF_A_LIST = Answer(200, "", body='{"kind": "List", "items": [{"metadata": {"na')
@@ -98,6 +101,15 @@ def _lost_answers() -> Iterator[Plan]:
         yield Plan(f"lost-answer-{row.name}", Family.LOST, _what(row), (Fault(row.on, Lost()),))
 
 
+def _lost_while_behind() -> Iterator[Plan]:
+    """Nor does it see in time that the write was done: it does it again without knowing."""
+    places = {(1, 1), (0, 2), (2, 4)}
+    for row in WRITES:
+        if row.on.resource == "services" or row.on.place in places:
+            faults = (Fault(row.on, Lost()), *(Fault(On(EVENT, kind), Lag(10)) for kind in ("pods", "services")))
+            yield Plan(f"lost-answer-while-behind-{row.name}", Family.LOST, _what(row), faults)
+
+
 def _what(row: Row) -> str:
     """Kind of write, for the page."""
     return f"{row.on.verb} {row.on.resource}" + (f"/{row.on.subresource}" if row.on.subresource else "")
@@ -121,10 +133,21 @@ def _errors() -> Iterator[Plan]:
         yield Plan(f"{name}-on-get-after-conflict", Family.ERROR, "get ddpjobs", (stale, read))
 
 
+def _outages() -> Iterator[Plan]:
+    """A kind of request does not work for a while."""
+    reads = {f"{verb}-of-{kind}": On(verb, kind) for kind in ("ddpjobs", "pods") for verb in ("list", "watch")}
+    for what, on in (KIND_OF_WRITE | reads).items():
+        where = replace(on, place=None, seconds=OUTAGE_SECONDS)
+        for name in ("503", "reset"):
+            fault = Fault(where, ANSWERS[name])
+            yield Plan(f"{name}-for-a-while-on-{what}", Family.ERROR, f"{on.verb} {on.resource}", (fault,))
+
+
 def _error(name: str, place: str, on: On, kind: str, effect: Effect) -> Plan:
     times = 3 if kind in AGAIN else 1
-    where = On(on.verb, on.resource, on.subresource, on.place, on.word, on.nth, times)
-    return Plan(name, Family.ERROR, place, (Fault(where, effect),), differs=DIFFERS.get(name, ALIKE))
+    return Plan(
+        name, Family.ERROR, place, (Fault(replace(on, times=times), effect),), differs=DIFFERS.get(name, ALIKE)
+    )
 
 
 def _watches() -> Iterator[Plan]:
@@ -191,7 +214,9 @@ PLANS = (
     *_crashes(),
     *_restarts(),
     *_lost_answers(),
+    *_lost_while_behind(),
     *_errors(),
+    *_outages(),
     *_watches(),
     *_unseen(),
     *_stale(),
