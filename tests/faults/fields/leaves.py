@@ -13,7 +13,9 @@ FOREIGN = ("template", "checkpoint.volume")
 """Kubernetes' own types: what they mean is Kubernetes' matter, and most is for the pod alone."""
 
 LARGEST = 2**63 - 1
-"""The largest number that the API server takes where a schema says nothing."""
+"""The largest number that the API server takes where a schema says nothing,"""
+LARGEST_SHORT = 2**31 - 1
+"""and where it says int32."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def least(schema: Schema) -> Any:
         return schema["enum"][0]
     if schema.get("type") == "array":
         return [least(schema["items"])] * schema.get("minItems", 0)
-    by_type = {"integer": schema.get("minimum", -LARGEST - 1), "number": 0.0, "boolean": False, "string": ""}
+    by_type = {"integer": schema.get("minimum", -_largest(schema) - 1), "number": 0.0, "boolean": False, "string": ""}
     return _struct(schema, least) if schema.get("type") == "object" else by_type.get(schema.get("type", ""), 0)
 
 
@@ -73,8 +75,12 @@ def greatest(schema: Schema) -> Any:
     if schema.get("type") == "array":
         return [greatest(schema["items"])] * min(schema.get("maxItems", 1), 64)
     text = "a" * min(schema.get("maxLength", 64), 1024)
-    by_type = {"integer": schema.get("maximum", LARGEST), "number": 1e300, "boolean": True, "string": text}
+    by_type = {"integer": schema.get("maximum", _largest(schema)), "number": 1e300, "boolean": True, "string": text}
     return _struct(schema, greatest) if schema.get("type") == "object" else by_type.get(schema.get("type", ""), text)
+
+
+def _largest(schema: Schema) -> int:
+    return LARGEST_SHORT if schema.get("format") == "int32" else LARGEST
 
 
 def _struct(schema: Schema, of: Any) -> dict[str, Any]:
