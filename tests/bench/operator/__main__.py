@@ -56,7 +56,8 @@ class Bench:
         due = {
             name: one
             for name, one in self._chosen.items()
-            if (contestant is DDPJOB or not one.ours_only) and (repeat == 0 or not one.once)
+            if (contestant is DDPJOB or not one.ours_only)
+            and repeat < contestant.at_most.get(name, 1 if one.once else repeat + 1)
         }
         together = {name: one for name, one in due.items() if not one.alone}
         groups = [together, *({name: one} for name, one in due.items() if one.alone)]

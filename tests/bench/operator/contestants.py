@@ -50,6 +50,8 @@ class Contestant:
     start: Callable[[Plant], AbstractContextManager[Running]]
     manager_flags: tuple[str, ...] = field(default=())
     """Of the controller manager."""
+    at_most: dict[str, int] = field(default_factory=dict)
+    """How often a scenario is measured that takes it minutes."""
 
     def path(self, namespace: str) -> str:
         """Where its jobs are."""
@@ -140,6 +142,7 @@ _PYTORCHJOB = Contestant(
     frozenset({TRAINING_OPERATOR.user}),
     _pytorchjob,
     _foreign(TRAINING_OPERATOR),
+    at_most={"burst500": 1},
 )
 _JOBSET = Contestant(
     "JobSet",
@@ -159,11 +162,13 @@ _JOB = Contestant(
     _job,
     _manager_alone,
     ("--kube-api-qps=20", "--kube-api-burst=30"),
+    at_most={"burst500": 0},
 )
 
 
 def _lifted(contestant: Contestant, start: Callable[[Plant], AbstractContextManager[Running]]) -> Contestant:
-    return replace(contestant, title=f"{contestant.title}, limits lifted", start=start, manager_flags=UNLIMITED)
+    title = f"{contestant.title}, limits lifted"
+    return replace(contestant, title=title, start=start, manager_flags=UNLIMITED, at_most={})
 
 
 CONTESTANTS = {

@@ -46,7 +46,7 @@ class Scenario:
 
 async def idle(stage: Stage) -> Figures:
     """One job of 8 pods after the other."""
-    rounds, pods = (3, 8) if stage.quick else (20, 8)
+    rounds, pods = (3, 8) if stage.quick else (10, 8)
     await stage.begin()
     for number in range(rounds):
         await stage.submit([stage.contestant.job(job_name(number), pods, {})])
@@ -297,7 +297,7 @@ def scenarios(churn_minutes: float) -> dict[str, Scenario]:
         "idle": Scenario("one job of 8 pods after the other", idle),
         "burst": Scenario("100 jobs of 4 pods at once", burst(100, 10)),
         "burst500": Scenario("500 jobs of 4 pods at once", burst(500, 20)),
-        "live": Scenario("1,000 running jobs of 8 pods", live, ours_only=True, nodes=12, alone=True),
+        "live": Scenario("1,000 running jobs of 8 pods", live, ours_only=True, nodes=12, alone=True, once=True),
         "big": Scenario("one job of 1,000 pods", big, ours_only=True, nodes=1002, node_grace_seconds=600, alone=True),
         "churn": Scenario("jobs that come and go", churn(churn_minutes), ours_only=True, alone=True, once=True),
     }
