@@ -1,5 +1,6 @@
 """Ranks with batches of their own, of which one has more than another."""
 
+import json
 import os
 import random
 import signal
@@ -79,6 +80,15 @@ def test_each_step_is_the_mean_of_those_who_have_a_batch_and_all_ranks_stay_alik
     for rank in range(2):
         assert weights(run.output(rank)) == pytest.approx(expected(), rel=1e-5)
     assert run.steps() == run.steps(1) == list(range(1, 11))
+
+
+def test_the_loss_of_what_counts_nothing_is_not_told(runs: Runs, tmp_path: Path) -> None:
+    run = runs.train(2, "--workload", f"{__name__}:Mean", "--epochs", 1, "--log-dir", tmp_path)
+    told = ["loss=" in line for line in run.output().splitlines() if line.startswith("progress ")]
+    assert told == [True] * 3 + [False] * 2
+    assert all("loss=" in line for line in run.output(1).splitlines() if line.startswith("progress "))
+    recorded = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert ["loss" in one for one in recorded if one["event"] == "progress"] == told
 
 
 def test_what_counts_nothing_leaves_no_trace_in_statistics(runs: Runs, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from ddpjob_trainer.position import Position
 class Line:
     """What was printed: means over the steps since the line before."""
 
-    loss: float
+    loss: float | None
+    """None: this rank had nothing to learn from."""
     steps_per_second: float
 
 
@@ -51,8 +52,8 @@ class Progress:
         """Training goes on after something else, whose time and loss are not the pace's."""
         self._window = _Window()
 
-    def step(self, loss: Tensor) -> Line | None:
-        """A step is finished, with this mean loss of this rank's samples; the line, if one was printed."""
+    def step(self, loss: Tensor | None) -> Line | None:
+        """A step is finished, with this mean loss of the samples that this rank had, if any; the line, if one is printed."""
         self._window.add(loss)
         step = self._position.step
         if step not in {self._first, self.total_steps} and step % self._log_every:
@@ -64,7 +65,7 @@ class Progress:
     def _print(self, step: int) -> Line:
         now = time.monotonic()
         line = Line(self._window.mean_loss(), self._window.steps / self._window.seconds(now))
-        self.loss = line.loss
+        self.loss = self.loss if line.loss is None else line.loss
         if step == self._first:
             # The pace is told by the others: a first step pays for much that happens once.
             seconds_per_step = self._window.seconds(now)
@@ -75,7 +76,7 @@ class Progress:
             "progress",
             epoch=self._position.epoch_of(self._epochs),
             step=f"{step}/{self.total_steps}",
-            loss=f"{self.loss:.4f}",
+            loss=None if line.loss is None else f"{line.loss:.4f}",
             samples_per_second=round(line.steps_per_second * self._batch_size),
             rank=self._rank,
             eta_seconds=round((self.total_steps - step) * seconds_per_step),
@@ -88,15 +89,18 @@ class _Window:
 
     def __init__(self) -> None:
         self.steps = 0
+        self._losses = 0
         self._loss: Tensor | float = 0.0
         self._began = time.monotonic()
 
-    def add(self, loss: Tensor) -> None:
-        self._loss = self._loss + loss
+    def add(self, loss: Tensor | None) -> None:
+        if loss is not None:
+            self._loss = self._loss + loss
+            self._losses += 1
         self.steps += 1
 
-    def mean_loss(self) -> float:
-        return float(self._loss) / self.steps
+    def mean_loss(self) -> float | None:
+        return float(self._loss) / self._losses if self._losses else None
 
     def seconds(self, now: float) -> float:
         return now - self._began

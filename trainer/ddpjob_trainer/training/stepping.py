@@ -54,8 +54,8 @@ class Stepper:
     clip_grad_norm: float | None = None
     times: StepTimes
 
-    def step(self, batches: Batches, weight: float = 1.0) -> Tensor:
-        """Trains on as many of the batches as there are shares, and gives their mean loss.
+    def step(self, batches: Batches, weight: float = 1.0) -> Tensor | None:
+        """Trains on as many of the batches as there are shares, and gives their mean loss, if they count.
 
         `weight` is the factor of this process's loss that makes the average of all gradients that of the whole step.
         If it is 0, what it trains on leaves no trace here.
@@ -68,7 +68,7 @@ class Stepper:
             self.model.train()
         self._update()
         self.times.lap("optimizer")
-        return loss
+        return loss if weight else None
 
     def _rest(self) -> None:
         """Has the model keep no statistics of what counts nothing, unless it makes them with all other processes."""
