@@ -6,6 +6,6 @@ EVER_FAILED = {
     ),
     "webhook-denies-pods-at-run": "The reason of the condition Blocked was a number, the webhook's status.",
     "clock-forwards-before-restart": (
-        "By a clock that was set an hour ahead each pod that ended was lost, and each gang had waited too long for nodes."
+        "By a clock set an hour ahead each pod that ended was lost, and each gang had waited too long for nodes."
     ),
 }
