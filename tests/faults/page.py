@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "fault-matrix.md"
 SECTION = re.compile(r"(<!-- fault matrix -->\n).*?(<!-- end of fault matrix -->\n)", re.DOTALL)
 
+NAMED = 3
+"""Of plans that are alike, so many are named."""
+
 Group = tuple[str, str]
 """Family and place."""
 
@@ -64,7 +67,8 @@ def section(seconds: Mapping[str, float]) -> str:
     for row, plans in groups().items():
         slowest = max(seconds[plan.name] for plan in plans)
         lines.append(f"| {' | '.join(cells(row, plans))} | {slowest:.0f} s |")
-    differing = [f"- `{plan.name}`: {plan.differs.why}." for plan in PLANS if plan.differs.why]
+    reasons = dict.fromkeys(plan.differs.why for plan in PLANS if plan.differs.why)
+    differing = [f"- {_names(why)}: {why}." for why in reasons]
     found = [f"- {fault} (`{name}`)" for name, fault in EVER_FAILED.items()]
     lines += ["", "## What may differ", "", *(differing or ["Nothing."])]
     lines += ["", "## What was found by it, and mended", "", *(found or ["Nothing."])]
@@ -75,6 +79,13 @@ def cells(row: Group, plans: Sequence[Plan]) -> tuple[str, ...]:
     """A row of the table, but for how long it took."""
     family, place = row
     return str(family), place, str(len(plans)), "; ".join(dict.fromkeys(plan.injected for plan in plans))
+
+
+def _names(why: str) -> str:
+    """The plans that differ for a reason, at most a few of them by name."""
+    names = [f"`{plan.name}`" for plan in PLANS if plan.differs.why == why]
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return ", ".join([*names[:NAMED], *more])
 
 
 def main() -> None:

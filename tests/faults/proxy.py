@@ -97,7 +97,7 @@ class Proxy:
     async def start(self) -> web.ServerRunner:
         """Listens; whoever asked cleans up."""
         server = web.Server(self._serve, access_log=None)
-        runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        runner = web.ServerRunner(server, shutdown_timeout=5.0)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()

@@ -1,0 +1,21 @@
+"""docs/reference/fault-matrix.md tells of every plan that there is."""
+
+from tests.faults.ever_failed import EVER_FAILED
+from tests.faults.page import PAGE, cells, groups
+from tests.faults.plans import PLANS
+
+CONTENT = PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_has_a_row_for_each_family_and_place() -> None:
+    wanted = [" | ".join(cells(row, plans)) for row, plans in groups().items()]
+    missing = [row for row in wanted if f"| {row} | " not in CONTENT]
+    assert not missing, "make faults writes it anew"
+
+
+def test_the_page_tells_what_was_found() -> None:
+    assert all(fault in CONTENT for fault in EVER_FAILED.values()), "make faults writes it anew"
+
+
+def test_what_ever_failed_is_still_tried() -> None:
+    assert EVER_FAILED.keys() <= {plan.name for plan in PLANS}
