@@ -53,7 +53,7 @@ class Progress:
         self._window = _Window()
 
     def step(self, loss: Tensor | None) -> Line | None:
-        """A step is finished, with this mean loss of this rank's samples, if it had any; the line, if any is printed."""
+        """A step is finished, with this mean loss of what this rank had, if anything; the line, if one is printed."""
         self._window.add(loss)
         step = self._position.step
         if step not in {self._first, self.total_steps} and step % self._log_every:
