@@ -83,6 +83,7 @@ async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
                 await scene.witness.until("run again", LIFE[0].reached, PATIENCE_SECONDS)
                 continue
         if stage.name == FINISHED:
+            await _struck(scene)
             await _nothing_more(scene, outcome)
             made_by = scene.witness.job()["metadata"]["uid"]
         if stage is not LIFE[-1]:
@@ -90,6 +91,12 @@ async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
     await scene.proxy.drained()
     await scene.witness.until("nothing any more", LIFE[-1].reached, PATIENCE_SECONDS)
     outcome.account.made, outcome.account.gone = oracle.objects(scene.witness.history, made_by)
+
+
+async def _struck(scene: Scene) -> None:
+    """Until faults have struck whose moment comes by itself, however soon a life is over: at an event, or a list."""
+    waiting = [one for one in scene.proxy.armed if one.fault.on.resource == "events" or one.fault.on.verb == "list"]
+    await scene.proxy.until(lambda: all(one.fired for one in waiting), PATIENCE_SECONDS)
 
 
 async def _felt(obstacle: Obstacle, scene: Scene) -> None:
