@@ -120,8 +120,6 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
         result["properties"] = {name: structural(one, definitions) for name, one in schema["properties"].items()}
     elif isinstance(schema.get("additionalProperties"), dict):
         result["additionalProperties"] = structural(schema["additionalProperties"], definitions)
-    elif schema.get("type") == "object":
-        result["x-kubernetes-preserve-unknown-fields"] = True
     if "items" in schema:
         result["items"] = structural(schema["items"], definitions)
     return result

@@ -39,6 +39,20 @@ def test_it_is_structural() -> None:
         assert not ("properties" in node and "additionalProperties" in node), node
 
 
+def test_nothing_is_kept_that_is_not_known() -> None:
+    """Whoever makes a job could else nest it deeper than any reader can follow, ours first of all."""
+    metadata = schema()["properties"]["metadata"]  # The API server's own.
+    of_any_form = [
+        node
+        for node in schemas(schema())
+        if node.get("type") == "object"
+        and not {"properties", "additionalProperties"} & set(node)
+        and node != metadata
+    ]
+    assert of_any_form == []
+    assert "preserve-unknown-fields" not in json.dumps(crd())
+
+
 def test_a_pod_template_is_known_to_its_leaves() -> None:
     pod = schema()["properties"]["spec"]["properties"]["template"]["properties"]["spec"]["properties"]
     probe = pod["containers"]["items"]["properties"]["readinessProbe"]["properties"]["httpGet"]["properties"]

@@ -26,6 +26,8 @@ KEPT = (
 )
 INT_OR_STRING = ("Quantity", "IntOrString")
 """A number with a fraction (`cpu: 0.5`) must be quoted: the schema of a CRD has no other form for these two."""
+TEMPLATES = {"PodTemplateSpec": "the pods", "PersistentVolumeClaimTemplate": "the claim"}
+"""Of their metadata only labels and annotations count, and the rest would be of any form and depth."""
 DESCRIPTION_LENGTH = 200
 
 
@@ -38,7 +40,8 @@ def main(version: str, source: str) -> None:
             "description": definitions[name]["description"],
             "anyOf": [{"type": "integer"}, {"type": "string"}],
         }
-    definitions["PodTemplateSpec"]["properties"]["metadata"] = _template_metadata(definitions["ObjectMeta"])
+    for kind, what in TEMPLATES.items():
+        definitions[kind]["properties"]["metadata"] = _template_metadata(definitions["ObjectMeta"], what)
     volume = definitions["Volume"]
     definitions["VolumeSource"] = {
         **{key: value for key, value in volume.items() if key != "required"},
@@ -55,10 +58,10 @@ def main(version: str, source: str) -> None:
     target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _template_metadata(meta: dict[str, Any]) -> dict[str, Any]:
-    """What of a template's metadata reaches its pods."""
+def _template_metadata(meta: dict[str, Any], what: str) -> dict[str, Any]:
+    """What of a template's metadata reaches what is made of it."""
     properties = {name: meta["properties"][name] for name in ("labels", "annotations")}
-    return _closed({"type": "object", "description": "Labels and annotations of the pods.", "properties": properties})
+    return _closed({"type": "object", "description": f"Labels and annotations of {what}.", "properties": properties})
 
 
 def _reachable(schemas: dict[str, Any], root: str) -> set[str]:
