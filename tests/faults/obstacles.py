@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import re
 import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from aiohttp import web
@@ -22,12 +24,24 @@ Felt = Callable[[Scene], bool]
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 NOT_TODAY = "no pods today"
 HOUR = 3600
+MOMENT = re.compile(r"^(\d\d):(\d\d):(\d\d) ", re.MULTILINE)
+"""With which each line of the operator's log begins."""
+FIRST, SECOND = 1, 2
+"""The numbers of two processes."""
 
 NEVER_PLACED = {
     "containers": [{"name": "other", "image": "other"}],
     "schedulingGates": [{"name": "example.com/never"}],
 }
 """A pod on a node would be ended late by kwok, which asks for no uid: its successor's name is the same."""
+
+
+async def _nothing(_: Scene) -> None:
+    """It stays, or has gone by itself."""
+
+
+def _at_once(_: Scene) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +55,13 @@ class Obstacle:
     lift: Act
     clock: bool = False
     """Whether the operator's clock has to be one that can be set."""
+    held: float = 0.0
+    """For so many seconds after it is felt it stays."""
+    proved: Felt = _at_once
+    """Whether it has happened at all, at the end of the life."""
 
     def __str__(self) -> str:
         return self.what
-
-
-async def _nothing(_: Scene) -> None:
-    """It stays, or has gone by itself."""
-
-
-def _at_once(_: Scene) -> bool:
-    return True
 
 
 def _blocked(reason: str) -> Felt:
@@ -192,7 +202,12 @@ def second_operator(stage: str) -> Obstacle:
         scene.start_operator()
         await scene.until_it_watches()
 
-    return Obstacle(stage, "two operators without a lease", put, _at_once, _nothing)
+    def both_wrote(scene: Scene) -> bool:
+        log = scene.proxy.log
+        began = next(record.began for record in log if record.process == SECOND)
+        return {FIRST, SECOND} <= {one.process for one in log if one.call.writes and one.done and one.began > began}
+
+    return Obstacle(stage, "two operators without a lease", put, _at_once, _nothing, proved=both_wrote)
 
 
 def clock_step(stage: str, hours: int) -> Obstacle:
@@ -201,7 +216,15 @@ def clock_step(stage: str, hours: int) -> Obstacle:
     async def put(scene: Scene) -> None:
         scene.set_clock(hours * HOUR)
 
-    return Obstacle(stage, f"the clock is set by {hours:+d} h", put, _at_once, _nothing, clock=True)
+    def told(scene: Scene) -> bool:
+        """The last line of the operator's log is of another hour."""
+        moments = MOMENT.findall(scene.operators[-1].log)
+        there = datetime.now().astimezone() + timedelta(hours=hours)
+        last = there.replace(**dict(zip(("hour", "minute", "second"), map(int, moments[-1]), strict=True)))
+        apart = abs(last - there)
+        return min(apart, timedelta(days=1) - apart) < timedelta(hours=0.5)
+
+    return Obstacle(stage, f"the clock is set by {hours:+d} h", put, told, _nothing, clock=True)
 
 
 async def _serve_no(scene: Scene) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .calls import Place, phase_of
-from .faults import Hang
+from .calls import Call, Place, phase_of
+from .faults import Answer, Hang
 from .plan import Differs
 from .proxy import Record
 from .witness import Change, Manifest, Witness
@@ -122,10 +122,9 @@ def hot_loops(log: Iterable[Record]) -> Iterator[str]:
     """Nothing is asked again and again."""
     times: defaultdict[str, list[float]] = defaultdict(list)
     for record in log:
-        call = record.call
         # A question about rights is asked once per right.
-        if call.resource != "selfsubjectaccessreviews":
-            times[f"{call.verb} {call.resource}/{call.subresource} {call.name}"].append(record.began)
+        if record.call.resource != "selfsubjectaccessreviews":
+            times[_asked(record.call)].append(record.began)
     for what, moments in times.items():
         first = 0
         for last, moment in enumerate(moments):
@@ -134,6 +133,23 @@ def hot_loops(log: Iterable[Record]) -> Iterator[str]:
             if last - first + 1 > MOST_PER_WINDOW:
                 yield f"{what}: {last - first + 1} times within {WINDOW_SECONDS:.0f} s"
                 break
+
+
+def impatient(log: Iterable[Record]) -> Iterator[str]:
+    """Whom the server asks to wait waits; a list may be asked for by two who do not know of each other."""
+    until: dict[tuple[int, str], float] = {}
+    for record in log:
+        key = (record.process, _asked(record.call))
+        if record.began < until.get(key, 0.0):
+            yield f"{record}: the server wanted to be left alone until {until[key]:.3f}"
+        answer = record.injected
+        if isinstance(answer, Answer) and answer.retry_after and record.call.verb != "list":
+            until[key] = record.began + answer.retry_after
+
+
+def _asked(call: Call) -> str:
+    """What two requests have in common of which the second one asks again."""
+    return f"{call.verb} {call.resource}/{call.subresource} {call.name}"
 
 
 def _named(change: Change) -> str:

@@ -38,8 +38,8 @@ from .witness import NeverError
 NOT_PASSED_ON = frozenset(
     {"authorization", "host", "connection", "accept-encoding", "content-length", "transfer-encoding"}
 )
-LISTS_AT_START = 2
-"""kopf lists each kind before it watches it, and so does the operator before it begins to work."""
+LISTS_AT_START = {"ddpjobs": 2, "pods": 1, "services": 1, "networkpolicies": 1}
+"""The operator lists each kind before it begins to work, and kopf lists jobs before it watches them."""
 SILENCE_SECONDS = 1.0
 """A watch that lags tells what it holds back once nothing has come for so long."""
 
@@ -77,7 +77,7 @@ class Proxy:
     told: list[tuple[float, Call]] = field(default_factory=list)
     """What watches would have told, undisturbed."""
     process: int = 0
-    """The number of the operator's present process."""
+    """The number of the operator's newest process."""
     watching: set[tuple[int, str]] = field(default_factory=set)
     """Processes, and the resources of which they have an open watch."""
     remembered: dict[str, bytes] = field(default_factory=dict)
@@ -118,7 +118,11 @@ class Proxy:
 
     def travel_back(self) -> None:
         """The first lists of the next process tell what was so when it was remembered."""
-        self._old_lists = {(self.process + 1, kind): LISTS_AT_START for kind in self.remembered}
+        self._old_lists = {(self.process + 1, kind): LISTS_AT_START[kind] for kind in self.remembered}
+
+    def untold(self) -> Iterator[str]:
+        """Kinds of which nobody has been told yet what once was, though it was planned."""
+        return (kind for (_, kind), left in self._old_lists.items() if left == LISTS_AT_START[kind])
 
     async def until(self, so: Callable[[], bool], seconds: float) -> None:
         """Waits for something to be so of what has passed by.
@@ -176,7 +180,7 @@ class Proxy:
 
     async def _write(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
         effect = record.injected
-        if record.process != self.process and not isinstance(effect, Hang):
+        if self._ended[record.process].is_set() and not isinstance(effect, Hang):
             return _torn(request)
         if effect == Crash(after=False):
             await self.crash()
@@ -223,7 +227,7 @@ class Proxy:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended[record.process].wait(), effect.seconds)
         async with self._asked(request, path, b"") as upstream:
-            record.status = upstream.status
+            record.status, record.answered = upstream.status, self._now()
             if upstream.status != 200:
                 return web.Response(status=upstream.status, body=await upstream.read())
             response = web.StreamResponse(headers={"Content-Type": "application/json"})

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,15 +21,15 @@ RESYNC_SECONDS = 5
 PATIENCE_SECONDS = 90.0
 """For anything that is to come: most comes at once, but a request may hang for 20 s, and the machine be busy."""
 POLL_SECONDS = 0.1
+LOOKS = 'ddpjob_reconciles_total{result="ok"}'
+LISTED_LAST = "networkpolicies"
 
 
 def session_of(plant: Plant) -> aiohttp.ClientSession:
     """An admin's, for proxies, witnesses and users."""
-    context = ssl.create_default_context(cadata=plant.authority.certificate)
-    context.load_cert_chain(plant.directory / "pki" / "admin.crt", plant.directory / "pki" / "admin.key")
     return aiohttp.ClientSession(
         plant.url,
-        connector=aiohttp.TCPConnector(ssl=context, limit=0),
+        connector=aiohttp.TCPConnector(ssl=plant.admin(), limit=0),
         timeout=aiohttp.ClientTimeout(total=None, connect=30),
         read_bufsize=2**20,
     )
@@ -85,10 +84,11 @@ class Scene:
         self.proxy.hang_up(self.proxy.process)
 
     async def stop_operator(self) -> None:
-        """SIGTERM: it may finish what it has in hand."""
+        """SIGTERM, also to one that works beside it: they may finish what they have in hand."""
         self._kept = False
-        await asyncio.to_thread(self.operators[-1].stop)
-        self.proxy.hang_up(self.proxy.process)
+        for process, operator in enumerate(self.operators, 1):
+            await asyncio.to_thread(operator.stop)
+            self.proxy.hang_up(process)
 
     async def crash(self) -> None:
         """kill -9, and what starts such a process elsewhere does so here."""
@@ -117,10 +117,7 @@ class Scene:
         operator = self.operators[-1]
 
         def looked() -> bool:
-            return (
-                operator.metric('ddpjob_reconciles_total{result="ok"}') > 0
-                and operator.metric("ddpjob_queue_depth") == 0
-            )
+            return operator.metric(LOOKS) > 0 and operator.metric("ddpjob_queue_depth") == 0
 
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -128,6 +125,21 @@ class Scene:
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise NeverError(f"no look at the job by process {self.proxy.process}\n{operator.log}") from None
+
+    async def until_it_has_looked_again(self) -> None:
+        """Until the present process has read everything a second time, and looked at every job after that."""
+        operator, process = self.operators[-1], self.proxy.process
+
+        def read() -> bool:
+            lists = (one for one in self.proxy.log if (one.call.verb, one.call.resource) == ("list", LISTED_LAST))
+            return sum(one.process == process and one.done for one in lists) > 1
+
+        await self.proxy.until(read, PATIENCE_SECONDS)
+        looks = operator.metric(LOOKS)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await asyncio.to_thread(operator.metric, LOOKS) == looks:  # noqa: ASYNC110  As above.
+                await asyncio.sleep(POLL_SECONDS)
+        await self.until_it_has_looked()
 
     async def remember(self) -> None:
         """What is so now is what an operator may come to see later."""
