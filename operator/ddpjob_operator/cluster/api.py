@@ -3,7 +3,8 @@
 Nothing is retried here: what failed is done again by the next round of the job, from what is there by then.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -32,12 +33,7 @@ SILENCE_SECONDS = 90.0
 
 T = TypeVar("T")
 
-
-class Page(msgspec.Struct, Generic[T]):
-    """A part of a list."""
-
-    metadata: "PageMetadata"
-    items: list[T]
+logger = logging.getLogger(__name__)
 
 
 class PageMetadata(msgspec.Struct, rename="camel"):
@@ -45,6 +41,13 @@ class PageMetadata(msgspec.Struct, rename="camel"):
 
     resource_version: str = ""
     rest: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct):
+    """A part of a list."""
+
+    metadata: PageMetadata
+    items: list[msgspec.Raw]
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,6 @@ class Resource(Generic[T]):
         """Decodes one object."""
         return msgspec.json.Decoder(self.type)
 
-    @cached_property
-    def page(self) -> msgspec.json.Decoder[Page[T]]:
-        """Decodes a part of a list."""
-        return msgspec.json.Decoder(Page[self.type])  # type: ignore[name-defined]
-
 
 DDPJOBS = Resource(f"/apis/{API_VERSION}", "ddpjobs", JobObject)
 PODS = Resource("/api/v1", "pods", PodObject)
@@ -76,6 +74,7 @@ LEASES = Resource("/apis/coordination.k8s.io/v1", "leases", dict[str, Any])
 ACCESS_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews", dict[str, Any])
 
 _ENCODER = msgspec.json.Encoder()
+_PAGES = msgspec.json.Decoder(Page)
 _CHANGES = msgspec.json.Decoder(Change)
 _STATUSES = msgspec.json.Decoder(Status)
 _OBJECTS = msgspec.json.Decoder(Object)
@@ -99,6 +98,10 @@ class ApiError(Exception):
         """Whether it says nothing about the request itself: the server was busy, broken or not there."""
         busy = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.UNAUTHORIZED)
         return self.status == 0 or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in busy
+
+
+class StuckError(ApiError):
+    """A watch has come to a change that it cannot get past, as often as it tries: only a list leads on."""
 
 
 class FencedError(Exception):
@@ -127,12 +130,15 @@ class Api:
         return _decoded(resource.object, content)
 
     async def list(self, resource: Resource[T], namespace: str | None, labels: str = "") -> tuple[list[T], int]:
-        """All objects, of one namespace or of all, and the resource version at which this was the whole of them."""
+        """All objects, of one namespace or of all, and the resource version at which this was the whole of them.
+
+        One that cannot be read is left out, and the log says so: it must not hide the others.
+        """
         items: list[T] = []
         query = {"limit": str(LIST_LIMIT), **_selecting(labels)}
         while True:
-            page = _decoded(resource.page, await self._request("GET", resource, namespace, query=query))
-            items += page.items
+            page = _decoded(_PAGES, await self._request("GET", resource, namespace, query=query))
+            items += _readable(resource, page.items)
             if not page.metadata.rest:
                 return items, int(page.metadata.resource_version)
             query["continue"] = page.metadata.rest
@@ -143,6 +149,7 @@ class Api:
         """Each change after a version, with its type, until the server ends the watch.
 
         Raises:
+            StuckError: it came to what nobody can read, or said that it cannot go on.
             ApiError: it could not begin, or ended in another way; what came before is true.
         """
         query = {
@@ -157,11 +164,7 @@ class Api:
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise _error(response.status, await response.read(), response.headers.get("Retry-After"))
                 async for line in _lines(response):
-                    change = _decoded(_CHANGES, line)
-                    if change.type == "ERROR":
-                        said = _decoded(_STATUSES, change.object)
-                        raise ApiError(said.code, said.reason, said.message)
-                    yield change.type, _decoded(resource.object, change.object)
+                    yield _change(resource, line)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _no_answer(error) from error
 
@@ -283,11 +286,40 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield line
 
 
+def _change(resource: Resource[T], line: bytes) -> tuple[str, T]:
+    try:
+        change = _decoded(_CHANGES, line)
+        if change.type != "ERROR":
+            return change.type, _decoded(resource.object, change.object)
+        said = _decoded(_STATUSES, change.object)
+    except ApiError as error:
+        raise StuckError(error.status, error.reason, error.message) from error
+    raise StuckError(said.code, said.reason, said.message)
+
+
+def _readable(resource: Resource[T], items: Iterable[msgspec.Raw]) -> Iterator[T]:
+    for item in items:
+        try:
+            yield _decoded(resource.object, item)
+        except ApiError as error:
+            logger.error("%s: one is left out: %s", resource.plural, error)  # noqa: TRY400  It is no bug of ours.
+
+
 def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(content)
-    except ValueError as error:  # Of msgspec: not JSON, or not what the API promises.
-        raise ApiError(0, "NoAnswer", f"the API server's answer is not JSON: {bytes(content)[:80]!r}") from error
+    except (ValueError, RecursionError) as error:  # Of msgspec: not JSON, or not what the API promises.
+        message = f"the API server's answer cannot be read: {error}: {_name_in(bytes(content))}"
+        raise ApiError(0, "NoAnswer", message) from error
+
+
+def _name_in(content: bytes) -> str:
+    """Which object it is or, where not even that can be read, how it begins."""
+    try:
+        metadata = _ANYTHING.decode(content)["metadata"]
+        return f"{metadata['namespace']}/{metadata['name']}"
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return repr(content[:80])
 
 
 def _no_answer(error: Exception) -> ApiError:

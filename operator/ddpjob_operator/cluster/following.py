@@ -1,8 +1,8 @@
 """What there is of one kind besides jobs: listed, then watched from there on, for ever.
 
-After whatever has broken a watch, it goes on where it stopped, or everything is listed anew: nothing is missed in
-between. kopf does as much for jobs, but costs several times the time, and what went while its watch was broken it
-never tells.
+After whatever has broken a watch, it goes on where it stopped; where it cannot, everything is listed anew: nothing is
+missed in between. kopf does as much for jobs, but costs several times the time, and what went while its watch was
+broken it never tells.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from ddpjob_operator.api.contract import MANAGER, Label
 
-from .api import Api, ApiError, Resource
+from .api import Api, ApiError, Resource, StuckError
 from .backoff import backoff
 from .objects import Object
 from .store import Cache, in_namespace
@@ -21,7 +21,7 @@ OURS = f"{Label.MANAGED_BY}={MANAGER}"
 """Selects what operators of this kind have made; the server sends nothing else."""
 
 LONGEST_PAUSE_SECONDS = 5.0
-"""The return of an API server may cost so much."""
+"""The return of an API server may cost so much and half as much again; more only where the server wants it."""
 
 O = TypeVar("O", bound=Object)  # noqa: E741  As in the store.
 T = TypeVar("T")
@@ -40,6 +40,9 @@ class Follower(Generic[O, T]):
         self._version: int | None = None
         """All that happened up to this is known; None: who knows."""
 
+    def __str__(self) -> str:
+        return f"{self._resource.plural} in {self._namespace or 'all namespaces'}"
+
     async def list(self) -> None:
         """Reads all of it; what is not there any more is forgotten.
 
@@ -53,16 +56,21 @@ class Follower(Generic[O, T]):
     async def run(self) -> None:
         """Follows it, for ever."""
         failures = 0
+        clock = asyncio.get_running_loop().time
         while True:
-            before, at_least = self._version, None
+            before, at_least, began = self._version, None, clock()
             try:
                 await self._follow()
             except ApiError as error:
-                logger.warning("watching %s: %s", self._resource.plural, error)
+                logger.warning("watching %s: %s", self, error)
                 at_least = error.retry_after
-                if not error.passing:  # As a rule, it is too long ago.
+                if isinstance(error, StuckError) or not error.passing:  # As a rule, it is too long ago.
                     self._version = None
-            failures = 1 if self._version not in {None, before} else failures + 1
+            lasted = (
+                clock() - began > LONGEST_PAUSE_SECONDS
+            )  # Where nothing happens, that is all that there is to see.
+            well = self._version is not None and (lasted or self._version != before)
+            failures = 1 if well else failures + 1
             await asyncio.sleep(backoff(failures, at_least, LONGEST_PAUSE_SECONDS))
 
     async def _follow(self) -> None:

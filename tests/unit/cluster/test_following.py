@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.api import PODS, Api, ApiError
+from ddpjob_operator.cluster.api import PODS, Api, ApiError, StuckError
 from ddpjob_operator.cluster.following import Follower
 from ddpjob_operator.cluster.store import Key, Store
 
@@ -16,6 +16,8 @@ from .manifests import UID, a_pod
 GONE = ApiError(410, "Expired", "too old resource version")
 NO_ANSWER = ApiError(0, "NoAnswer", "the connection was reset")
 TOO_MANY = ApiError(429, "TooManyRequests", "slow down", retry_after=7)
+STUCK = StuckError(500, "InternalError", "a change cannot be encoded")
+BUSY = ApiError(500, "InternalError", "the watch cannot begin now")
 FORBIDDEN = ApiError(403, "Forbidden", "pods is forbidden")
 
 END = object()
@@ -61,6 +63,9 @@ class Scripted(Api):
                 raise line
             if line is END:
                 return
+            if isinstance(line, float):
+                await asyncio.sleep(line)
+                continue
             yield line
         await asyncio.sleep(1000)
 
@@ -91,6 +96,13 @@ COURSES: dict[str, tuple[list[Any], list[list[Any]], list[int], list[str]]] = {
     "a bookmark advances the version": ([FIRST], [[bookmark(8), END]], [0], ["list", "watch 5", "watch 8"]),
     "the connection breaks": ([FIRST], [[added(1, 6), NO_ANSWER]], [0, 1], ["list", "watch 5", "watch 6"]),
     "it breaks before anything has come": ([FIRST], [[NO_ANSWER]], [0], ["list", "watch 5", "watch 5"]),
+    "it cannot begin": ([FIRST], [[BUSY]], [0], ["list", "watch 5", "watch 5"]),
+    "it cannot get past a change": (
+        [FIRST, WITHOUT_0],
+        [[added(2, 6), STUCK]],
+        [1],
+        ["list", "watch 5", "list", "watch 9"],
+    ),
     "the history is gone": ([FIRST, WITHOUT_0], [[GONE]], [1], ["list", "watch 5", "list", "watch 9"]),
     "it is gone later": ([FIRST, WITHOUT_0], [[added(2, 6), GONE]], [1], ["list", "watch 5", "list", "watch 9"]),
     "it is gone also for the list": (
@@ -124,6 +136,20 @@ def test_a_server_that_ends_every_watch_at_once_is_not_asked_all_the_time() -> N
     pauses = [after - before for before, after in zip(api.at[1:], api.at[2:], strict=False)]
     assert pauses[0] < 0.5
     assert all(4.9 < pause < 7.6 for pause in pauses[6:100])
+
+
+def test_a_watch_in_which_nothing_happened_for_long_did_not_fail() -> None:
+    idle = 48.0
+    api = Scripted([FIRST], [[idle, NO_ANSWER]] * 9)
+    followed(api)
+    pauses = [after - before - idle for before, after in zip(api.at[1:], api.at[2:], strict=False)]
+    assert max(pauses) < 0.5
+
+
+def test_a_watch_that_never_gets_past_a_change_does_not_have_everything_listed_all_the_time() -> None:
+    api = Scripted([FIRST] * 200, [[STUCK]] * 200)
+    followed(api)
+    assert 100 < api.asked.count("list") + api.asked.count("watch 5") < 250
 
 
 def test_a_server_says_how_long_it_wants_to_be_left_alone() -> None:
