@@ -135,12 +135,12 @@ class Cache(Generic[O, T]):
 
         `version`: when it went, where it may come back: for a watch, gone is also what its selector selects no more.
         """
-        self._gone[uid] = version
+        self._gone[uid] = max(version, self._gone.get(uid, version))
         self._gone.move_to_end(uid)
         if len(self._gone) > REMEMBERED_GONE:
             self._gone.popitem(last=False)
         known = self._entries.get(key)
-        if known is not None and known.ref.uid == uid:
+        if known is not None and known.ref.uid == uid and known.ref.version <= version:
             self._drop(key)
 
     def listed(self, objects: Iterable[O], version: int, covers: Callable[[_Entry[T]], bool]) -> None:

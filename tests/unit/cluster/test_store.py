@@ -83,6 +83,20 @@ def test_a_pod_that_a_watch_selects_again_comes_back() -> None:
     assert cache.saw(a_pod(version=3))
 
 
+def test_a_late_word_that_a_pod_went_does_not_undo_its_return() -> None:
+    cache = pods()
+    cache.saw(a_pod(version=5))
+    assert not cache.tells(lambda: cache.forget(("team", "digits-0-1"), "pod-0-1", version=2))
+    assert len(cache.owned_by(UID)) == 1
+
+
+def test_an_older_word_that_a_pod_went_does_not_bring_it_back() -> None:
+    cache = pods()
+    cache.forget(("team", "digits-0-1"), "pod-0-1", version=6)
+    cache.forget(("team", "digits-0-1"), "pod-0-1", version=2)
+    assert not cache.saw(a_pod(version=4))
+
+
 def test_a_pod_whose_labels_were_changed_is_the_job_s_no_more() -> None:
     cache = pods()
     cache.saw(a_pod(version=1))
