@@ -30,6 +30,8 @@ class Clock:
             said = parsedate_to_datetime(date or "")
         except ValueError:
             return
+        if said.tzinfo is None:  # "-0000": whoever says it does not know which zone's time it is.
+            return
         if not asked - A_SECOND - TOLERANCE <= said <= self.now() + TOLERANCE:
             self._zero = said + A_SECOND / 2 - _steady()
 

@@ -24,7 +24,7 @@ def test_it_goes_by_a_server_whose_clock_differs(error: timedelta) -> None:
     assert abs(clock.now() - asked - error) <= CLOSE
 
 
-@pytest.mark.parametrize("date", [None, "", "yesterday"])
+@pytest.mark.parametrize("date", [None, "", "yesterday", "Tue, 01 Jan 2030 00:00:00 -0000"])
 def test_an_answer_without_a_date_changes_nothing(date: str | None) -> None:
     clock = Clock()
     asked = clock.now()
