@@ -8,7 +8,8 @@ from .backoff import backoff
 from .metrics import QUEUE_DEPTH
 
 PAUSE_SECONDS = 0.02
-"""Between two looks at a key: what changes together, as the pods of a gang do, is then looked at together."""
+"""After a look during which something was marked: what changes together, as the pods of a gang do, is then looked at
+together. What is marked later gets its look at once."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -16,7 +17,7 @@ K = TypeVar("K", bound=Hashable)
 class DirtyKeys(Generic[K]):
     """Keys that want a look. A mark on a key that is being worked on leads to one more look, however many there were.
 
-    The first look comes at once, the next one a moment after it.
+    A look comes at once; the one that a mark during it leads to, a moment after it.
 
     Nothing is given out before `open`, nor after `close`.
     """

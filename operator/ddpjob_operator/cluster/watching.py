@@ -20,7 +20,8 @@ BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
 def registry_for(jobs: Cache[JobObject, StoredJob]) -> kopf.OperatorRegistry:
     """A low-level handler alone: it writes nothing to the objects, and every event reaches it.
 
-    What was deleted while a watch was broken it never tells. The job's pods do, which go with it.
+    What was deleted while a watch was broken it never tells. The job's pods do, which go with it; of a job without
+    pods, the next list of all jobs does.
     """
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(_login)
