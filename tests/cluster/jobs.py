@@ -9,7 +9,7 @@ from typing import Any
 
 from ddpjob_operator.api.contract import API_VERSION, KIND, Label
 
-from tests.plant import Plant
+from tests.plant import Plant, audit
 from tests.plant.fake import ALIVE
 
 JOBS = f"/apis/{API_VERSION}/namespaces"
@@ -154,12 +154,8 @@ def silent(plant: Plant, node: str) -> Iterator[None]:
 
 def writes(plant: Plant, namespace: str) -> Counter[str]:
     """The operator's writes in a namespace by verb and resource, from the audit log."""
-    counts: Counter[str] = Counter()
-    for line in plant.audit_log.read_text().splitlines():
-        event = json.loads(line)
-        target = event.get("objectRef", {})
-        by_operator = event.get("userAgent", "").startswith("ddpjob-operator/")
-        if by_operator and target.get("namespace") == namespace and event["verb"] not in {"get", "list", "watch"}:
-            name = "/".join(part for part in (target["resource"], target.get("subresource")) if part)
-            counts[f"{event['verb']} {name}"] += 1
-    return counts
+    return Counter(
+        f"{event['verb']} {audit.kind(event)}"
+        for event in audit.writes(plant, namespace=namespace)
+        if event.get("userAgent", "").startswith("ddpjob-operator/")
+    )

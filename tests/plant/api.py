@@ -106,6 +106,12 @@ class Plant:
         cache = str(self.directory / "kubectl-cache")
         return {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "KUBECACHEDIR": cache}
 
+    def admin(self) -> ssl.SSLContext:
+        """For an admin's own connections."""
+        context = ssl.create_default_context(cadata=self.authority.certificate)
+        context.load_cert_chain(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
+        return context
+
     def get(self, path: str) -> Any:
         """The JSON at a path of the API, read by an admin; None where there is nothing."""
         try:
@@ -138,10 +144,8 @@ class Plant:
             return False
 
     def _read(self, path: str) -> bytes:
-        context = ssl.create_default_context(cadata=self.authority.certificate)
-        context.load_cert_chain(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
         past_proxies = urllib.request.ProxyHandler({})
-        opener = urllib.request.build_opener(past_proxies, urllib.request.HTTPSHandler(context=context))
+        opener = urllib.request.build_opener(past_proxies, urllib.request.HTTPSHandler(context=self.admin()))
         with opener.open(f"{self.url}{path}", timeout=10) as answer:
             return bytes(answer.read())
 

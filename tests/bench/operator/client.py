@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -95,11 +94,9 @@ class Client:
 @asynccontextmanager
 async def a_client(plant: Plant) -> AsyncIterator[Client]:
     """A client with connections of its own."""
-    context = ssl.create_default_context(cadata=plant.authority.certificate)
-    context.load_cert_chain(plant.directory / "pki" / "admin.crt", plant.directory / "pki" / "admin.key")
     async with aiohttp.ClientSession(
         base_url=f"{plant.url}/",
-        connector=aiohttp.TCPConnector(ssl=context, limit=REQUESTS_AT_ONCE + 1),
+        connector=aiohttp.TCPConnector(ssl=plant.admin(), limit=REQUESTS_AT_ONCE + 1),
         timeout=aiohttp.ClientTimeout(),
         read_bufsize=LONGEST_LINE,
     ) as session:

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import ssl
 from typing import Any
 
 from ddpjob_operator.api.contract import API_VERSION
@@ -20,10 +19,8 @@ class Server:
     """Asked by an admin."""
 
     def __init__(self, plant: Plant, namespace: str) -> None:
-        context = ssl.create_default_context(cadata=plant.authority.certificate)
-        context.load_cert_chain(plant.directory / "pki" / "admin.crt", plant.directory / "pki" / "admin.key")
         host, port = plant.url.removeprefix("https://").split(":")
-        self._connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=30)
+        self._connection = http.client.HTTPSConnection(host, int(port), context=plant.admin(), timeout=30)
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._jobs = f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs"
         self._policies = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
