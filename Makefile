@@ -55,15 +55,18 @@ unit-others: $(READY)
 	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE))
 
 test: unit plant ## Everything: the inner loop, the state machine, real processes, the docs, clusters
-	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL) $(FAULTS)) --numprocesses 3 --dist worksteal
-	$(BIN)/pytest $(FAULTS)
+	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL) $(ALONE)) --numprocesses 3 --dist worksteal
+	$(BIN)/pytest $(ALONE)
 	$(BIN)/pytest $(REAL)
 
 # Tests on real nodes come one after another: they share their cluster, and the cores with its training.
 REAL := tests/plant/test_real.py tests/e2e
 
-# They go on beside each other in one process, on one plant.
+# Faults go on beside each other in one process, on one plant.
 FAULTS := tests/faults/test_faults.py
+
+# What has the cores to itself; speed first, before the other's plant is there.
+ALONE := tests/cluster/test_speed.py $(FAULTS)
 
 e2e: $(if $(filter external,$(PLANT)),$(READY),plant) ## Real nodes, training and faults; PLANT=external: on the cluster of KUBECONFIG
 	@$(BIN)/pytest tests/e2e -rs
@@ -115,7 +118,7 @@ bench-checkpoint: $(READY) ## What a save of 100 MB costs training
 bench-recovery: $(READY) ## How soon training goes on after a fault, and what faults cost (about 50 min; QUICK=1: a few, to try it)
 	@$(BIN)/python -m tests.bench.recovery $(if $(QUICK),--quick)
 
-bench-operator: plant ## The operator beside other controllers, as fast as they go (about 45 min; QUICK=1: to try it)
+bench-operator: plant ## The operator beside other controllers, as fast as they go (most of an hour; QUICK=1: to try it)
 	@$(BIN)/python -m tests.bench.operator $(if $(QUICK),--quick)
 
 fault-table: $(READY) ## Every kind of fault at every stage of training; writes docs/reference/faults.md (10 min)

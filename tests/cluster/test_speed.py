@@ -1,4 +1,7 @@
-"""The operator is as fast, and as frugal, beside a client that does nothing else as when it was last measured."""
+"""The operator is as fast, and as frugal, beside a client that does nothing else as when it was last measured.
+
+It has the machine to itself (the Makefile's ALONE): what else there is to do weighs on both, and not on both alike.
+"""
 
 import asyncio
 
@@ -6,31 +9,30 @@ import pytest
 
 from tests.bench.operator import report
 from tests.bench.operator.contestants import DDPJOB
-from tests.bench.operator.scenarios import shares
+from tests.bench.operator.scenarios import medians, some_pairs
 from tests.bench.operator.stage import Figures, a_stage
 from tests.plant.needs import demand
 
-TRIES = 5
-"""The machine may be busy: the best of so many counts."""
 KEPT = 0.8
+PAIRS, ROUNDS = 5, 3
+"""Where the median of so many pairs is not enough, as many more count with them: the machine may be busy."""
 
 
 @pytest.mark.timeout(900)
 def test_the_operator_is_not_slower_beside_a_client_than_recorded() -> None:
     demand("fake")
-    least = {figure: KEPT * share for figure, share in report.recorded().items()}
-    best = asyncio.run(_best(least))
-    lost = {figure: (best[figure], wanted) for figure, wanted in least.items() if best[figure] < wanted}
-    assert not lost, f"below {KEPT:.0%} of docs/reference/performance.json (best of {TRIES}, least): {lost}"
+    least = {what: KEPT * share for what, share in report.recorded().items()}
+    found = asyncio.run(_measured(least))
+    lost = {what: (found[what], wanted) for what, wanted in least.items() if found[what] < wanted}
+    assert not lost, f"below {KEPT:.0%} of {report.RATIOS.name} (median found, least): {lost}"
 
 
-async def _best(least: Figures) -> Figures:
-    best = dict.fromkeys(least, 0.0)
+async def _measured(least: Figures) -> Figures:
+    pairs: list[Figures] = []
     async with a_stage(DDPJOB, nodes=4, node_grace_seconds=60, quick=False) as stage:
-        for _ in range(TRIES):
-            found = await shares(stage)
-            print(found)
-            best = {figure: max(best[figure], found[figure]) for figure in best}
-            if all(best[figure] >= least[figure] for figure in best):
+        for _ in range(ROUNDS):
+            pairs += await some_pairs(stage, PAIRS)
+            found = medians(pairs)
+            if all(found[what] >= wanted for what, wanted in least.items()):
                 break
-    return best
+    return found

@@ -49,27 +49,26 @@ LIFE = (
 )
 
 
-def read(tmp_path: Path, lines: Iterable[str], since: int = 0) -> audit.Record:
+def read(tmp_path: Path, lines: Iterable[str], since: int = 0) -> audit.Life:
     log = tmp_path / "audit.log"
     log.write_text("".join(lines))
     plant: Any = SimpleNamespace(audit_log=log)
-    return audit.record(plant, since, "here", "ddpjobs", frozenset({OURS}))
+    return audit.lives(plant, since, "here", "ddpjobs", frozenset({OURS}))["j0001"]
 
 
 def test_a_life_has_the_times_at_which_requests_came_and_were_answered(tmp_path: Path) -> None:
-    life = read(tmp_path, LIFE).lives["j0001"]
+    life = read(tmp_path, LIFE)
     moments = [life.submitted, *life.created, life.ended, life.said]
     assert [moment - life.submitted for moment in moments] == [0, 3.5, 5.5, 9.5, 10.5]
 
 
-def test_writes_are_those_that_were_accepted_without_events_deletions_and_leases(tmp_path: Path) -> None:
-    record = read(tmp_path, LIFE)
-    assert record.writes() == [5]
-    assert record.writes(events=True) == [1]
+def test_writes_are_also_those_that_were_refused_but_no_events_deletions_and_leases(tmp_path: Path) -> None:
+    life = read(tmp_path, LIFE)
+    assert (life.others, life.events) == (6, 1)
 
 
 def test_what_was_before_does_not_count(tmp_path: Path) -> None:
-    assert read(tmp_path, LIFE, since=sum(map(len, LIFE[:-3]))).writes() == [1]
+    assert read(tmp_path, LIFE, since=sum(map(len, LIFE[:-3]))).others == 1
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 2), (0.75, 3), (0.76, 4), (0.99, 4), (1.0, 4)])
@@ -83,9 +82,38 @@ def test_more_jobs_per_second_than_the_target_wants_is_met_and_less_is_not() -> 
         CONTESTANTS["pytorchjob"].title: {"burst500": [{"jobs/s": 2.0}]},
         CONTESTANTS["jobset"].title: {"burst500": [{"jobs/s": 20.0}]},
     }
-    verdicts = [(row.target, row.met) for row in report.targets(found, 1)]
+    verdicts = [(row.target, row.met) for row in report.targets(found)]
     assert verdicts == [("ratio ≥ 10", True), ("ratio ≥ 3", False)]
 
 
-def test_a_ratio_that_is_held_to_is_the_median_of_the_repeats() -> None:
-    assert report.ratios({DDPJOB.title: {"shares": [{"x": 0.1}, {"x": 0.9}, {"x": 0.4}]}}) == {"x": 0.4}
+@pytest.mark.parametrize(
+    ("slope", "minutes", "verdict"), [(5.0, 3.0, ""), (0.05, 60.0, "yes"), (-5.0, 60.0, "yes"), (0.2, 60.0, "**no**")]
+)
+def test_growth_is_told_by_the_job_and_judged_over_an_hour_alone(slope: float, minutes: float, verdict: str) -> None:
+    figures = {"PSS MiB per 1,000 jobs": slope, "jobs": 10_000.0, "minutes": minutes}
+    (row,) = report.targets({DDPJOB.title: {"churn": [figures]}})
+    assert row.what == f"growth of memory while 10000 jobs came and went in {minutes:.0f} min"
+    assert (row.found, row.verdict) == (f"{slope:.3g} MiB per 1,000 jobs", verdict)
+
+
+def test_a_goal_beyond_a_target_is_shown_and_not_demanded() -> None:
+    found = {
+        DDPJOB.title: {"live": [{"RSS MiB, live jobs": 200.0, "start: quiet after s": 1.0, "start: writes": 0.0}]}
+    }
+    row = report.targets(found)[0]
+    assert (row.target, row.met) == ("≤ 300 MiB, goal 150", True)
+
+
+def test_what_was_not_measured_is_said_in_its_cell() -> None:
+    found = {
+        DDPJOB.title: {"burst500": [{"jobs/s": 30.0}]},
+        CONTESTANTS["job"].title: dict[str, list[dict[str, float]]](),
+    }
+    assert "| 500 jobs of 4 pods: jobs/s | 30 | not measured |" in report.side_by_side(found, {})
+
+
+def test_ratios_that_are_held_to_are_medians_of_the_repeats_and_say_how_they_were_measured(tmp_path: Path) -> None:
+    file = tmp_path / "ratios.json"
+    report.record({DDPJOB.title: {"shares": [{"x": 0.1}, {"x": 0.9}, {"x": 0.4}]}}, "by hand", file)
+    assert report.recorded(file) == {"x": 0.4}
+    assert "by hand" in file.read_text()

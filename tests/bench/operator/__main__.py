@@ -94,7 +94,7 @@ def main() -> None:
         sys.exit(str(error))
     if flags.json:
         flags.json.write_text(json.dumps(bench.found, indent=1))
-    rows = report.targets(bench.found, flags.churn)
+    rows = report.targets(bench.found)
     beside = report.side_by_side(bench.found, bench.left_out)
     table.show(rows)
     print("\n".join(beside))
@@ -102,7 +102,7 @@ def main() -> None:
         circumstances = table.circumstances(load, f"{flags.repeats} repeats in random order")
         table.section(table.PERFORMANCE.path, "targets", rows, circumstances)
         table.part(table.PERFORMANCE.path, "contestants", beside)
-        report.RATIOS.write_text(json.dumps(report.ratios(bench.found), indent=2) + "\n", encoding="utf-8")
+        report.record(bench.found, circumstances)
     missed = [row for row in rows if row.met is False and not flags.quick]
     sys.exit(f"missed: {'; '.join(row.what for row in missed)}" if missed else 0)
 

@@ -1,18 +1,16 @@
 """The lives of jobs as the API server's audit log tells them: its times, whoever the controller is."""
 
-import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from tests.plant import Plant
+from tests.plant.audit import kind, seconds, writes
 
-READS = {"get", "list", "watch"}
-NO_WRITES = {"leases", "selfsubjectaccessreviews", "subjectaccessreviews", "tokenreviews"}
-"""What is written for other reasons than jobs, or not kept at all."""
+REFUSED = 400
+"""And above: the status of an answer."""
 PLAYER = "kwok"
 """The user who says what pods do."""
 JOB = re.compile(r"j\d{4}(?=[.-]|$)")
@@ -35,26 +33,20 @@ class Life:
     said: float = 0.0
     """The last write of its status."""
     writes: Counter[str] = field(default_factory=Counter)
+    """What its controller asked for by verb and kind, refused or not."""
 
+    @property
+    def events(self) -> int:
+        """How many there are among them."""
+        return self._count(lambda verb, kind: kind == "events" and verb != "delete")
 
-@dataclass
-class Record:
-    """What happened in a namespace since a moment."""
+    @property
+    def others(self) -> int:
+        """All else, deletions apart."""
+        return self._count(lambda verb, kind: kind != "events" and not verb.startswith("delete"))
 
-    lives: defaultdict[str, Life]
-    others: Counter[str]
-    """The controller's writes to nothing that belongs to a job."""
-
-    def writes(self, *, events: bool = False) -> list[int]:
-        """The writes of each job, deletions apart: its events, or all else."""
-        return [
-            sum(count for what, count in life.writes.items() if _counts(what) and ("events" in what) == events)
-            for life in self.lives.values()
-        ]
-
-
-def _counts(what: str) -> bool:
-    return not what.startswith("delete")
+    def _count(self, counts: Callable[[str, str], bool]) -> int:
+        return sum(times for what, times in self.writes.items() if counts(*what.split(" ")))
 
 
 def job_name(number: int) -> str:
@@ -62,57 +54,33 @@ def job_name(number: int) -> str:
     return f"j{number:04d}"
 
 
-def position(plant: Plant) -> int:
-    """From here on is what comes next."""
-    return plant.audit_log.stat().st_size
-
-
-def record(plant: Plant, since: int, namespace: str, plural: str, users: frozenset[str]) -> Record:
-    """What was done in a namespace to jobs of a kind, and by the users that look after them."""
-    found = Record(defaultdict(Life), Counter())
-    for event in events(plant, since, namespace):
-        if event["responseStatus"].get("code", 0) < 400:
-            _note(found, event, plural, users)
+def lives(plant: Plant, since: int, namespace: str, plural: str, users: frozenset[str]) -> dict[str, Life]:
+    """What became since then of jobs of a kind in a namespace, and what the users that look after them wrote."""
+    found: defaultdict[str, Life] = defaultdict(Life)
+    for event in writes(plant, since, namespace):
+        target = event["objectRef"]
+        name = target.get("name") or event.get("requestObject", {}).get("metadata", {}).get("generateName", "")
+        job = JOB.match(name)
+        if job:
+            _note(found[job[0]], event, name, plural, users)
     return found
 
 
-def events(plant: Plant, since: int, namespace: str | None) -> Iterator[dict[str, Any]]:
-    """All writes in a namespace, or in all."""
-    mark = f'"namespace":"{namespace}"'.encode() if namespace else b""
-    with plant.audit_log.open("rb") as log:
-        log.seek(since)
-        for line in log:
-            if mark in line and line.endswith(b"\n"):
-                event = json.loads(line)
-                if event["verb"] not in READS and event.get("objectRef", {}).get("resource") not in NO_WRITES:
-                    yield event
-
-
-def _note(found: Record, event: dict[str, Any], plural: str, users: frozenset[str]) -> None:
-    target, user, time = event["objectRef"], event["user"]["username"], seconds(event["stageTimestamp"])
-    what = "/".join(part for part in (target["resource"], target.get("subresource")) if part)
-    name = target.get("name") or event.get("requestObject", {}).get("metadata", {}).get("generateName", "")
-    job = JOB.match(name)
-    if job is None:
-        if user in users:
-            found.others[f"{event['verb']} {what}"] += 1
+def _note(life: Life, event: dict[str, Any], name: str, plural: str, users: frozenset[str]) -> None:
+    user, what, time = event["user"]["username"], f"{event['verb']} {kind(event)}", seconds(event["stageTimestamp"])
+    if user in users:
+        life.writes[what] += 1
+    if event["responseStatus"].get("code", 0) >= REFUSED:
         return
-    life = found.lives[job[0]]
-    if user == PLAYER and what == "pods/status":
+    if user == PLAYER and kind(event) == "pods/status":
         life.played[name] += 1
         life.heard = life.heard or time
         if life.played[name] == 2:
             life.ended = max(life.ended, time)
     elif user in users:
-        life.writes[f"{event['verb']} {what}"] += 1
-        if what == "pods" and event["verb"] == "create":
+        if what == "create pods":
             life.created.append(time)
-        elif what == f"{plural}/status":
+        elif kind(event) == f"{plural}/status":
             life.said = time
-    elif what == plural and event["verb"] == "create":
+    elif what == f"create {plural}":
         life.submitted = seconds(event["requestReceivedTimestamp"])
-
-
-def seconds(time: str) -> float:
-    """Since 1970, of the log's microseconds."""
-    return datetime.fromisoformat(time).timestamp()

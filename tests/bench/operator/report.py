@@ -4,6 +4,7 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.bench.table import REFERENCE, Row
 
@@ -17,21 +18,33 @@ Found = Mapping[str, Mapping[str, Sequence[Figures]]]
 RATIOS = REFERENCE / "performance.json"
 MANAGER_CPU = "CPU ms per job, controller manager"
 
+
+class Limit(NamedTuple):
+    """What one of our figures may be at most."""
+
+    scenario: str
+    figure: str
+    what: str
+    unit: str
+    most: float
+    goal: float | None = None
+    """What was hoped for beyond."""
+
+
 MOST = (
-    ("idle", "created p50 ms", "one job of 8 pods: submit to all pods created, p50", "ms", 100),
-    ("idle", "created p99 ms", "the same, p99", "ms", 200),
-    ("idle", "said p99 ms", "last pod finished to status says so, p99", "ms", 250),
-    ("burst", "created p99 s", "100 jobs of 4 pods at once: all pods created, p99", "s", 1.5),
-    ("burst", "writes per job, most", "writes in the life of a job of 4 pods, most", "", 9),
-    ("burst", "events per job, most", "its events, most", "", 3),
-    ("burst", CPU, "CPU time for it", "ms", 28),
-    ("live", "RSS MiB, live jobs", "memory with 1,000 jobs of 8 pods that run", "MiB", 300),
-    ("live", "start: quiet after s", "started among them: quiet after", "s", 15),
-    ("live", "start: writes", "writes at that start", "", 0),
-    ("big", "created s", "one job of 1,000 pods: all created", "s", 5),
-    ("big", "object KB", "that job's object while it runs", "KB", 40),
+    Limit("idle", "created p50 ms", "one job of 8 pods: submit to all pods created, p50", "ms", 100),
+    Limit("idle", "created p99 ms", "the same, p99", "ms", 200),
+    Limit("idle", "said p99 ms", "last pod finished to status says so, p99", "ms", 250),
+    Limit("burst", "created p99 s", "100 jobs of 4 pods at once: all pods created, p99", "s", 1.5),
+    Limit("burst", "writes per job, most", "writes in the life of a job of 4 pods, most", "", 9),
+    Limit("burst", "events per job, most", "its events, most", "", 3),
+    Limit("burst", CPU, "CPU time for it", "ms", 28, 20),
+    Limit("live", "RSS MiB, live jobs", "memory with 1,000 jobs of 8 pods that run", "MiB", 300, 150),
+    Limit("live", "start: quiet after s", "started among them: quiet after", "s", 15),
+    Limit("live", "start: writes", "writes at that start", "", 0),
+    Limit("big", "created s", "one job of 1,000 pods: all created", "s", 5),
+    Limit("big", "object KB", "that job's object while it runs", "KB", 40),
 )
-"""Ours: scenario, figure, what it is, its unit, and the target."""
 LEAST_OF_JOBS = {
     "pytorchjob": 10.0,
     "jobset": 3.0,
@@ -40,11 +53,11 @@ LEAST_OF_JOBS = {
     "job-lifted": 1.0,
 }
 """How many times as many jobs per second as these."""
-MOST_RECREATED_SECONDS, LEAST_OF_CEILING = 8.0, 0.8
-LONG_CHURN_MINUTES = 30.0
-"""A slope over less says little."""
-MOST_GROWTH = 1.0
-"""MiB per hour that count as none."""
+MOST_RECREATED_SECONDS, LEAST_BY_HAND = 8.0, 0.8
+LONG_MINUTES = 60.0
+"""Growth over less is told, and not judged."""
+MOST_GROWTH_MIB = 1.0
+"""What counts as none."""
 
 BESIDE = (
     ("idle", "created p50 ms", "one job of 8 pods, all created: p50, ms"),
@@ -63,18 +76,18 @@ BESIDE = (
 """Everybody: scenario, figure, and what it is."""
 
 
-def targets(found: Found, churn_minutes: float) -> list[Row]:
+def targets(found: Found) -> list[Row]:
     """Ours beside the targets, as far as it was measured."""
     ours = found.get(DDPJOB.title, {})
     rows = [
         Row(
-            what,
-            _spread(ours[scenario], figure, unit),
-            f"≤ {most} {unit}".strip(),
-            met=_median(ours[scenario], figure) <= most,
+            limit.what,
+            _spread(ours[limit.scenario], limit.figure, limit.unit),
+            f"≤ {limit.most} {limit.unit}".strip() + (f", goal {limit.goal}" if limit.goal else ""),
+            met=_median(ours[limit.scenario], limit.figure) <= limit.most,
         )
-        for scenario, figure, what, unit, most in MOST
-        if scenario in ours
+        for limit in MOST
+        if limit.scenario in ours
     ]
     if "ceiling" in ours:
         rows.append(Row("a client that only makes such pods", _spread(ours["ceiling"], "pods created/s", "pods/s")))
@@ -83,7 +96,7 @@ def targets(found: Found, churn_minutes: float) -> list[Row]:
     if "big" in ours:
         rows.append(_recreated(ours["big"]))
     if "churn" in ours:
-        rows.append(_growth(ours["churn"], churn_minutes))
+        rows.append(_growth(ours["churn"]))
     return rows
 
 
@@ -100,18 +113,21 @@ def _beside(found: Found) -> list[Row]:
 
 
 def _recreated(repeats: Sequence[Figures]) -> Row:
-    seconds, share = (_median(repeats, what) for what in ("recreated s", "recreated, share of ceiling"))
-    figure = f"{_spread(repeats, 'recreated s', 's')}, {share:.0%} of the speed of a client"
-    target = f"≤ {MOST_RECREATED_SECONDS:g} s, or {LEAST_OF_CEILING:.0%} of that client"
-    met = seconds <= MOST_RECREATED_SECONDS or share >= LEAST_OF_CEILING
+    seconds, share = (_median(repeats, what) for what in ("recreated s", "recreated, share of the speed by hand"))
+    by_hand = _spread(repeats, "recreated by hand s", "s")
+    figure = f"{_spread(repeats, 'recreated s', 's')}; the same by hand {by_hand}: {share:.0%} of its speed"
+    target = f"≤ {MOST_RECREATED_SECONDS:g} s, or {LEAST_BY_HAND:.0%} of the speed by hand"
+    met = seconds <= MOST_RECREATED_SECONDS or share >= LEAST_BY_HAND
     return Row("it restarts as a gang: all created anew", figure, target, met=met)
 
 
-def _growth(repeats: Sequence[Figures], minutes: float) -> Row:
-    figure = _spread(repeats, "PSS MiB per hour", "MiB per hour")
-    jobs = _median(repeats, "jobs")
-    met = _median(repeats, "PSS MiB per hour") <= MOST_GROWTH if minutes >= LONG_CHURN_MINUTES else None
-    return Row(f"growth of memory over {minutes:g} min, {jobs:.0f} jobs", figure, "0, over an hour", met=met)
+def _growth(repeats: Sequence[Figures]) -> Row:
+    figure, slope = "PSS MiB per 1,000 jobs", _median(repeats, "PSS MiB per 1,000 jobs")
+    jobs, minutes = _median(repeats, "jobs"), _median(repeats, "minutes")
+    grown = slope * jobs / 1000
+    met = grown <= MOST_GROWTH_MIB if minutes >= LONG_MINUTES else None
+    what = f"growth of memory while {jobs:.0f} jobs came and went in {minutes:.0f} min"
+    return Row(what, _spread(repeats, figure, "MiB per 1,000 jobs"), "0 over an hour", met=met)
 
 
 def side_by_side(found: Found, left_out: Mapping[str, str]) -> list[str]:
@@ -131,19 +147,22 @@ def side_by_side(found: Found, left_out: Mapping[str, str]) -> list[str]:
 
 
 def _beside_each_other(found: Found, titles: Sequence[str], scenario: str, figure: str, what: str) -> str:
-    cells = [_spread(found[title][scenario], figure) if scenario in found[title] else "" for title in titles]
+    cells = [
+        _spread(found[title][scenario], figure) if scenario in found[title] else "not measured" for title in titles
+    ]
     return f"| {what} | {' | '.join(cells)} |"
 
 
-def ratios(found: Found) -> dict[str, float]:
-    """What a later change is compared with: our shares of what a client does."""
+def record(found: Found, circumstances: str, file: Path = RATIOS) -> None:
+    """Keeps what a later change is compared with: our shares of what a client does."""
     repeats = found[DDPJOB.title]["shares"]
-    return {figure: round(_median(repeats, figure), 3) for figure in repeats[0]}
+    ratios = {figure: round(_median(repeats, figure), 3) for figure in repeats[0]}
+    file.write_text(json.dumps({"measured": circumstances, "ratios": ratios}, indent=2) + "\n", encoding="utf-8")
 
 
 def recorded(file: Path = RATIOS) -> dict[str, float]:
-    """Those of the last whole bench."""
-    known: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
+    """Those that are kept."""
+    known: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))["ratios"]
     return known
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 
 from tests.plant import Plant, start_fake
+from tests.plant.audit import position
 
-from . import audit
+from .audit import Life, job_name, lives
 from .client import Client, Manifest, a_client
 from .contestants import MANAGER, Contestant, Running
 
@@ -37,17 +38,21 @@ class Stage:
     namespace: str = ""
     _began: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def pods(self) -> str:
+        """The path of all pods of its namespace."""
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
     async def begin(self) -> None:
         """What happens from now on, in a new namespace, is what is measured."""
         self.namespace = self.plant.new_namespace()
         await self.quiet()
-        self.since = audit.position(self.plant)
+        self.since = position(self.plant)
         self._began = self._cpu()
 
-    def record(self) -> audit.Record:
-        """What happened since then."""
-        users = self.contestant.users
-        return audit.record(self.plant, self.since, self.namespace, self.contestant.plural, users)
+    def lives(self) -> dict[str, Life]:
+        """What became of each job since then."""
+        return lives(self.plant, self.since, self.namespace, self.contestant.plural, self.contestant.users)
 
     def used(self) -> Figures:
         """CPU seconds since then, of the contestant and of the controller manager beside it."""
@@ -60,6 +65,10 @@ class Stage:
     async def submit(self, jobs: Iterable[Manifest]) -> None:
         """Makes jobs, as fast as it goes."""
         await self.client.create_all(self.contestant.path(self.namespace), jobs)
+
+    async def until_phase(self, phase: str, count: int) -> None:
+        """Until so many pods were in a phase."""
+        await self.until(self.pods, count, lambda pod: pod["status"]["phase"] == phase)
 
     async def until_done(self, count: int) -> None:
         """Until so many jobs have succeeded, whatever else there is in this namespace."""
@@ -109,7 +118,7 @@ async def a_stage(
 async def _warm_up(stage: Stage) -> None:
     """The first job finds nobody ready: caches are empty, and connections closed."""
     await stage.begin()
-    await stage.submit([stage.contestant.job(audit.job_name(0), 2, {})])
+    await stage.submit([stage.contestant.job(job_name(0), 2, {})])
     await stage.until_done(1)
 
 
