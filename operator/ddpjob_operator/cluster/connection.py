@@ -3,7 +3,7 @@
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from http import HTTPStatus
 from importlib.metadata import version
@@ -114,7 +114,7 @@ class Connection:
             answer = await self._send(method, path, data=body, **more)
             if answer[0] != HTTPStatus.UNAUTHORIZED:
                 break
-            self._info = credentials()
+            self._renew()
         return answer
 
     @asynccontextmanager
@@ -131,7 +131,7 @@ class Connection:
                 path.lstrip("/"), params=query, headers=headers, timeout=timeout
             ) as response:
                 if again and response.status == HTTPStatus.UNAUTHORIZED:
-                    self._info = credentials()
+                    self._renew()
                     continue
                 yield response
                 return
@@ -139,6 +139,11 @@ class Connection:
     async def close(self) -> None:
         """Ends the session."""
         await self._session.close()
+
+    def _renew(self) -> None:
+        """Reads who we are anew. A kubeconfig that is just being written says nothing: then as before."""
+        with suppress(NoClusterError):
+            self._info = credentials()
 
     async def _send(self, method: str, path: str, **more: Any) -> tuple[int, bytes, str | None]:
         headers = {**self._info.as_http_headers(), **more.pop("headers", {})}

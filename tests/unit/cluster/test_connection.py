@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -66,15 +67,15 @@ def test_a_file_that_is_no_yaml_is_no_kubeconfig(tmp_path: Path, monkeypatch: py
         asyncio.run(connected())
 
 
-@pytest.fixture
-def page() -> Iterator[str]:
-    """The address of a server that is no API server, as a proxy with a page of its own is none."""
+@contextmanager
+def serving(status: int, text: bytes) -> Iterator[str]:
+    """The address of a server that answers everything so."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            self.send_response(status)
             self.end_headers()
-            self.wfile.write(b"<html>Please log in</html>")
+            self.wfile.write(text)
 
         def log_message(self, *_: Any) -> None:
             """Says nothing."""
@@ -82,10 +83,19 @@ def page() -> Iterator[str]:
     server = HTTPServer(("127.0.0.1", 0), Page)
     serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     serving.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    serving.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+@pytest.fixture
+def page() -> Iterator[str]:
+    """The address of a server that is no API server, as a proxy with a page of its own is none."""
+    with serving(200, b"<html>Please log in</html>") as address:
+        yield address
 
 
 def test_an_answer_that_is_not_json_is_an_answer_of_nobody_s(
@@ -104,3 +114,27 @@ def test_an_answer_that_is_not_json_is_an_answer_of_nobody_s(
     with pytest.raises(ApiError, match=r"the API server's answer cannot be read: .*: b'<html>") as error:
         asyncio.run(asked())
     assert error.value.passing
+
+
+def test_a_kubeconfig_that_is_just_being_written_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    monkeypatch.setenv("KUBECONFIG", str(config))
+
+    async def asked(address: str) -> None:
+        a_kubeconfig(config, cluster={"server": address})
+        connection = Connection()
+        config.write_text("")
+        api = Api(connection, lambda: True)
+        try:
+            with pytest.raises(ApiError, match="who are you") as refused:
+                await api.get(DDPJOBS, "team", "digits")
+            assert refused.value.status == 401
+            with pytest.raises(ApiError, match="who are you"):
+                await anext(api.watch(DDPJOBS, "team", "", 1))
+        finally:
+            await connection.close()
+
+    with serving(401, b"who are you") as address:
+        asyncio.run(asked(address))
