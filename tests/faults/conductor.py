@@ -12,7 +12,7 @@ from tests.plant import Plant
 
 from . import oracle
 from .faults import Armed, Gone, HalfOpen, Truncate
-from .life import FINISHED, LIFE, NAME, WRITES
+from .life import NAME, Life
 from .obstacles import Obstacle
 from .oracle import Account
 from .plan import Happening, Plan
@@ -68,7 +68,8 @@ async def live(
 async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
     """The stages of a life; where a job is made anew, that one's life."""
     clock = asyncio.get_running_loop()
-    stages = list(LIFE)
+    life = plan.life.stages
+    stages = list(life)
     lives = 1
     while stages:
         stage = stages.pop(0)
@@ -88,18 +89,18 @@ async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
             await _happen(plan, scene, outcome)
             if plan.happens in {Happening.REMADE, Happening.REMADE_UNSEEN}:
                 outcome.account.ends.clear()
-                stages, lives = list(LIFE[1:]), 2
-                await scene.witness.until("run again", LIFE[0].reached, PATIENCE_SECONDS)
+                stages, lives = list(life[1:]), 2
+                await scene.witness.until("run again", life[0].reached, PATIENCE_SECONDS)
                 continue
-        if stage.name == FINISHED:
+        if stage is life[-2]:
             await _struck(scene)
             await _watches_again(scene)
             idle = await _renew(scene)
             made_by = scene.witness.job()["metadata"]["uid"]
-        if stage is not LIFE[-1]:
+        if stage is not life[-1]:
             outcome.account.ends[stage.name] = oracle.end_of(scene.witness)
     await scene.proxy.drained()
-    await scene.witness.until("nothing any more", LIFE[-1].reached, PATIENCE_SECONDS)
+    await scene.witness.until("nothing any more", life[-1].reached, PATIENCE_SECONDS)
     outcome.wrong += _needless(scene, idle, began)
     outcome.account.made, outcome.account.gone = oracle.objects(scene.witness.history, made_by)
 
@@ -148,17 +149,17 @@ async def _happen(plan: Plan, scene: Scene, outcome: Outcome) -> None:
             await scene.crash()
             await scene.until_it_has_looked()
         case Happening.REMADE:
-            await _remake(scene)
+            await _remake(plan.life, scene)
         case Happening.REMADE_UNSEEN:
             scene.kill_operator()
-            await _remake(scene)
+            await _remake(plan.life, scene)
             scene.start_operator()
 
 
-async def _remake(scene: Scene) -> None:
+async def _remake(life: Life, scene: Scene) -> None:
     former = scene.witness.job()["metadata"]["uid"]
     await scene.delete("ddpjobs", NAME)
-    await LIFE[0].act(scene)
+    await life.stages[0].act(scene)
     await scene.witness.until(
         "made anew", lambda there: bool(job := there.job()) and job["metadata"]["uid"] != former, PATIENCE_SECONDS
     )
@@ -200,19 +201,19 @@ def _verdict(plan: Plan, scene: Scene, mine: Account, usual: Account) -> list[st
         *oracle.hot_loops(log),
         *oracle.impatient(log),
         *(f"the operator ended by itself: {words}" for words in scene.ended[plan.differs.exits :]),
-        *(_uneventful(log) if not plan.faults and plan.happens is None and plan.obstacle is None else ()),
+        *(_uneventful(plan.life, log) if not plan.faults and plan.happens is None and plan.obstacle is None else ()),
     ]
 
 
-def _uneventful(log: list[Record]) -> Iterator[str]:
+def _uneventful(life: Life, log: list[Record]) -> Iterator[str]:
     """The writes of an undisturbed life are those of the table, each once; a status may come once more."""
     done = [record for record in log if record.call.writes and record.call.resource != "events" and record.done]
-    for row in WRITES:
+    for row in life.writes:
         times = sum(row.on.covers(record.call) for record in done)
         if times < row.on.nth or (times > 1 and row.on.subresource != "status"):
             yield f"in the table of writes: {row.name}; written {times} times"
     for record in done:
-        if not any(row.on.covers(record.call) for row in WRITES):
+        if not any(row.on.covers(record.call) for row in life.writes):
             yield f"not in the table of writes: {record}"
 
 

@@ -18,7 +18,7 @@ from . import clock
 from .conductor import Outcome, live
 from .oracle import Account
 from .plan import Plan
-from .plans import UNDISTURBED
+from .plans import undisturbed
 from .scene import session_of
 
 AT_ONCE = 8
@@ -26,7 +26,7 @@ PLAN_SECONDS = 600.0
 
 
 class Matrix:
-    """Plans that are under way, on a loop of their own; the undisturbed life is always among them."""
+    """Plans that are under way, on a loop of their own; the undisturbed lives are always among them."""
 
     def __init__(self, plant: Plant, plans: list[Plan]) -> None:
         self._plant = plant
@@ -36,17 +36,16 @@ class Matrix:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._upstream = asyncio.run_coroutine_threadsafe(self._session(), self._loop).result()
         self._outcomes: dict[str, Future[Outcome]] = {}
-        self._first = self._start(UNDISTURBED)
-        for plan in plans:
+        for plan in (*(undisturbed(life) for life in {plan.life.name: plan.life for plan in plans}.values()), *plans):
             self._start(plan)
 
     def outcome(self, plan: Plan) -> Outcome:
         """What came of a plan, once it is over."""
         return self._start(plan).result(PLAN_SECONDS)
 
-    def usual_seconds(self) -> dict[str, float]:
+    def usual_seconds(self, plan: Plan) -> dict[str, float]:
         """What each stage of the undisturbed life took."""
-        return self.outcome(UNDISTURBED).seconds
+        return self.outcome(undisturbed(plan.life)).seconds
 
     def close(self) -> None:
         """Ends what is under way."""
@@ -62,11 +61,11 @@ class Matrix:
 
     async def _live(self, plan: Plan) -> Outcome:
         async with self._slots:
-            usual = None if plan is UNDISTURBED else self._account()
+            usual = None if plan is undisturbed(plan.life) else self._account(plan)
             return await live(plan, self._plant, self._upstream, usual)
 
-    async def _account(self) -> Account:
-        return (await asyncio.wrap_future(self._first)).account
+    async def _account(self, plan: Plan) -> Account:
+        return (await asyncio.wrap_future(self._start(undisturbed(plan.life)))).account
 
     async def _session(self) -> aiohttp.ClientSession:
         return session_of(self._plant)

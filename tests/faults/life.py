@@ -1,9 +1,11 @@
-"""A job's life, and what an operator writes in it: the table of an uneventful life, each row a place for faults.
+"""Lives of jobs, and what an operator writes in them: the table of an uneventful life, each row a place for faults.
 
-The job has two nodes. It is made, runs, loses rank 1, restarts, is suspended, resumed, scaled to three nodes,
-finishes, and goes when its time is over.
+The job has two nodes. In its long life it is made, runs, loses rank 1, restarts, is suspended, resumed, scaled to
+three nodes, finishes, and goes when its time is over. In its brief one it has a NetworkPolicy, is suspended, resumed
+without it, ends at its deadline, and goes.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from .faults import On
 from .witness import Manifest, NeverError, Witness
 
 NAME = "life"
+DEADLINE_SECONDS = 1
 HEARING_SECONDS = 5.0
 TRIES = 10
 """A node that is busy may overhear that a pod is to end, where it has just begun to run it."""
@@ -68,6 +71,10 @@ async def _submit(user: User) -> None:
     await user.create("ddpjobs", a_job(NAME, annotations=FOR_LONG, restart={"backoffSeconds": 0}))
 
 
+async def _submit_closed(user: User) -> None:
+    await user.create("ddpjobs", a_job(NAME, annotations=FOR_LONG, networkPolicy="Enabled"))
+
+
 async def _rank_1_fails(user: User) -> None:
     await _tell(user, rank=1, exit_code="1")
 
@@ -105,19 +112,31 @@ def _change(**spec: object) -> Act:
     return act
 
 
-FINISHED = "finish"
-"""The stage after which nothing is left to do."""
+def _failed(there: Witness) -> bool:
+    return there.status().get("state") == "Failed"
 
-LIFE = (
+
+async def _let_time_be_over(user: User) -> None:
+    await asyncio.sleep(2 * DEADLINE_SECONDS)  # Since it has started, at least; so it is over when it is set.
+    await _change(activeDeadlineSeconds=DEADLINE_SECONDS)(user)
+
+
+_STAGES = (
     Stage("run", _submit, _running(1, 2)),
     Stage("restart", _rank_1_fails, _running(2, 2)),
     Stage("suspend", _change(suspend=True), _suspended),
     Stage("resume", _change(suspend=False), _running(3, 2)),
     Stage("scale", _change(nodes=3), _running(4, 3)),
-    Stage(FINISHED, _all_ranks_finish, _succeeded),
+    Stage("finish", _all_ranks_finish, _succeeded),
     Stage("expire", _change(ttlSecondsAfterFinished=0), Witness.nothing),
 )
-STAGES = tuple(stage.name for stage in LIFE)
+_BRIEF_STAGES = (
+    Stage("run", _submit_closed, _running(1, 2)),
+    Stage("suspend", _change(suspend=True), _suspended),
+    Stage("resume", _change(suspend=False, networkPolicy="Disabled"), _running(2, 2)),
+    Stage("deadline", _let_time_be_over, _failed),
+    _STAGES[-1],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +157,7 @@ def _status(stage: str, name: str, says: str, nth: int = 1) -> Row:
     return Row(stage, f"status-{name}", On("patch", "ddpjobs", "status", word=says, nth=nth))
 
 
-WRITES = (
+_WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),
     Row("run", "create-service", On("create", "services")),
     _pod("run", "create", 0, 1),
@@ -174,6 +193,44 @@ WRITES = (
     Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
 """In this order; a status that says what the pods do meanwhile may come once more, or with the next one."""
+
+_BRIEF_WRITES = (
+    _status("run", "start-1", "attempt-1-Pending"),
+    Row("run", "create-networkpolicy", On("create", "networkpolicies")),
+    Row("run", "create-service", On("create", "services")),
+    _pod("run", "create", 0, 1),
+    _pod("run", "create", 1, 1),
+    _status("run", "created-1", "attempt-1-*-created"),
+    _status("run", "running-1", "attempt-1-Running-created"),
+    _status("suspend", "suspending", "attempt-1-Suspending*"),
+    _pod("suspend", "delete", 0, 1),
+    _pod("suspend", "delete", 1, 1),
+    _status("suspend", "suspended", "attempt-1-Suspended"),
+    _status("resume", "start-2", "attempt-2-Pending"),
+    Row("resume", "delete-networkpolicy", On("delete", "networkpolicies")),
+    _pod("resume", "create", 0, 2),
+    _pod("resume", "create", 1, 2),
+    _status("resume", "created-2", "attempt-2-*-created"),
+    _status("resume", "running-2", "attempt-2-Running-created"),
+    _pod("deadline", "patch", 0, 2),
+    _pod("deadline", "patch", 1, 2),
+    _status("deadline", "failed", "attempt-2-Failed*"),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What happens in it, and what an operator writes."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    """After the last but one nothing is left to do; the last one takes the job away."""
+    writes: tuple[Row, ...]
+
+
+LONG = Life("long", _STAGES, _WRITES)
+BRIEF = Life("brief", _BRIEF_STAGES, _BRIEF_WRITES)
 
 EVENTS = tuple(
     Row(stage, f"event-{reason}", On("create", "events", word=reason))

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from . import clock
 from .faults import Fault
+from .life import LONG, Life
 from .obstacles import Obstacle
 
 
@@ -68,6 +69,7 @@ class Plan:
     flags: tuple[str, ...] = ()
     """More flags of the operator."""
     differs: Differs = ALIKE
+    life: Life = LONG
 
     @property
     def injected(self) -> str:

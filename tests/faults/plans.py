@@ -9,10 +9,21 @@ from .calls import EVENT
 from .ever_failed import EVER_FAILED
 from .faults import Answer, Crash, Drop, Effect, Fault, Gone, HalfOpen, Hang, Lag, Lost, On, Reset, Truncate
 from .hindered import HINDERED
-from .life import EVENTS, STAGES, WRITES, Row
+from .life import BRIEF, EVENTS, LONG, Life, Row
 from .plan import ALIKE, Differs, Family, Happening, Plan
 
-UNDISTURBED = Plan("undisturbed", Family.NONE)
+STAGES = tuple(stage.name for stage in LONG.stages)
+BRIEFLY = tuple(
+    row
+    for row in BRIEF.writes
+    if row.on.resource == "networkpolicies" or (row.on.verb, row.on.resource) == ("patch", "pods")
+)
+"""Writes that no long life has."""
+
+UNDISTURBED = {
+    LONG.name: Plan("undisturbed", Family.NONE),
+    BRIEF.name: Plan("undisturbed-brief-life", Family.NONE, life=BRIEF),
+}
 
 ANSWERS: Mapping[str, Effect] = {
     "409": Answer(409, "Conflict"),
@@ -38,10 +49,15 @@ FORMER_FIRST = Differs("what belonged to the former job must go first, which is 
 KOPF_ENDS = Differs(
     "kopf, which watches jobs, gives up on such an answer: the process ends, and another one is started", exits=1
 )
+DELETED = Differs("a pod that may not be stopped is deleted, and its logs with it", ends=frozenset({"pods"}))
 DIFFERS = {
     "hang-on-create-pod": ARRIVES_LATE,
+    "hang-on-create-networkpolicy": replace(ARRIVES_LATE, more={"networkpolicies": 1}),
+    "422-on-patch-pod-0-of-2": DELETED,
+    "422-on-patch-pod-1-of-2": DELETED,
     "422-on-create-pod": BLOCKED,
     "422-on-create-service": BLOCKED,
+    "422-on-create-networkpolicy": BLOCKED,
     "410-on-watch-of-ddpjobs": KOPF_ENDS,
     "truncated-line-of-ddpjobs": KOPF_ENDS,
 }
@@ -60,6 +76,7 @@ KIND_OF_WRITE = {
 KINDS = ("ddpjobs", "pods", "services", "networkpolicies")
 POD_RUNS = On(EVENT, "pods", place=(1, 2), word="runs")
 """An event of a watch in the middle of a life."""
+POLICY_MADE = On(EVENT, "networkpolicies", word="changed-1")
 
 UNSEEN = {
     **{f"job-{number}": On(EVENT, "ddpjobs", word=f"changed-{number}") for number in range(1, 6)},
@@ -87,24 +104,35 @@ UNSEEN = {
 }
 
 
+def undisturbed(life: Life) -> Plan:
+    """A life in which nothing goes wrong."""
+    return UNDISTURBED[life.name]
+
+
+def _writes() -> Iterator[tuple[Row, Life]]:
+    """Each write, and a life that has it."""
+    yield from ((row, LONG) for row in (*LONG.writes, *EVENTS))
+    yield from ((row, BRIEF) for row in BRIEFLY)
+
+
 def _crashes() -> Iterator[Plan]:
     """The operator dies with a write before it, and with it done."""
-    for row in (*WRITES, *EVENTS):
+    for row, life in _writes():
         for side in ("before", "after"):
             fault = Fault(row.on, Crash(after=side == "after"))
-            yield Plan(f"crash-{side}-{row.name}", Family.CRASH, _what(row), (fault,))
+            yield Plan(f"crash-{side}-{row.name}", Family.CRASH, _what(row), (fault,), life=life)
 
 
 def _lost_answers() -> Iterator[Plan]:
     """The operator never hears that a write was done."""
-    for row in (*WRITES, *EVENTS):
-        yield Plan(f"lost-answer-{row.name}", Family.LOST, _what(row), (Fault(row.on, Lost()),))
+    for row, life in _writes():
+        yield Plan(f"lost-answer-{row.name}", Family.LOST, _what(row), (Fault(row.on, Lost()),), life=life)
 
 
 def _lost_while_behind() -> Iterator[Plan]:
     """Nor does it see in time that the write was done: it does it again without knowing."""
     places = {(1, 1), (0, 2), (2, 4)}
-    for row in WRITES:
+    for row in LONG.writes:
         if row.on.resource == "services" or row.on.place in places:
             faults = (Fault(row.on, Lost()), *(Fault(On(EVENT, kind), Lag(10)) for kind in ("pods", "services")))
             yield Plan(f"lost-answer-while-behind-{row.name}", Family.LOST, _what(row), faults)
@@ -119,12 +147,20 @@ def _errors() -> Iterator[Plan]:
     for what, on in KIND_OF_WRITE.items():
         for name, effect in ANSWERS.items():
             yield _error(f"{name}-on-{what}", f"{on.verb} {on.resource}", on, name, effect)
+    for row in BRIEFLY:
+        for name, effect in ANSWERS.items():
+            yield replace(_error(f"{name}-on-{row.name}", _what(row), row.on, name, effect), life=BRIEF)
     for kind in ("ddpjobs", "pods"):
         reads = ERRORS_OF_READS | {"half-an-answer": HALF_A_LIST, "410": EXPIRED}
         for name, effect in reads.items():
             yield _error(f"{name}-on-first-list-of-{kind}", f"list {kind}", On("list", kind), name, effect)
             later = On("list", kind, nth=3)
             yield _error(f"{name}-on-later-list-of-{kind}", f"list {kind}", later, name, effect)
+    for kind in ("services", "networkpolicies"):
+        for name, effect in (("503", ANSWERS["503"]), ("half-an-answer", HALF_A_LIST)):
+            for when, nth in (("first", 1), ("later", 3)):
+                on = On("list", kind, nth=nth)
+                yield _error(f"{name}-on-{when}-list-of-{kind}", f"list {kind}", on, name, effect)
     for name, effect in ERRORS_OF_READS.items():
         path = "/apis/ddpjob.dev/v1alpha1"
         yield _error(f"{name}-on-discovery", "discovery", On("list", path), name, effect)
@@ -165,6 +201,8 @@ def _watches() -> Iterator[Plan]:
         yield _watch(f"{name}-of-pods", "pods", (Fault(POD_RUNS, effect),))
         yield _watch(f"{name}-of-ddpjobs", "ddpjobs", (Fault(UNSEEN["job-2"], effect),))
         yield _watch(f"{name}-of-services", "services", (Fault(UNSEEN["service"], effect),))
+        policy = _watch(f"{name}-of-networkpolicies", "networkpolicies", (Fault(POLICY_MADE, effect),))
+        yield replace(policy, life=BRIEF)
     for name, effect in refusals.items():
         ends, again = Fault(POD_RUNS, Truncate()), Fault(On("watch", "pods", nth=2), effect)
         yield _watch(f"truncated-line-then-{name}-on-watch-of-pods", "pods", (ends, again))
@@ -210,7 +248,7 @@ def _remade() -> Iterator[Plan]:
 
 
 PLANS = (
-    UNDISTURBED,
+    *UNDISTURBED.values(),
     *_crashes(),
     *_restarts(),
     *_lost_answers(),

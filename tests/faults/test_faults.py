@@ -20,7 +20,7 @@ def test_a_life_comes_to_the_same_end(plan: Plan, matrix: Matrix) -> None:
         leave_out(f"left out: {plan.lacks}")
     outcome = matrix.outcome(plan)
     if "FAULT_MATRIX" in os.environ:
-        record(Path(os.environ["FAULT_MATRIX"]), outcome, matrix.usual_seconds())
+        record(Path(os.environ["FAULT_MATRIX"]), outcome, matrix.usual_seconds(plan))
     print(outcome.story)
     if outcome.wrong:
         pytest.fail("\n".join(outcome.wrong), pytrace=False)
