@@ -55,10 +55,12 @@ class Operator:
         self._api = Api(connection, self._leads)
         self._unfenced = unfenced
         self._server = connection.server
-        self._namespaces: list[str | None] = [*options.namespaces] or [None]
         self._dirty: DirtyKeys[Key] = DirtyKeys()
         self._store = Store(self._dirty.mark)
-        self._followers = [follower for namespace in self._namespaces for follower in self._following(namespace)]
+        namespaces: list[str | None] = [*options.namespaces] or [None]
+        self._followers = {namespace: self._following(namespace) for namespace in namespaces}
+        self._closed: set[str | None] = set()
+        """The namespaces that could not be listed the last time."""
         self._announcer = Announcer(self._api)
         self._hearing, self._witnesses = (Hearing(self._dirty, unfenced.now) for _ in range(2))
         self._reconciler = Reconciler(
@@ -129,7 +131,7 @@ class Operator:
             "election": self._elector.run() if self._elector else asyncio.Event().wait(),
             "events": self._announcer.run(),
             **{f"worker {number}": self._worker() for number in range(WORKERS)},
-            **{f"following {number}": self._follow(one) for number, one in enumerate(self._followers)},
+            **{f"following {one}": self._follow(one) for some in self._followers.values() for one in some},
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
         registry = registry_for(self._store.jobs)
@@ -214,15 +216,28 @@ class Operator:
                 await asyncio.sleep(seconds)
             else:
                 break
-        self._reconciler.know_all()
         for key, _ in self._store.jobs.all():
             self._dirty.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
 
     async def _list(self) -> None:
-        for namespace in self._namespaces:
-            jobs, version = await self._api.list(DDPJOBS, namespace)
-            self._store.jobs.listed(jobs, version, in_namespace(namespace))
-        for follower in self._followers:
+        """Lists everything, but for a namespace that is closed to us: it must not hide the others."""
+        for namespace in self._followers:
+            try:
+                await self._list_one(namespace)
+            except ApiError as error:
+                if error.passing or len(self._followers) == 1:
+                    raise
+                if namespace not in self._closed:
+                    logger.warning("namespace %s: %s; the others go on", namespace, error)
+                self._closed.add(namespace)
+            else:
+                self._closed.discard(namespace)
+                self._reconciler.know_all(namespace)
+
+    async def _list_one(self, namespace: str | None) -> None:
+        jobs, version = await self._api.list(DDPJOBS, namespace)
+        self._store.jobs.listed(jobs, version, in_namespace(namespace))
+        for follower in self._followers[namespace]:
             await follower.list()
 
     def _following(self, namespace: str | None) -> tuple[Follower[Any, Any], ...]:

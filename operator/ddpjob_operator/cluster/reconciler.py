@@ -109,10 +109,11 @@ class Reconciler:
         self._nodes = Nodes(api)
         self._memories: dict[Key, _Memory] = {}
 
-    def know_all(self) -> None:
-        """Everything that there is has just been listed."""
+    def know_all(self, namespace: str | None) -> None:
+        """Everything that there is in a namespace, or in all, has just been listed."""
         for key, stored in self._store.jobs.all():
-            self._memory(key, stored).looked = True
+            if namespace in {None, key[0]}:
+                self._memory(key, stored).looked = True
 
     async def round(self, key: Key) -> None:
         """Looks at a job and does what there is to do.
@@ -176,13 +177,19 @@ class Reconciler:
                 memory.accepted()
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> bool:
-        """Writes the status unless the job has changed since it was read; then another round decides anew."""
+        """Writes the status unless the job has changed since it was read; then another round decides anew.
+
+        Raises:
+            ApiError: it was refused though nothing newer is known: to decide anew at once would lead here again.
+        """
         try:
             answer = await self._api.replace_status(DDPJOBS, *key, stored.metadata.resource_version, status.to_dict())
         except ApiError as error:
             if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 raise
             await self._look(key, stored)
+            if self._store.jobs.get(key) is stored:
+                raise
             return False
         self._store.jobs.saw(answer)
         return True

@@ -1,11 +1,20 @@
-"""Whom an operator listens to beside rank 0's supervisor, and for how long."""
+"""Whom an operator listens to beside rank 0's supervisor, and what it makes of a status that is refused."""
 
+import asyncio
 from typing import Any
 
+import msgspec
+import pytest
+from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.cluster.api import Api, ApiError
+from ddpjob_operator.cluster.objects import JobObject
 from ddpjob_operator.cluster.reconciler import Reconciler
+from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.engine import Asked, Heard, Settings
 
 from tests.unit.engine.builders import a_job
+
+from .manifests import UID, nobody
 
 KEY = ("team", "digits")
 
@@ -34,3 +43,46 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
         reconciler._witness(KEY, scene.snapshot)
         listens_to.append(ears.asked and ears.asked.pod)
     assert listens_to == [None, silent.pods[1].name, None]
+
+
+def a_seen_job(version: int) -> JobObject:
+    metadata = {"name": "digits", "namespace": "team", "uid": UID, "resourceVersion": str(version)}
+    return msgspec.convert({"metadata": metadata, "spec": {}}, JobObject)
+
+
+class Conflicting(Api):
+    """An API server that takes no status, and has the job in this version."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+
+    async def replace_status(self, *_: Any) -> Any:
+        raise ApiError(409, "Conflict", "the object has been modified")
+
+    async def get(self, *_: Any) -> Any:
+        return a_seen_job(self._version)
+
+    async def list(self, *_: Any) -> Any:
+        return [], self._version
+
+
+def written(known: int, there: int) -> bool:
+    """Whether a status is written of a job that is known in one version and there in another."""
+    nothing: Any = None
+    store = Store(nobody)
+    store.jobs.saw(a_seen_job(known))
+    stored = store.jobs.get(KEY)
+    assert stored
+    api = Conflicting(there)
+    reconciler = Reconciler(api, store, nothing, nothing, hearing=nothing, witnesses=nothing, settings=Settings())
+    return asyncio.run(reconciler._write(KEY, stored, DDPJobStatus()))
+
+
+def test_a_job_that_has_changed_is_decided_on_anew_at_once() -> None:
+    assert not written(known=5, there=6)
+
+
+@pytest.mark.parametrize("there", [5, 4], ids=["a webhook's refusal", "the server was set back"])
+def test_a_status_that_is_refused_of_an_unchanged_job_is_a_failure_and_waits_as_one(there: int) -> None:
+    with pytest.raises(ApiError, match="has been modified"):
+        written(known=5, there=there)
