@@ -22,16 +22,17 @@ def set_up(kind: Format, level: str) -> None:
     """Everything goes to standard error, kopf's own lines from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if kind == "json" else _Text())
-    handler.addFilter(_without_the_server_s_refusals_traced)
+    handler.addFilter(_without_the_server_s_words_traced)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
 
 
-def _without_the_server_s_refusals_traced(record: logging.LogRecord) -> bool:
-    """What the API server answers to kopf is no bug of anybody's: one line says it."""
+def _without_the_server_s_words_traced(record: logging.LogRecord) -> bool:
+    """What the API server answers to kopf, whole or broken off, is no bug of anybody's: one line says it."""
     error = record.exc_info[1] if record.exc_info else None
-    if record.name.startswith("kopf") and error is not None and type(error).__name__.startswith("API"):
+    known = ("API", "WatchingError", "JSONDecodeError")
+    if record.name.startswith("kopf") and error is not None and type(error).__name__.startswith(known):
         record.msg, record.args, record.exc_info = f"{record.getMessage()}: {error}", None, None
     return True
 
