@@ -83,6 +83,13 @@ class Server:
         return answer
 
     def _ask(self, method: str, path: str, body: Body = None) -> tuple[int, dict[str, Any]]:
+        try:
+            return self._ask_once(method, path, body)
+        except (OSError, http.client.HTTPException):
+            self._connection.close()  # Nobody asked anything for a while, so the server has hung up.
+            return self._ask_once(method, path, body)
+
+    def _ask_once(self, method: str, path: str, body: Body) -> tuple[int, dict[str, Any]]:
         content = JSON if method != "PATCH" else JSON_PATCH if isinstance(body, list) else MERGE
         self._connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": content})
         answer = self._connection.getresponse()
