@@ -17,8 +17,8 @@ WINDOW_SECONDS = 5.0
 MOST_PER_WINDOW = 10
 """Requests for the same thing of one object. What fails is tried again after 0.2, 0.4, 0.8 s and so on, so five times
 in five seconds; lists are asked for by kopf and by us."""
-MOST_STATUSES = 20
-"""A whole life, which may take no longer, writes the status 18 times."""
+MOST_STATUSES = 40
+"""A whole life, which may take no longer, writes the status 18 times, and a job that is made anew has two."""
 
 PASSING = frozenset(
     {"startTime", "completionTime", "firstRunTime", "lastTransitionTime", "time", "until", "selector", "node"}
