@@ -39,7 +39,7 @@ run: $(READY) ## Train: two nodes on this machine, handwritten digits
 
 # In parts beside each other, without pytest-xdist: to report thousands of small tests costs it as much as they do.
 unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
-	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-pure unit-others
+	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-pure unit-trainer unit-others
 
 unit-lint: $(READY)
 	@$(BIN)/ruff format --check --quiet .
@@ -51,8 +51,12 @@ PURE := tests/unit/api tests/unit/engine tests/unit/golden
 unit-pure: $(READY)
 	@$(BIN)/pytest $(PURE)
 
+TRAINER := tests/unit/trainer
+unit-trainer: $(READY)
+	@$(BIN)/pytest $(TRAINER)
+
 unit-others: $(READY)
-	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE))
+	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE) $(TRAINER))
 
 test: unit plant ## Everything: the inner loop, the state machine, real processes, the docs, clusters
 	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL) $(ALONE)) --numprocesses 3 --dist worksteal
@@ -136,4 +140,4 @@ faults: plant ## Break the operator in every way at every place of a job's life;
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator fault-table faults clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator fault-table faults clean

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.collectives import gather
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
@@ -38,7 +39,7 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
 
-from tests.training.ranks import free_port, world
+from tests.training.ranks import world
 
 RANKS = 2
 BOUND = 0.20

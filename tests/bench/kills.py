@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
+from ddpjob_operator.local.machine import free_port
 
 from tests.bench.jobs import PLENTY, ROOT, a_place, quiet
 from tests.bench.notes import Notes, NotGoneOnError
 from tests.bench.noting import NOTES
 from tests.bench.table import Row
 from tests.training.gang import SCRIPT, a_gang
-from tests.training.ranks import free_port
 
 NODES = 2
 CALM_SECONDS = 2.5

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psutil
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+from tests.pages import REFERENCE, write
+
 GIB = 1 << 30
 
 
@@ -27,7 +28,7 @@ class Page:
 
 
 RECOVERY = Page(REFERENCE / "recovery.md", ("kills", "pods", "watching", "saves", "goodput", "mixed"))
-PERFORMANCE = Page(REFERENCE / "performance.md", ("targets", "contestants"))
+PERFORMANCE = Page(REFERENCE / "performance.md", ("churn", "targets", "contestants"))
 TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "scaling", "input"))
 
 
@@ -84,25 +85,7 @@ def section(page: Path, name: str, rows: Sequence[Row], circumstances: str) -> N
     """Puts rows between the marks of a part of a page, in place of those that were there."""
     lines = ["| | measured | target | met |", "| --- | --- | --- | --- |"]
     lines += [f"| {row.what} | {row.found} | {row.target} | {row.verdict} |" for row in rows]
-    part(page, name, [circumstances, "", *lines])
-
-
-def part(page: Path, name: str, lines: Sequence[str]) -> None:
-    """Puts lines between the marks of a part of a page, in place of those that were there."""
-    text = page.read_text(encoding="utf-8")
-    fresh = "\n".join([begin(name), *lines, END])
-    new, times = re.subn(f"{re.escape(begin(name))}\n.*?{re.escape(END)}", lambda _: fresh, text, flags=re.DOTALL)
-    if times != 1:
-        raise ValueError(f"{page} must have one part between {begin(name)} and {END}, and has {times}")
-    page.write_text(new, encoding="utf-8")
-
-
-def begin(name: str) -> str:
-    """The line before a measured part of the page."""
-    return f"<!-- measured: {name} -->"
-
-
-END = "<!-- end of measured -->"
+    write(page, name, [circumstances, "", *lines])
 
 
 def circumstances(load_before: float, how: str) -> str:

@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpjob_operator.local.machine import free_port
+
 from tests.bench import loading, pairs, table
 from tests.bench.table import Part, Row
-from tests.training.ranks import free_port, world
+from tests.training.ranks import world
 
 RANKS = 2
 ROOT = Path(__file__).parents[2]

@@ -68,15 +68,17 @@ class Team:
         """Changes fields of the job's spec; None removes one."""
         self.kubectl("patch", "ddpjob", name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
-    def tell(self, pod: str, **how: str) -> None:
-        """Steers a pod, or with `--all` all pods that there are."""
+    def tell(self, *pods: str, **how: str) -> None:
+        """Steers pods, or with `--all` all pods that there are."""
         self.kubectl(
-            "annotate", "pod", pod, "--overwrite", *(f"{key}={value}" for key, value in steered(**how).items())
+            "annotate", "pod", *pods, "--overwrite", *(f"{key}={value}" for key, value in steered(**how).items())
         )
 
     def finish(self) -> None:
-        """The pods that run are done now."""
-        self.tell("--all", runs_for="0s")
+        """The pods that run are done now; those that are about to go are left alone."""
+        pods = self.plant.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        staying = (pod["metadata"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
+        self.tell(*(metadata["name"] for metadata in staying), runs_for="0s")
 
     def job(self, name: str = "digits") -> dict[str, Any] | None:
         """The job as it is now."""
@@ -106,6 +108,13 @@ class Team:
         pod = self.pod(rank)
         self.tell(pod, runs_for="0s", **({"exit_code": "1"} | how))
         return pod
+
+    def limit_pods(self, most: int) -> None:
+        """Has a quota that admits no more pods than that, and waits until it counts those that there are."""
+        spec = {"hard": {"pods": str(most)}}
+        self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"}, "spec": spec})
+        counted = ("get", "quota", "pods", "-o", "jsonpath={.status.hard.pods}")
+        self.plant.wait("the quota to be counted", lambda: self.kubectl(*counted) == str(most))
 
     def empty(self) -> bool:
         """Whether nothing is there of any job."""

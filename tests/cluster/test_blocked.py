@@ -12,15 +12,6 @@ from tests.plant import Plant
 from .jobs import Team, a_job, condition
 
 
-def quota(pods: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "pods"},
-        "spec": {"hard": {"pods": pods}},
-    }
-
-
 def blocked(team: Team) -> dict[str, Any]:
     """The condition, once it is set."""
     team.kubectl("wait", "--for=condition=Blocked", "ddpjob/digits", "--timeout=60s")
@@ -34,18 +25,15 @@ def goes_on(team: Team) -> None:
     assert status["restarts"] == 0
 
 
-def test_a_quota_that_is_met_half_way(fake: Plant, team: Team) -> None:
-    team.apply(quota(1))
-    fake.wait(
-        "the quota to be counted", lambda: team.kubectl("get", "quota", "pods", "-o", "jsonpath={.status.used}")
-    )
+def test_a_quota_that_is_met_half_way(team: Team) -> None:
+    team.limit_pods(1)
     team.apply(a_job())
     said = blocked(team)
     assert said["reason"] == "QuotaExceeded"
     assert "exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1" in said["message"]
     assert team.status()["message"] == said["message"]
     assert team.events()["Blocked"] >= 1
-    team.apply(quota(2))
+    team.limit_pods(2)
     goes_on(team)
 
 

@@ -13,6 +13,7 @@ from ddpjob_operator.api.crd import (
     NAME_RULE,
     PROCS_RULE,
     SPEC_RULES,
+    TEMPLATE_RULES,
 )
 
 from tests.cluster.conftest import CRD
@@ -313,6 +314,7 @@ def test_a_typo_is_refused_with_its_path(api: Plant, namespace: str, path: str) 
         ("spec.nodes", 0, "should be greater than or equal to 1"),
         ("spec.nodes", "two", "must be of type integer"),
         ("spec.backend", "nccl", 'supported values: "Auto", "Nccl", "Gloo"'),
+        ("spec.template", {}, "spec.template.spec: Required value"),
         ("spec.template.spec", {}, "spec.template.spec.containers: Required value"),
     ],
 )
@@ -336,8 +338,9 @@ def test_a_rule_refuses_what_it_is_about_and_nothing_beside_it(api: Plant, names
 
 def test_every_rule_is_tried() -> None:
     tried = {(case.path, case.message) for case in CASES}
-    for rule in [NAME_RULE, *SPEC_RULES]:
-        path = f"spec{rule['fieldPath']}" if rule is not NAME_RULE else ""
+    rules = [("", NAME_RULE), *((f"spec{rule['fieldPath']}", rule) for rule in SPEC_RULES)]
+    rules += [(f"spec.template{path}", rule) for path, some in TEMPLATE_RULES.items() for rule in some]
+    for path, rule in rules:
         assert any(path == at and rule["message"].startswith(said) for at, said in tried), rule
     for rule in (PROCS_RULE, INTERVAL_RULE, MATCH_RULE, EXIT_CODE_RULE):
         assert any(rule["message"].startswith(said) for _, said in tried), rule

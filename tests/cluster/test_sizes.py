@@ -105,6 +105,22 @@ def test_an_elastic_job_goes_on_with_fewer_nodes_and_grows_when_one_comes(
     assert status.get("restarts", 0) == status.get("disruptions", 0) == 0
 
 
+def test_an_elastic_job_that_may_not_look_out_for_a_place_says_so_and_goes_on(fake: Plant, team: Team) -> None:
+    team.apply(elastic())
+    running(team, 4)
+    scout = fake.wait("a pod to look out for a place", lambda: next(filter(looks_out, team.pods()), None))
+    team.limit_pods(4)
+    team.kubectl("delete", "pod", scout["metadata"]["name"])
+    team.kubectl("wait", "--for=condition=Blocked", "ddpjob/digits", "--timeout=60s")
+    status = team.status()
+    assert (status["state"], condition(status, "Blocked")["reason"]) == ("Running", "QuotaExceeded")
+    assert status["message"].startswith("4 nodes running, and no more: "), status["message"]
+    team.limit_pods(5)
+    fake.wait("a pod to look out again", lambda: any(map(looks_out, team.pods())))
+    team.kubectl("wait", "--for=condition=Blocked=false", "ddpjob/digits", "--timeout=60s")
+    assert team.status()["attempt"] == status["attempt"]
+
+
 def test_an_elastic_job_that_loses_a_node_for_good_goes_on_without_it(fake: Plant, team: Team, fifth: str) -> None:
     add_node(fake, 4)
     team.apply(elastic())

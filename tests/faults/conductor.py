@@ -2,8 +2,9 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import aiohttp
@@ -15,12 +16,16 @@ from .faults import Armed, Gone, HalfOpen, Truncate
 from .life import NAME, Life
 from .obstacles import Obstacle
 from .oracle import Account
-from .plan import Happening, Plan
+from .plan import Family, Happening, Plan
 from .proxy import Record
 from .scene import PATIENCE_SECONDS, POLL_SECONDS, Scene, a_scene
 from .witness import NeverError
 
 LAST_LINES = 80
+A_BUG = re.compile("this is a bug|Traceback|never retrieved|never awaited")
+"""The operator's own words for an error that nobody has foreseen, and Python's."""
+QUIET_SECONDS = 4.0
+"""A status that can wait is written within three seconds."""
 SILENCE_SECONDS = 150.0
 """A watch that is silent is given up after 70 s by kopf and 90 s by us, and the machine may be busy."""
 
@@ -73,7 +78,7 @@ async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
     lives = 1
     while stages:
         stage = stages.pop(0)
-        if stage.name == plan.after:
+        if stage.name == plan.after and not scene.proxy.remembered:  # Else a moment of its own was planned.
             await scene.remember()
         hindered = plan.obstacle if plan.obstacle and plan.obstacle.stage == stage.name else None
         if hindered:
@@ -91,24 +96,42 @@ async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
                 outcome.account.ends.clear()
                 stages, lives = list(life[1:]), 2
                 await scene.witness.until("run again", life[0].reached, PATIENCE_SECONDS)
+                outcome.account.ends[life[0].name] = oracle.end_of(scene.witness)
                 continue
         if stage is life[-2]:
             await _struck(scene)
             await _watches_again(scene)
+            await scene.until_it_has_looked()
+            await _rest(scene)
             idle = await _renew(scene)
             made_by = scene.witness.job()["metadata"]["uid"]
         if stage is not life[-1]:
             outcome.account.ends[stage.name] = oracle.end_of(scene.witness)
     await scene.proxy.drained()
     await scene.witness.until("nothing any more", life[-1].reached, PATIENCE_SECONDS)
-    outcome.wrong += _needless(scene, idle, began)
+    outcome.wrong += oracle.needless(scene.proxy.log, idle, began)
     outcome.account.made, outcome.account.gone = oracle.objects(scene.witness.history, made_by)
+    outcome.account.said = {one.call.word for one in scene.proxy.log if one.done and one.call.resource == "events"}
 
 
 async def _struck(scene: Scene) -> None:
     """Until faults have struck whose moment comes by itself, however soon a life is over: at an event, or a list."""
     waiting = [one for one in scene.proxy.armed if one.fault.on.resource == "events" or one.fault.on.verb == "list"]
     await scene.proxy.until(lambda: all(one.fired for one in waiting), PATIENCE_SECONDS)
+    await scene.proxy.drained()  # What strikes may kill the operator a moment later.
+
+
+async def _rest(scene: Scene) -> None:
+    """Until two operators who do not know of each other have both come to rest."""
+    if len(scene.at_work) < 2:
+        return
+    for _ in range(math.ceil(PATIENCE_SECONDS / QUIET_SECONDS)):
+        before = len(scene.proxy.log)
+        await asyncio.sleep(QUIET_SECONDS)
+        writes = [record for record in scene.proxy.log[before:] if record.call.writes]
+        if not writes:
+            return
+    raise NeverError(f"they do not come to rest: {'; '.join(map(str, writes))}")
 
 
 async def _watches_again(scene: Scene) -> None:
@@ -141,9 +164,10 @@ async def _felt(obstacle: Obstacle, scene: Scene) -> None:
 async def _happen(plan: Plan, scene: Scene, outcome: Outcome) -> None:
     match plan.happens:
         case Happening.RESTART:
-            idle = await _renew(scene)
+            await scene.crash()
+            await scene.until_it_watches()
             await scene.until_it_has_looked_again()
-            outcome.wrong += _needless(scene, idle)
+            outcome.wrong += oracle.needless(scene.proxy.log, scene.proxy.process)
         case Happening.TRAVEL_BACK:
             scene.proxy.travel_back()
             await scene.crash()
@@ -175,21 +199,6 @@ async def _renew(scene: Scene) -> int:
     return scene.proxy.process
 
 
-def _needless(scene: Scene, process: int, changed: float = math.inf) -> Iterator[str]:
-    """What a process has written so far that found nothing to do, until it deletes the job because its time is over.
-
-    Once a user has changed the job, its status says that this is known.
-    """
-    for record in scene.proxy.log:
-        call = record.call
-        if record.process == process and call.writes:
-            if (call.verb, call.resource) == ("delete", "ddpjobs"):
-                return
-            if call.subresource == "status" and record.began > changed:
-                continue
-            yield f"a new process on a job that needs nothing writes: {record}"
-
-
 def _verdict(plan: Plan, scene: Scene, mine: Account, usual: Account) -> list[str]:
     """All oracles."""
     log, history = scene.proxy.log, scene.witness.history
@@ -199,22 +208,41 @@ def _verdict(plan: Plan, scene: Scene, mine: Account, usual: Account) -> list[st
         *oracle.former_uids(history, log),
         *oracle.unconditional(log),
         *oracle.hot_loops(log),
+        *oracle.quarrels(history, log),
         *oracle.impatient(log),
-        *(f"the operator ended by itself: {words}" for words in scene.ended[plan.differs.exits :]),
+        *oracle.ended(scene.ended, plan.differs.last_words),
+        *(
+            f"a bug: {line}"
+            for operator in scene.operators
+            for line in operator.log.splitlines()
+            if A_BUG.search(line)
+        ),
+        *(oracle.unsaid(mine, usual) if plan.family is Family.LOST else ()),
         *(_uneventful(plan.life, log) if not plan.faults and plan.happens is None and plan.obstacle is None else ()),
     ]
 
 
 def _uneventful(life: Life, log: list[Record]) -> Iterator[str]:
-    """The writes of an undisturbed life are those of the table, each once; a status may come once more."""
+    """The writes of an undisturbed life are those of the table, each once; one status may come once more.
+
+    None but a status is refused.
+    """
     done = [record for record in log if record.call.writes and record.call.resource != "events" and record.done]
     for row in life.writes:
         times = sum(row.on.covers(record.call) for record in done)
-        if times < row.on.nth or (times > 1 and row.on.subresource != "status"):
+        alike = sum(replace(one.on, nth=1) == replace(row.on, nth=1) for one in life.writes)
+        if times < row.on.nth or (times > alike and row.on.subresource != "status"):
             yield f"in the table of writes: {row.name}; written {times} times"
+    statuses = sum(record.call.subresource == "status" for record in done)
+    usual = sum(row.on.subresource == "status" for row in life.writes)
+    if statuses > usual + 1:
+        yield f"{statuses} statuses; in the table {usual}"
     for record in done:
         if not any(row.on.covers(record.call) for row in life.writes):
             yield f"not in the table of writes: {record}"
+    for record in log:
+        if record.call.writes and record.call.subresource != "status" and not record.done:
+            yield f"refused, though nothing stands in its way: {record}"
 
 
 def _story(scene: Scene, outcome: Outcome) -> str:

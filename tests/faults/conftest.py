@@ -1,9 +1,11 @@
 """One plant for all plans, of which several go on at once, each in a namespace of its own."""
 
 import asyncio
+import os
 import urllib.error
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from threading import Thread
 
 import aiohttp
@@ -17,6 +19,7 @@ from tests.plant.needs import demand
 from . import clock
 from .conductor import Outcome, live
 from .oracle import Account
+from .page import begin
 from .plan import Plan
 from .plans import undisturbed
 from .scene import session_of
@@ -82,6 +85,8 @@ class Matrix:
 def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
     """All plans that are to be tested, already under way."""
     demand("fake")
+    if "FAULT_MATRIX" in os.environ:
+        begin(Path(os.environ["FAULT_MATRIX"]))
     if clock.what_is_lacking() is None:
         clock.install()
     asked = [item.callspec.params.get("plan") for item in request.session.items if hasattr(item, "callspec")]

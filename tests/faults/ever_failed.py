@@ -8,4 +8,20 @@ EVER_FAILED = {
     "clock-forwards-before-restart": (
         "By a clock set an hour ahead each pod that ended was lost, and each gang had waited too long for nodes."
     ),
+    "lost-answer-status-succeeded": "What went with a status whose answer was lost was never told as an event.",
+    "webhook-does-not-answer-at-run": "No user of a job was told that a webhook which pods need does not answer.",
+    "travel-back-to-start-2-after-resume": (
+        "A process whose first lists were old made pods of a former attempt beside those that lived."
+    ),
 }
+
+MET_A_BOUND = frozenset(
+    {
+        "made-anew-seen-after-scale",
+        "reset-for-a-while-on-list-of-ddpjobs",
+        "two-operators-from-restart-on",
+        "two-operators-from-run-on",
+        "two-operators-from-scale-on",
+    }
+)
+"""Plans that failed though the operator was right: what is demanded of all was too much there, and was set right."""

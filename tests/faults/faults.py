@@ -5,6 +5,10 @@ from fnmatch import fnmatchcase
 
 from .calls import Call, Place
 
+ASKED_ONCE_MORE = frozenset({"get", "list", "watch", "delete"})
+"""What has no other effect when it is done twice, HTTP's clients ask once more at once where a connection breaks, as
+RFC 9112 has it in section 9.3.1. Who asks hears of the second time alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class On:
@@ -96,7 +100,7 @@ class Lag:
     events: int
 
     def __str__(self) -> str:
-        return f"{self.events} events behind"
+        return f"{self.events} event{'s' if self.events > 1 else ''} behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,15 @@ class HalfOpen:
         return "silent, and stays open"
 
 
-Effect = Crash | Lost | Answer | Reset | Hang | Drop | Lag | Gone | Truncate | HalfOpen
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Nothing yet: what is so when this has just been done is what a later process sees."""
+
+    def __str__(self) -> str:
+        return "in the middle of a stage"
+
+
+Effect = Crash | Lost | Answer | Reset | Hang | Drop | Lag | Gone | Truncate | HalfOpen | Remember
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from . import obstacles
+from .lives import ELASTIC
 from .obstacles import Obstacle
-from .plan import ALIKE, Differs, Family, Plan
+from .plan import ALIKE, BLOCKED, Differs, Family, Plan
 
-BLOCKED = Differs("that it was blocked, and no longer is, is told", ends=frozenset({"conditions.Blocked"}))
 MADE_AGAIN = Differs(
     "a Service that is nobody's is deleted by hand, and made again",
     {"services": 1},
     frozenset({"conditions.Blocked"}),
+)
+POLICY_MADE_AGAIN = Differs(
+    "a NetworkPolicy that is nobody's is deleted by hand, and made again",
+    {"networkpolicies": 1},
+    frozenset({"conditions.Blocked"}),
+)
+RELEASED = Differs(
+    "a pod that is nobody's counts as taken away, and is deleted by hand",
+    ends=frozenset({"lastFailure", "history", "restarts", "disruptions", "budget", "pods"}),
 )
 LOOSE = Differs(
     "pods are made with another setting, and that it was blocked is told", ends=BLOCKED.ends | {"podSecurity"}
@@ -29,8 +38,7 @@ def _plan(name: str, family: Family, obstacle: Obstacle, differs: Differs = ALIK
 
 def _refusals() -> Iterator[Plan]:
     for stage in STARTS:
-        pods = 2 if stage == "scale" else 1
-        quota = replace(obstacles.quota(stage, pods), held=HELD_SECONDS if stage == "run" else 0.0)
+        quota = replace(obstacles.quota(stage), held=HELD_SECONDS if stage == "run" else 0.0)
         yield _plan(f"quota-in-mid-gang-at-{stage}", Family.REFUSED, quota, BLOCKED)
     for level in ("baseline", "restricted"):
         security = obstacles.pod_security("run", level)
@@ -38,10 +46,10 @@ def _refusals() -> Iterator[Plan]:
     for stage in ("run", "restart"):
         violated = obstacles.pod_security_violated(stage)
         yield _plan(f"pod-security-violated-at-{stage}", Family.REFUSED, violated, LOOSE, *UNRESTRICTED)
+        held = HELD_SECONDS if stage == "run" else 0.0
         denies, dead = obstacles.denying_webhook(stage), obstacles.dead_webhook(stage)
-        denies = replace(denies, held=HELD_SECONDS if stage == "run" else 0.0)
-        yield _plan(f"webhook-denies-pods-at-{stage}", Family.REFUSED, denies, BLOCKED)
-        yield _plan(f"webhook-does-not-answer-at-{stage}", Family.REFUSED, dead)
+        yield _plan(f"webhook-denies-pods-at-{stage}", Family.REFUSED, replace(denies, held=held), BLOCKED)
+        yield _plan(f"webhook-does-not-answer-at-{stage}", Family.REFUSED, replace(dead, held=held), BLOCKED)
     yield _plan("limit-range-changes-pods", Family.REFUSED, obstacles.limit_range("run"))
 
 
@@ -54,6 +62,13 @@ def _ownership() -> Iterator[Plan]:
     for stage in ("restart", "resume"):
         service = obstacles.disowned_service(stage)
         yield _plan(f"service-without-owner-at-{stage}", Family.OWNED, service, MADE_AGAIN)
+    for stage in ("shrink", "grow"):
+        policy = obstacles.disowned_policy(stage)
+        plan = _plan(f"networkpolicy-without-owner-at-{stage}", Family.OWNED, policy, POLICY_MADE_AGAIN)
+        yield replace(plan, life=ELASTIC)
+    for rank in (0, 1):
+        pod = obstacles.disowned_pod("restart", rank, incarnation=1)
+        yield _plan(f"pod-{rank}-without-owner", Family.OWNED, pod, RELEASED)
     for stage in ("run", "restart", "scale"):
         yield _plan(f"two-operators-from-{stage}-on", Family.OWNED, obstacles.second_operator(stage))
 

@@ -1,22 +1,21 @@
 """What stands in the way of one stage of a life, and is taken away once it is felt: others, rules, the clock."""
 
 import asyncio
-import json
 import re
 import ssl
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from aiohttp import web
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.engine import pod_name
+from ddpjob_operator.engine import network_policy_name, pod_name
 
 from .life import NAME
-from .scene import POLL_SECONDS, Scene
-from .witness import Manifest
+from .scene import PATIENCE_SECONDS, POLL_SECONDS, Scene
+from .witness import Manifest, NeverError
 
 Act = Callable[[Scene], Awaitable[None]]
 Felt = Callable[[Scene], bool]
@@ -74,17 +73,21 @@ def _blocked(reason: str) -> Felt:
     return felt
 
 
-def quota(stage: str, pods: int) -> Obstacle:
-    """Met in the middle of a gang."""
+def quota(stage: str) -> Obstacle:
+    """Met in the middle of a gang. No ConfigMap is allowed either: by that is seen when the quota counts.
+
+    One pod is allowed. Kubernetes may admit another, where it counts anew just as pods are made.
+    """
     name = "few"
 
     async def put(scene: Scene) -> None:
-        await scene.ask("POST", _url(scene, "resourcequotas"), _named(name, spec={"hard": {"pods": pods}}))
-        await _until(scene, _url(scene, "resourcequotas", name), lambda there: there["status"].get("used"))
+        hard = {"pods": 1, "count/configmaps": 0}
+        await scene.ask("POST", _url(scene, "resourcequotas"), _named(name, spec={"hard": hard}))
+        await _until_refused(scene, _url(scene, "configmaps"), _named("probe"), "exceeded quota")
 
     return Obstacle(
         stage,
-        f"a quota of {pods} pods",
+        "a quota of 1 pod",
         put,
         _blocked("QuotaExceeded"),
         _deletes("resourcequotas", name),
@@ -95,8 +98,7 @@ def pod_security(stage: str, level: str) -> Obstacle:
     """The namespace admits only such pods, from now on; those of a job are."""
 
     async def put(scene: Scene) -> None:
-        labels = {"pod-security.kubernetes.io/enforce": level}
-        await scene.ask("PATCH", f"/api/v1/namespaces/{scene.witness.namespace}", {"metadata": {"labels": labels}})
+        await _enforce(scene, level)
 
     return Obstacle(stage, f"Pod Security: {level}", put, _at_once, _nothing)
 
@@ -105,11 +107,10 @@ def pod_security_violated(stage: str) -> Obstacle:
     """The namespace admits restricted pods only, which an operator with `--pod-security=none` does not make."""
 
     async def put(scene: Scene) -> None:
-        await pod_security(stage, "restricted").put(scene)
+        await _enforce(scene, "restricted")
 
     async def lift(scene: Scene) -> None:
-        labels = {"pod-security.kubernetes.io/enforce": None}
-        await scene.ask("PATCH", f"/api/v1/namespaces/{scene.witness.namespace}", {"metadata": {"labels": labels}})
+        await _label_namespace(scene, None)
 
     return Obstacle(stage, "Pod Security that pods violate", put, _blocked("PodSecurityViolation"), lift)
 
@@ -134,15 +135,8 @@ def denying_webhook(stage: str) -> Obstacle:
     async def put(scene: Scene) -> None:
         url = await _serve_no(scene)
         await _hook(scene, url)
-
-        async def denies() -> bool:
-            pod = _named("probe", spec={"containers": [{"name": "probe", "image": "any"}]})
-            url = f"{scene.witness.url('pods')}?dryRun=All"
-            async with scene.upstream.post(url, json=pod) as answer:
-                return NOT_TODAY in await answer.text()
-
-        while not await denies():  # noqa: ASYNC110  The server tells nobody when a hook begins to count.
-            await asyncio.sleep(POLL_SECONDS)
+        pod = _named("probe", spec={"containers": [{"name": "probe", "image": "any"}]})
+        await _until_refused(scene, scene.witness.url("pods"), pod, NOT_TODAY)
 
     return Obstacle(stage, "a webhook that denies", put, _blocked("Forbidden"), _unhook)
 
@@ -153,13 +147,7 @@ def dead_webhook(stage: str) -> Obstacle:
     async def put(scene: Scene) -> None:
         await _hook(scene, "https://127.0.0.1:1/")
 
-    def felt(scene: Scene) -> bool:
-        return any(
-            (record.call.verb, record.call.resource, record.status) == ("create", "pods", 500)
-            for record in scene.proxy.log
-        )
-
-    return Obstacle(stage, "a webhook that does not answer", put, felt, _unhook)
+    return Obstacle(stage, "a webhook that does not answer", put, _blocked("WebhookFailed"), _unhook)
 
 
 def foreign_service(stage: str) -> Obstacle:
@@ -174,25 +162,43 @@ def foreign_service(stage: str) -> Obstacle:
 def foreign_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
     """Somebody else's pod has the name of one to come."""
 
-    def name(scene: Scene) -> str:
-        return pod_name(DDPJob.from_dict(scene.witness.job()), rank, incarnation)
-
     async def put(scene: Scene) -> None:
-        await scene.create("pods", _named(name(scene), spec=NEVER_PLACED))
+        await scene.create("pods", _named(_pod_name(scene, rank, incarnation), spec=NEVER_PLACED))
 
-    async def lift(scene: Scene) -> None:
-        await scene.delete("pods", name(scene))
-
-    return Obstacle(stage, "a foreign pod", put, _blocked("PodTaken"), lift)
+    return Obstacle(stage, "a foreign pod", put, _blocked("PodTaken"), _deletes_pod(rank, incarnation))
 
 
 def disowned_service(stage: str) -> Obstacle:
     """Somebody takes the owner reference from the job's Service: it is nobody's then."""
 
     async def put(scene: Scene) -> None:
-        await scene.merge("services", NAME, {"metadata": {"ownerReferences": None}})
+        await _disown(scene, "services", NAME)
 
     return Obstacle(stage, "the Service without its owner", put, _blocked("ServiceTaken"), _deletes("services", NAME))
+
+
+def disowned_policy(stage: str) -> Obstacle:
+    """Somebody takes the owner reference from the job's NetworkPolicy: it is nobody's then."""
+
+    async def put(scene: Scene) -> None:
+        await _disown(scene, "networkpolicies", _policy_name(scene))
+
+    async def lift(scene: Scene) -> None:
+        await scene.delete("networkpolicies", _policy_name(scene))
+
+    return Obstacle(stage, "the NetworkPolicy without its owner", put, _blocked("NetworkPolicyTaken"), lift)
+
+
+def disowned_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
+    """Somebody takes the owner reference from a pod: it is nobody's then, and so it is gone for the job."""
+
+    async def put(scene: Scene) -> None:
+        await _disown(scene, "pods", _pod_name(scene, rank, incarnation))
+
+    def felt(scene: Scene) -> bool:
+        return bool(scene.witness.status()["attempt"] > incarnation)
+
+    return Obstacle(stage, "a pod without its owner", put, felt, _deletes_pod(rank, incarnation))
 
 
 def second_operator(stage: str) -> Obstacle:
@@ -202,12 +208,14 @@ def second_operator(stage: str) -> Obstacle:
         scene.start_operator()
         await scene.until_it_watches()
 
-    def both_wrote(scene: Scene) -> bool:
+    def both_write(scene: Scene) -> bool:
+        """Or try to, and are refused because the other was first."""
         log = scene.proxy.log
         began = next(record.began for record in log if record.process == SECOND)
-        return {FIRST, SECOND} <= {one.process for one in log if one.call.writes and one.done and one.began > began}
+        writes = (one for one in log if one.call.writes and one.call.resource != "events")
+        return {FIRST, SECOND} <= {one.process for one in writes if one.began > began}
 
-    return Obstacle(stage, "two operators without a lease", put, _at_once, _nothing, proved=both_wrote)
+    return Obstacle(stage, "two operators without a lease", put, _at_once, _nothing, proved=both_write)
 
 
 def clock_step(stage: str, hours: int) -> Obstacle:
@@ -225,6 +233,37 @@ def clock_step(stage: str, hours: int) -> Obstacle:
         return min(apart, timedelta(days=1) - apart) < timedelta(hours=0.5)
 
     return Obstacle(stage, f"the clock is set by {hours:+d} h", put, told, _nothing, clock=True)
+
+
+def _pod_name(scene: Scene, rank: int, incarnation: int) -> str:
+    return pod_name(DDPJob.from_dict(scene.witness.job()), rank, incarnation)
+
+
+def _policy_name(scene: Scene) -> str:
+    return network_policy_name(DDPJob.from_dict(scene.witness.job()))
+
+
+async def _disown(scene: Scene, kind: str, name: str) -> None:
+    await scene.merge(kind, name, {"metadata": {"ownerReferences": None}})
+
+
+def _deletes_pod(rank: int, incarnation: int) -> Act:
+    async def act(scene: Scene) -> None:
+        await scene.delete("pods", _pod_name(scene, rank, incarnation))
+
+    return act
+
+
+async def _enforce(scene: Scene, level: str) -> None:
+    """From now on the namespace admits only such pods: one that wants the node's network is refused."""
+    await _label_namespace(scene, level)
+    pod = _named("probe", spec={"hostNetwork": True, "containers": [{"name": "probe", "image": "any"}]})
+    await _until_refused(scene, scene.witness.url("pods"), pod, "violates PodSecurity")
+
+
+async def _label_namespace(scene: Scene, level: str | None) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": level}
+    await scene.ask("PATCH", f"/api/v1/namespaces/{scene.witness.namespace}", {"metadata": {"labels": labels}})
 
 
 async def _serve_no(scene: Scene) -> str:
@@ -282,9 +321,16 @@ def _deletes(kind: str, name: str) -> Act:
     return lift
 
 
-async def _until(scene: Scene, url: str, reached: Callable[[Mapping[str, Any]], Any]) -> None:
-    while True:
-        async with scene.upstream.get(url) as answer:
-            if reached(json.loads(await answer.read())):
-                return
-        await asyncio.sleep(POLL_SECONDS)
+async def _until_refused(scene: Scene, url: str, body: Manifest, words: str) -> None:
+    """The server tells nobody when what is to refuse begins to count."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await _is_refused(scene, url, body, words):  # noqa: ASYNC110  It is another process.
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise NeverError(f"the server never says {words!r} to {url}") from None
+
+
+async def _is_refused(scene: Scene, url: str, body: Manifest, words: str) -> bool:
+    async with scene.upstream.post(f"{url}?dryRun=All", json=body) as answer:
+        return words in await answer.text()

@@ -1,14 +1,16 @@
 """What is demanded of every life: the end and the objects of an undisturbed one, and what never may be."""
 
 import json
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from .calls import Call, Place, phase_of
-from .faults import Answer, Hang
+from .faults import ASKED_ONCE_MORE, Answer, Hang, Reset
 from .plan import Differs
 from .proxy import Record
 from .witness import Change, Manifest, Witness
@@ -18,12 +20,31 @@ MOST_PER_WINDOW = 10
 """Requests for the same thing of one object. What fails is tried again after 0.2, 0.4, 0.8 s and so on, so five times
 in five seconds; lists are asked for by kopf and by us."""
 MOST_STATUSES = 40
-"""A whole life, which may take no longer, writes the status 18 times, and a job that is made anew has two."""
+"""In all. A whole life writes the status 18 times, and a job that is made anew has two."""
+MOST_EVENTS = 40
+"""Whatever they say."""
+BY_TWO = {"ddpjobs", "pods"}
+"""What kopf lists beside us, and what we list for a single job beside a whole list."""
+REFUSED = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}
+AT_ONCE_SECONDS = 1.0
+"""What a request brings with it follows so soon, also on a busy machine."""
 
 PASSING = frozenset(
-    {"startTime", "completionTime", "firstRunTime", "lastTransitionTime", "time", "until", "selector", "node"}
+    {
+        "backoffUntil",
+        "completionTime",
+        "firstRunTime",
+        "lastTransitionTime",
+        "node",
+        "selector",
+        "startTime",
+        "time",
+        "until",
+    }
 )
-"""What no two lives have in common: moments, uids, and where pods are put."""
+"""What no two lives have in common: moments, uids, and where pods are put. That there is one, they have."""
+WAITS = re.compile(r"\bin \d+\.\d s\b")
+"""How long the next attempt waits is told, and has jitter."""
 OF_PODS = re.compile(r"\b(life-\d+)-[a-z0-9]{5}\b")
 
 
@@ -31,8 +52,10 @@ OF_PODS = re.compile(r"\b(life-\d+)-[a-z0-9]{5}\b")
 class Account:
     """What a life came to."""
 
+    said: set[str] = field(default_factory=set)
+    """The reasons of its Kubernetes events."""
     ends: dict[str, Manifest] = field(default_factory=dict)
-    """The status at the end of each stage, without what no two lives have in common."""
+    """The status at the end of each stage, in what two lives have in common."""
     made: Counter[str] = field(default_factory=Counter)
     gone: Counter[str] = field(default_factory=Counter)
 
@@ -42,17 +65,18 @@ def end_of(there: Witness) -> Manifest:
     pods = Counter(
         f"{_named(Change(0.0, 'pods', '', pod))} {phase_of(pod)}" for pod in there.pods() if phase_of(pod) != "ending"
     )
-    status = _lasting(there.status())
+    status = lasting(there.status())
     conditions = {f"conditions.{one['type']}": one for one in status.pop("conditions", ())}
     return {**status, **conditions, "pods": dict(sorted(pods.items()))}
 
 
-def objects(history: Iterable[Change], job: str) -> tuple[Counter[str], Counter[str]]:
-    """What belonged to a job and was made, and what of it is gone."""
+def objects(history: Sequence[Change], job: str) -> tuple[Counter[str], Counter[str]]:
+    """What belonged to a job when it was made, and what of it is gone."""
+    own = {change.uid for change in history if change.what == "ADDED" and job in {change.uid, change.owner}}
     made: Counter[str] = Counter()
     gone: Counter[str] = Counter()
     for change in history:
-        if job in {change.uid, change.owner}:
+        if change.uid in own:
             made[_named(change)] += change.what == "ADDED"
             gone[_named(change)] += change.what == "DELETED"
     return +made, +gone
@@ -63,7 +87,7 @@ def differences(mine: Account, undisturbed: Account, differs: Differs) -> Iterat
     for stage, end in mine.ends.items():
         usual = undisturbed.ends[stage]
         for key in sorted(end.keys() | usual.keys()):
-            if end.get(key) != usual.get(key) and key not in differs.ends:
+            if end.get(key) != usual.get(key) and not (key in differs.ends and _is_over(key, end.get(key))):
                 yield f"after {stage}: {key} is {end.get(key)}, undisturbed {usual.get(key)}"
     if not mine.made:  # It did not come so far.
         return
@@ -79,17 +103,18 @@ def differences(mine: Account, undisturbed: Account, differs: Differs) -> Iterat
 
 def two_of_one_rank(history: Iterable[Change]) -> Iterator[str]:
     """Never do two pods of one job have the same rank and incarnation, nor do two of one rank live."""
-    living: defaultdict[tuple[str, int], dict[str, Place]] = defaultdict(dict)
+    living: dict[str, tuple[str, Place]] = {}
     for change in history:
         if change.place is None:
             continue
-        of_rank = living[change.owner, change.place[0]]
         if change.what == "DELETED" or change.manifest["status"].get("phase") in {"Succeeded", "Failed"}:
-            of_rank.pop(change.uid, None)
+            living.pop(change.uid, None)
         else:
-            of_rank[change.uid] = change.place
+            living[change.uid] = (change.owner, change.place)
+        rank = (change.owner, change.place[0])
+        of_rank = sorted(place for owner, place in living.values() if (owner, place[0]) == rank)
         if len(of_rank) > 1:
-            yield f"two live pods of one rank: {sorted(of_rank.values())} at {change.time:.3f}"
+            yield f"two live pods of one rank: {of_rank} at {change.time:.3f}"
 
 
 def former_uids(history: Iterable[Change], log: Iterable[Record]) -> Iterator[str]:
@@ -121,46 +146,126 @@ def unconditional(log: Iterable[Record]) -> Iterator[str]:
 
 
 def hot_loops(log: Iterable[Record]) -> Iterator[str]:
-    """Nothing is asked again and again."""
-    times: defaultdict[str, list[float]] = defaultdict(list)
-    for record in log:
-        # A question about rights is asked once per right.
-        if record.call.resource != "selfsubjectaccessreviews":
-            times[_asked(record.call)].append(record.began)
-    for what, moments in times.items():
+    """Nothing is asked again and again, by all processes together."""
+    asked: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in _by_itself(log):
+        # A question about rights is asked once per right; statuses that the server itself answers, as a whole.
+        own = record.call.subresource == "status" and record.injected is None
+        if record.call.resource != "selfsubjectaccessreviews" and not own:
+            asked[_asked(record.call)].append(record)
+    for what, records in asked.items():
+        most = MOST_EVENTS if records[0].call.resource == "events" else MOST_PER_WINDOW
         first = 0
-        for last, moment in enumerate(moments):
-            while moment - moments[first] > WINDOW_SECONDS:
+        for last, record in enumerate(records):
+            while record.began - records[first].began > WINDOW_SECONDS:
                 first += 1
-            if last - first + 1 > (MOST_STATUSES if "/status" in what else MOST_PER_WINDOW):
-                yield f"{what}: {last - first + 1} times within {WINDOW_SECONDS:.0f} s"
+            if last - first + 1 > most:
+                these = "; ".join(map(str, records[first : last + 1]))
+                yield f"{what}: {last - first + 1} times within {WINDOW_SECONDS:.0f} s: {these}"
                 break
 
 
+def _by_itself(log: Iterable[Record]) -> Iterator[Record]:
+    """All but what another request, which is counted, brings with it at once: one that is reset itself, once more; a
+    status that was refused, a look at the job and its pods."""
+    brought: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+    """Until when each of those that are to follow does."""
+    for record in log:
+        call, process = record.call, record.process
+        due = [until for until in brought.pop((process, _asked(call)), ()) if until >= record.began]
+        if due:
+            brought[process, _asked(call)] = due[1:]
+            continue
+        yield record
+        soon = max(record.began, record.answered) + AT_ONCE_SECONDS
+        if isinstance(record.injected, Reset) and call.verb in ASKED_ONCE_MORE:
+            brought[process, _asked(call)].append(soon)
+        if call.subresource == "status" and record.status in REFUSED:
+            brought[process, _asked(Call("get", call.resource, name=call.name))].append(soon)
+            brought[process, _asked(Call("list", "pods"))].append(soon)
+
+
+def quarrels(history: Iterable[Change], log: Iterable[Record]) -> Iterator[str]:
+    """A status is refused because somebody else has changed the job: no more often than that; nor is it written for
+    ever."""
+    statuses = [record for record in log if record.call.subresource == "status"]
+    written = Counter(record.process for record in statuses if record.done)
+    refused = Counter(record.process for record in statuses if record.status in REFUSED and record.injected is None)
+    changes = sum(change.kind == "ddpjobs" for change in history)
+    for process, times in refused.items():
+        if times > changes - written[process]:
+            others = changes - written[process]
+            yield f"process {process}: {times} statuses were refused, and others changed the job {others} times"
+    if written.total() > MOST_STATUSES:
+        yield f"the status was written {written.total()} times"
+
+
+def needless(log: Iterable[Record], process: int, changed: float = math.inf) -> Iterator[str]:
+    """What a process has written so far that found nothing to do, until it deletes the job because its time is over.
+
+    Once a user has changed the job, its status says that this is known.
+    """
+    for record in log:
+        call = record.call
+        if record.process == process and call.writes:
+            if (call.verb, call.resource) == ("delete", "ddpjobs"):
+                return
+            if call.subresource == "status" and record.began > changed:
+                continue
+            yield f"a new process on a job that needs nothing writes: {record}"
+
+
+def ended(said: Iterable[str], forgiven: str) -> Iterator[str]:
+    """No process ends by itself, but for one with these words."""
+    forgive = bool(forgiven)
+    for words in said:
+        if forgive and forgiven in words:
+            forgive = False
+        else:
+            yield f"the operator ended by itself: {words}"
+
+
+def unsaid(mine: Account, undisturbed: Account) -> Iterator[str]:
+    """Every event of an undisturbed life is told, though an answer was lost."""
+    for reason in sorted(undisturbed.said - mine.said):
+        yield f"no event says {reason}"
+
+
 def impatient(log: Iterable[Record]) -> Iterator[str]:
-    """Whom the server asks to wait waits; a list may be asked for by two who do not know of each other."""
+    """Whom the server asks to wait waits; some lists are asked for by two who do not know of each other."""
     until: dict[tuple[int, str], float] = {}
     for record in log:
         key = (record.process, _asked(record.call))
         if record.began < until.get(key, 0.0):
             yield f"{record}: the server wanted to be left alone until {until[key]:.3f}"
         answer = record.injected
-        if isinstance(answer, Answer) and answer.retry_after and record.call.verb != "list":
+        if (
+            isinstance(answer, Answer)
+            and answer.retry_after
+            and not (record.call.verb == "list" and record.call.resource in BY_TWO)
+        ):
             until[key] = record.began + answer.retry_after
 
 
 def _asked(call: Call) -> str:
     """What two requests have in common of which the second one asks again."""
-    return f"{call.verb} {call.resource}/{call.subresource} {call.name}"
+    name = "" if call.resource == "events" else call.name
+    return f"{call.verb} {call.resource}/{call.subresource} {name}"
+
+
+def _is_over(key: str, end: Any) -> bool:
+    """Whether what may be told otherwise is told well: that it was blocked, and no longer is."""
+    return key != "conditions.Blocked" or end is None or end["status"] == "False"
 
 
 def _named(change: Change) -> str:
     return change.kind if change.place is None else "{} {}/{}".format(change.kind, *change.place)
 
 
-def _lasting(said: Any) -> Any:
+def lasting(said: Any) -> Any:
+    """What is said, in what two lives have in common."""
     if isinstance(said, dict):
-        return {key: _lasting(value) for key, value in said.items() if key not in PASSING}
+        return {key: "some" if key in PASSING else lasting(value) for key, value in said.items()}
     if isinstance(said, list):
-        return [_lasting(one) for one in said]
-    return OF_PODS.sub(r"\1", said) if isinstance(said, str) else said
+        return [lasting(one) for one in said]
+    return WAITS.sub("in a while", OF_PODS.sub(r"\1", said)) if isinstance(said, str) else said

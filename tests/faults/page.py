@@ -1,12 +1,15 @@
 """`python -m tests.faults.page DIRECTORY`: writes what a whole run has recorded into the page."""
 
 import json
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.bench.table import machine
+from tests.pages import REFERENCE, write
 
 from .ever_failed import EVER_FAILED
 from .plan import Plan
@@ -15,8 +18,11 @@ from .plans import PLANS
 if TYPE_CHECKING:
     from .conductor import Outcome
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "fault-matrix.md"
-SECTION = re.compile(r"(<!-- fault matrix -->\n).*?(<!-- end of fault matrix -->\n)", re.DOTALL)
+PAGE = REFERENCE / "fault-matrix.md"
+PART = "faults"
+
+BEGAN = "began"
+"""The file that is as old as a run."""
 
 NAMED = 3
 """Of plans that are alike, so many are named."""
@@ -25,14 +31,22 @@ Group = tuple[str, str]
 """Family and place."""
 
 
+def begin(directory: Path) -> None:
+    """A run begins."""
+    (directory / BEGAN).touch()
+
+
 def record(directory: Path, outcome: "Outcome", usual: Mapping[str, float]) -> None:
     """Keeps how much longer than undisturbed the slowest stage of a life took, or what was wrong."""
+    wrong, seconds = (directory / f"{outcome.plan.name}.{kind}" for kind in ("txt", "json"))
+    for file in (wrong, seconds):
+        file.unlink(missing_ok=True)
     longer = max((seconds - usual[stage] for stage, seconds in outcome.seconds.items()), default=0.0)
     if outcome.wrong:
         told = "\n".join([*outcome.wrong, "", outcome.story])
-        (directory / f"{outcome.plan.name}.txt").write_text(told)
+        wrong.write_text(told)
     else:
-        (directory / f"{outcome.plan.name}.json").write_text(json.dumps(max(0.0, longer)))
+        seconds.write_text(json.dumps(max(0.0, longer)))
 
 
 def recorded(directory: Path) -> dict[str, float]:
@@ -56,10 +70,18 @@ def groups() -> dict[Group, list[Plan]]:
     return dict(rows)
 
 
-def section(seconds: Mapping[str, float]) -> str:
+def circumstances(directory: Path) -> str:
+    """How many plans a run has tried, when, where, and how long that took."""
+    end = max(file.stat().st_mtime for file in directory.glob("*.json"))
+    minutes = (end - (directory / BEGAN).stat().st_mtime) / 60
+    until = datetime.fromtimestamp(end, UTC)
+    return f"{len(PLANS)} plans, tried until {until:%Y-%m-%d %H:%M} UTC, in {minutes:.0f} minutes, on {machine()}."
+
+
+def told(seconds: Mapping[str, float], circumstances: str) -> list[str]:
     """The table, what may differ, and what was found and mended."""
     lines = [
-        f"{len(PLANS)} plans.",
+        circumstances,
         "",
         "| Family | Place | Plans | What goes wrong | Longest delay |",
         "| --- | --- | --- | --- | --- |",
@@ -71,8 +93,7 @@ def section(seconds: Mapping[str, float]) -> str:
     differing = [f"- {_names(why)}: {why}." for why in reasons]
     found = [f"- {fault} (`{name}`)" for name, fault in EVER_FAILED.items()]
     lines += ["", "## What may differ", "", *(differing or ["Nothing."])]
-    lines += ["", "## What was found by it, and mended", "", *(found or ["Nothing."])]
-    return "\n".join(lines)
+    return [*lines, "", "## What was found by it, and mended", "", *(found or ["Nothing."])]
 
 
 def cells(row: Group, plans: Sequence[Plan]) -> tuple[str, ...]:
@@ -90,9 +111,8 @@ def _names(why: str) -> str:
 
 def main() -> None:
     """Writes it."""
-    new = section(recorded(Path(sys.argv[1])))
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(SECTION.sub(lambda match: f"{match[1]}\n{new}\n\n{match[2]}", page), encoding="utf-8")
+    directory = Path(sys.argv[1])
+    write(PAGE, PART, ["", *told(recorded(directory), circumstances(directory)), ""])
     sys.stdout.write(f"written: {PAGE}\n")
 
 

@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from . import clock
 from .faults import Fault
-from .life import LONG, Life
+from .life import Life
+from .lives import LONG
 from .obstacles import Obstacle
 
 
@@ -30,7 +31,7 @@ class Happening(StrEnum):
     """What else can befall a life, between two of its stages."""
 
     RESTART = "the operator is killed and started again"
-    TRAVEL_BACK = "the operator is killed, and what it lists at its start is what was so one stage before"
+    TRAVEL_BACK = "the operator is killed, and what it lists at its start is what was so before"
     REMADE = "the job is deleted and made anew with the same name"
     REMADE_UNSEEN = "the operator is killed, the job is deleted and made anew, and the operator is started"
 
@@ -44,11 +45,12 @@ class Differs:
     """So many more of these may be made and go: `pods 0/1`."""
     ends: frozenset[str] = frozenset()
     """Fields of the status, or `conditions.TYPE`, in which it may end otherwise."""
-    exits: int = 0
-    """The operator may end so often by itself, and be started again."""
+    last_words: str = ""
+    """The operator may end by itself once, and be started again, if this is said then."""
 
 
 ALIKE = Differs()
+BLOCKED = Differs("that it was blocked, and no longer is, is told", ends=frozenset({"conditions.Blocked"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class Plan:
     def injected(self) -> str:
         """What goes wrong, in a few words."""
         others = [self.happens] if self.happens else [str(self.obstacle)] if self.obstacle else []
-        return " and ".join(dict.fromkeys([*map(str, self.faults), *others]))
+        faults = " and ".join(dict.fromkeys(map(str, self.faults)))
+        return ", ".join([*others, *([faults] if faults else [])])
 
     @property
     def lacks(self) -> str | None:

@@ -6,23 +6,60 @@ from dataclasses import replace
 from zlib import crc32
 
 from .calls import EVENT
-from .ever_failed import EVER_FAILED
-from .faults import Answer, Crash, Drop, Effect, Fault, Gone, HalfOpen, Hang, Lag, Lost, On, Reset, Truncate
+from .ever_failed import EVER_FAILED, MET_A_BOUND
+from .faults import (
+    ASKED_ONCE_MORE,
+    Answer,
+    Crash,
+    Drop,
+    Effect,
+    Fault,
+    Gone,
+    HalfOpen,
+    Hang,
+    Lag,
+    Lost,
+    On,
+    Remember,
+    Reset,
+    Truncate,
+)
 from .hindered import HINDERED
-from .life import BRIEF, EVENTS, LONG, Life, Row
-from .plan import ALIKE, Differs, Family, Happening, Plan
+from .life import Life, Row
+from .lives import BRIEF, ELASTIC, EVENTS, LONG
+from .plan import ALIKE, BLOCKED, Differs, Family, Happening, Plan
 
 STAGES = tuple(stage.name for stage in LONG.stages)
 BRIEFLY = tuple(
     row
     for row in BRIEF.writes
-    if row.on.resource == "networkpolicies" or (row.on.verb, row.on.resource) == ("patch", "pods")
+    if row.on.resource == "networkpolicies"
+    or (row.on.verb, row.on.resource) == ("patch", "pods")
+    or row.name in {"status-failing", "status-failed"}
 )
 """Writes that no long life has."""
+ELASTICALLY = tuple(
+    row
+    for row in ELASTIC.writes
+    if row.name
+    in {
+        "status-given-back",
+        "delete-pod-2-of-1",
+        "delete-former-networkpolicy",
+        "create-next-networkpolicy",
+        "status-shrunk",
+        "delete-pod-2-of-3",
+        "create-reserve",
+        "status-grown",
+        "delete-reserve",
+    }
+)
+"""Writes that neither of these has."""
 
 UNDISTURBED = {
     LONG.name: Plan("undisturbed", Family.NONE),
     BRIEF.name: Plan("undisturbed-brief-life", Family.NONE, life=BRIEF),
+    ELASTIC.name: Plan("undisturbed-elastic-life", Family.NONE, life=ELASTIC),
 }
 
 ANSWERS: Mapping[str, Effect] = {
@@ -34,8 +71,12 @@ ANSWERS: Mapping[str, Effect] = {
     "reset": Reset(),
     "hang": Hang(),
 }
-AGAIN = frozenset({"429", "500", "503"})
+AGAIN = frozenset({429, 500, 503})
 """What befalls three requests in a row: a server that is busy or broken is so for a while."""
+TWICE = (Lost, Reset)
+"""What befalls two requests in a row where an HTTP client asks once more by itself: the operator is to hear of it."""
+BEFORE_IT_GROWS_SECONDS = 17.0
+"""Longer than the operator waits for an answer, and sooner than a gang grows for which it has asked again."""
 OUTAGE_SECONDS = 6.0
 """For so long some plans break every request of a kind: long enough to tell who asks again and again."""
 
@@ -44,10 +85,10 @@ HALF_A_LIST = Answer(200, "", body='{"kind": "List", "items": [{"metadata": {"na
 EXPIRED = Answer(410, "Expired")
 
 ARRIVES_LATE = Differs("what hung arrives when it has long been done again, and perhaps undone", {"pods 1/1": 1})
-BLOCKED = Differs("a refusal is told, and that it is over", ends=frozenset({"conditions.Blocked"}))
 FORMER_FIRST = Differs("what belonged to the former job must go first, which is told", ends=BLOCKED.ends)
 KOPF_ENDS = Differs(
-    "kopf, which watches jobs, gives up on such an answer: the process ends, and another one is started", exits=1
+    "kopf, which watches jobs, gives up on such an answer: the process ends, and another one is started",
+    last_words="watching has ended",
 )
 DELETED = Differs("a pod that may not be stopped is deleted, and its logs with it", ends=frozenset({"pods"}))
 DIFFERS = {
@@ -56,6 +97,7 @@ DIFFERS = {
     "422-on-patch-pod-0-of-2": DELETED,
     "422-on-patch-pod-1-of-2": DELETED,
     "422-on-create-pod": BLOCKED,
+    "422-on-create-reserve": BLOCKED,
     "422-on-create-service": BLOCKED,
     "422-on-create-networkpolicy": BLOCKED,
     "410-on-watch-of-ddpjobs": KOPF_ENDS,
@@ -76,32 +118,38 @@ KIND_OF_WRITE = {
 KINDS = ("ddpjobs", "pods", "services", "networkpolicies")
 POD_RUNS = On(EVENT, "pods", place=(1, 2), word="runs")
 """An event of a watch in the middle of a life."""
+RESERVE = (2, 4)
+"""The pod that looks out for a place in the elastic life."""
+RESERVE_MADE = On("create", "pods", place=RESERVE)
 POLICY_MADE = On(EVENT, "networkpolicies", word="changed-1")
+
+OWN_STATUSES = sum(row.on.subresource == "status" and "created" not in row.name for row in LONG.writes)
+"""So many come for certain: that pods exist may be said with the next thing."""
+PODS_BECOME = {
+    (0, 1): ("ending", "gone"),
+    (1, 1): ("failed",),
+    **{(rank, incarnation): ("ending", "gone") for incarnation in (2, 3) for rank in (0, 1)},
+    **{(rank, 4): ("succeeded",) for rank in (0, 1, 2)},
+}
+"""By rank and incarnation: what each pod of a long life becomes when it has run, as long as there is the job."""
 
 UNSEEN = {
     **{f"job-{number}": On(EVENT, "ddpjobs", word=f"changed-{number}") for number in range(1, 6)},
     "job-gone": On(EVENT, "ddpjobs", word="gone"),
-    "own-status": On(EVENT, "ddpjobs", word="seen"),
+    **{f"own-status-{nth}": On(EVENT, "ddpjobs", word="seen", nth=nth) for nth in range(1, OWN_STATUSES + 1)},
     "service": On(EVENT, "services", word="changed-1"),
     **{
-        f"pod-{rank}-of-{incarnation}-{word}": On(EVENT, "pods", place=(rank, incarnation), word=word)
-        for rank, incarnation, word in (
-            (0, 1, "made"),
-            (1, 1, "placed"),
-            (1, 1, "runs"),
-            (1, 1, "failed"),
-            (0, 1, "ending"),
-            (0, 1, "gone"),
-            (0, 2, "runs"),
-            (1, 2, "gone"),
-            (0, 3, "gone"),
-            (2, 4, "made"),
-            (2, 4, "runs"),
-            (0, 4, "succeeded"),
-            (2, 4, "succeeded"),
-        )
+        f"pod-{place[0]}-of-{place[1]}-{word}": On(EVENT, "pods", place=place, word=word)
+        for place, became in PODS_BECOME.items()
+        for word in ("made", "placed", "runs", *became)
     },
 }
+"""Events that watches tell of a long life: all that come for certain."""
+UNSEEN_BRIEFLY = {"policy": POLICY_MADE, "policy-gone": replace(POLICY_MADE, word="gone")}
+UNSEEN_ELASTICALLY = {
+    f"reserve-{word}": On(EVENT, "pods", place=RESERVE, word=word) for word in ("made", "placed", "runs", "gone")
+}
+"""What no long life has."""
 
 
 def undisturbed(life: Life) -> Plan:
@@ -113,6 +161,7 @@ def _writes() -> Iterator[tuple[Row, Life]]:
     """Each write, and a life that has it."""
     yield from ((row, LONG) for row in (*LONG.writes, *EVENTS))
     yield from ((row, BRIEF) for row in BRIEFLY)
+    yield from ((row, ELASTIC) for row in ELASTICALLY)
 
 
 def _crashes() -> Iterator[Plan]:
@@ -120,13 +169,13 @@ def _crashes() -> Iterator[Plan]:
     for row, life in _writes():
         for side in ("before", "after"):
             fault = Fault(row.on, Crash(after=side == "after"))
-            yield Plan(f"crash-{side}-{row.name}", Family.CRASH, _what(row), (fault,), life=life)
+            yield Plan(f"crash-{side}-{row.name}", Family.CRASH, _what(row.on), (fault,), life=life)
 
 
 def _lost_answers() -> Iterator[Plan]:
     """The operator never hears that a write was done."""
     for row, life in _writes():
-        yield Plan(f"lost-answer-{row.name}", Family.LOST, _what(row), (Fault(row.on, Lost()),), life=life)
+        yield Plan(f"lost-answer-{row.name}", Family.LOST, _what(row.on), (_fault(row.on, Lost()),), life=life)
 
 
 def _lost_while_behind() -> Iterator[Plan]:
@@ -134,56 +183,57 @@ def _lost_while_behind() -> Iterator[Plan]:
     places = {(1, 1), (0, 2), (2, 4)}
     for row in LONG.writes:
         if row.on.resource == "services" or row.on.place in places:
-            faults = (Fault(row.on, Lost()), *(Fault(On(EVENT, kind), Lag(10)) for kind in ("pods", "services")))
-            yield Plan(f"lost-answer-while-behind-{row.name}", Family.LOST, _what(row), faults)
+            faults = (_fault(row.on, Lost()), *(Fault(On(EVENT, kind), Lag(10)) for kind in ("pods", "services")))
+            yield Plan(f"lost-answer-while-behind-{row.name}", Family.LOST, _what(row.on), faults)
 
 
-def _what(row: Row) -> str:
-    """Kind of write, for the page."""
-    return f"{row.on.verb} {row.on.resource}" + (f"/{row.on.subresource}" if row.on.subresource else "")
+def _what(on: On) -> str:
+    """Kind of request, for the page."""
+    return f"{on.verb} {on.resource}" + (f"/{on.subresource}" if on.subresource else "")
 
 
 def _errors() -> Iterator[Plan]:
     for what, on in KIND_OF_WRITE.items():
         for name, effect in ANSWERS.items():
-            yield _error(f"{name}-on-{what}", f"{on.verb} {on.resource}", on, name, effect)
+            yield _error(f"{name}-on-{what}", on, effect)
     for row in BRIEFLY:
         for name, effect in ANSWERS.items():
-            yield replace(_error(f"{name}-on-{row.name}", _what(row), row.on, name, effect), life=BRIEF)
-    for kind in ("ddpjobs", "pods"):
+            yield replace(_error(f"{name}-on-{row.name}", row.on, effect), life=BRIEF)
+    for name, effect in (ANSWERS | {"hang": Hang(BEFORE_IT_GROWS_SECONDS)}).items():
+        yield replace(_error(f"{name}-on-create-reserve", RESERVE_MADE, effect), life=ELASTIC)
+    for kind in KINDS:
         reads = ERRORS_OF_READS | {"half-an-answer": HALF_A_LIST, "410": EXPIRED}
         for name, effect in reads.items():
-            yield _error(f"{name}-on-first-list-of-{kind}", f"list {kind}", On("list", kind), name, effect)
-            later = On("list", kind, nth=3)
-            yield _error(f"{name}-on-later-list-of-{kind}", f"list {kind}", later, name, effect)
-    for kind in ("services", "networkpolicies"):
-        for name, effect in (("503", ANSWERS["503"]), ("half-an-answer", HALF_A_LIST)):
-            for when, nth in (("first", 1), ("later", 3)):
-                on = On("list", kind, nth=nth)
-                yield _error(f"{name}-on-{when}-list-of-{kind}", f"list {kind}", on, name, effect)
+            yield _error(f"{name}-on-first-list-of-{kind}", On("list", kind), effect)
+            yield _error(f"{name}-on-later-list-of-{kind}", On("list", kind, nth=3), effect)
     for name, effect in ERRORS_OF_READS.items():
-        path = "/apis/ddpjob.dev/v1alpha1"
-        yield _error(f"{name}-on-discovery", "discovery", On("list", path), name, effect)
+        discovery = On("list", "/apis/ddpjob.dev/v1alpha1")
+        yield replace(_error(f"{name}-on-discovery", discovery, effect), place="discovery")
         stale = Fault(KIND_OF_WRITE["status"], ANSWERS["409"])
-        read = Fault(On("get", "ddpjobs"), effect)
+        read = _fault(On("get", "ddpjobs"), effect)
         yield Plan(f"{name}-on-get-after-conflict", Family.ERROR, "get ddpjobs", (stale, read))
 
 
 def _outages() -> Iterator[Plan]:
     """A kind of request does not work for a while."""
-    reads = {f"{verb}-of-{kind}": On(verb, kind) for kind in ("ddpjobs", "pods") for verb in ("list", "watch")}
+    reads = {f"{verb}-of-{kind}": On(verb, kind) for kind in KINDS for verb in ("list", "watch")}
     for what, on in (KIND_OF_WRITE | reads).items():
         where = replace(on, place=None, seconds=OUTAGE_SECONDS)
         for name in ("503", "reset"):
             fault = Fault(where, ANSWERS[name])
-            yield Plan(f"{name}-for-a-while-on-{what}", Family.ERROR, f"{on.verb} {on.resource}", (fault,))
+            yield Plan(f"{name}-for-a-while-on-{what}", Family.ERROR, _what(on), (fault,))
 
 
-def _error(name: str, place: str, on: On, kind: str, effect: Effect) -> Plan:
-    times = 3 if kind in AGAIN else 1
-    return Plan(
-        name, Family.ERROR, place, (Fault(replace(on, times=times), effect),), differs=DIFFERS.get(name, ALIKE)
-    )
+def _error(name: str, on: On, effect: Effect) -> Plan:
+    return Plan(name, Family.ERROR, _what(on), (_fault(on, effect),), differs=DIFFERS.get(name, ALIKE))
+
+
+def _fault(on: On, effect: Effect) -> Fault:
+    """One that is heard of, and lasts as long as its kind does."""
+    if isinstance(effect, Answer) and effect.status in AGAIN:
+        return Fault(replace(on, times=3), effect)
+    twice = isinstance(effect, TWICE) and on.verb in ASKED_ONCE_MORE
+    return Fault(replace(on, times=2) if twice else on, effect)
 
 
 def _watches() -> Iterator[Plan]:
@@ -191,7 +241,7 @@ def _watches() -> Iterator[Plan]:
     refusals = ERRORS_OF_READS | {"410": EXPIRED}
     for kind in KINDS:
         for name, effect in refusals.items():
-            yield _watch(f"{name}-on-watch-of-{kind}", kind, (Fault(On("watch", kind), effect),))
+            yield _watch(f"{name}-on-watch-of-{kind}", kind, (_fault(On("watch", kind), effect),))
     breaks: Mapping[str, Effect] = {
         "410-event": Gone(),
         "truncated-line": Truncate(),
@@ -204,7 +254,7 @@ def _watches() -> Iterator[Plan]:
         policy = _watch(f"{name}-of-networkpolicies", "networkpolicies", (Fault(POLICY_MADE, effect),))
         yield replace(policy, life=BRIEF)
     for name, effect in refusals.items():
-        ends, again = Fault(POD_RUNS, Truncate()), Fault(On("watch", "pods", nth=2), effect)
+        ends, again = Fault(POD_RUNS, Truncate()), _fault(On("watch", "pods", nth=2), effect)
         yield _watch(f"truncated-line-then-{name}-on-watch-of-pods", "pods", (ends, again))
 
 
@@ -213,25 +263,40 @@ def _watch(name: str, kind: str, faults: tuple[Fault, ...]) -> Plan:
 
 
 def _unseen() -> Iterator[Plan]:
-    for name, on in UNSEEN.items():
-        yield Plan(f"unseen-{name}", Family.UNSEEN, f"watch {on.resource}", (Fault(on, Drop()),))
+    for life, events in ((LONG, UNSEEN), (BRIEF, UNSEEN_BRIEFLY), (ELASTIC, UNSEEN_ELASTICALLY)):
+        for name, on in events.items():
+            yield Plan(f"unseen-{name}", Family.UNSEEN, f"watch {on.resource}", (Fault(on, Drop()),), life=life)
+
+
+UNDONE = {
+    "start-2": ("restart", "suspend", "resume"),
+    "suspending": ("suspend", "resume"),
+    "start-4": ("scale", "finish"),
+}
+"""Statuses by which much is to be done at once, and the stages after which a process starts that knows no more."""
 
 
 def _stale() -> Iterator[Plan]:
-    first = {kind: Fault(On(EVENT, kind), Lag(0)) for kind in ("ddpjobs", "pods")}
     for events in (1, 3, 10):
         for kinds in (("ddpjobs",), ("pods",), ("ddpjobs", "pods")):
-            faults = tuple(Fault(first[kind].on, Lag(events)) for kind in kinds)
+            faults = tuple(Fault(On(EVENT, kind), Lag(events)) for kind in kinds)
             name = f"{events}-events-behind-in-{'-and-'.join(kinds)}"
             yield Plan(name, Family.STALE, "watch " + " and ".join(kinds), faults)
+    happens = Happening.TRAVEL_BACK
     for stage in STAGES[1:-1]:
-        happens = Happening.TRAVEL_BACK
         yield Plan(f"travel-back-after-{stage}", Family.STALE, "start", after=stage, happens=happens)
+    for back_to, stages in UNDONE.items():
+        row = next(row for row in LONG.writes if row.name == f"status-{back_to}")
+        for stage in stages:
+            name = f"travel-back-to-{back_to}-after-{stage}"
+            yield Plan(name, Family.STALE, "start", (Fault(row.on, Remember()),), stage, happens)
 
 
 def _restarts() -> Iterator[Plan]:
-    for stage in STAGES[:-2]:
-        yield Plan(f"restart-after-{stage}", Family.CRASH, "nothing to do", after=stage, happens=Happening.RESTART)
+    for life, stages in ((LONG, STAGES[:-1]), (BRIEF, ("deadline",)), (ELASTIC, ("give-back", "shrink", "grow"))):
+        for stage in stages:
+            plan = Plan(f"restart-after-{stage}", Family.CRASH, "nothing to do", life=life)
+            yield replace(plan, after=stage, happens=Happening.RESTART)
 
 
 def _remade() -> Iterator[Plan]:
@@ -266,10 +331,15 @@ ONE_IN = 10
 
 
 def chosen() -> tuple[Plan, ...]:
-    """All plans where `FAULT_MATRIX` names a folder for what comes of them; else a tenth, and each that ever failed.
+    """All plans where `FAULT_MATRIX` names a folder for what comes of them; else always the same tenth.
 
-    The tenth is always the same.
+    With it go each that ever failed, and the first of each family and place that the tenth leaves out.
     """
     if "FAULT_MATRIX" in os.environ:
         return PLANS
-    return tuple(plan for plan in PLANS if crc32(plan.name.encode()) % ONE_IN == 0 or plan.name in EVER_FAILED)
+    always = {*EVER_FAILED, *MET_A_BOUND, *(plan.name for plan in UNDISTURBED.values())}
+    tenth = [plan for plan in PLANS if crc32(plan.name.encode()) % ONE_IN == 0 or plan.name in always]
+    first = {(plan.family, plan.place): plan for plan in reversed(PLANS)}
+    rows = first | {(plan.family, plan.place): plan for plan in tenth}
+    names = {plan.name for plan in (*tenth, *rows.values())}
+    return tuple(plan for plan in PLANS if plan.name in names)

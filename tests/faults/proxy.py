@@ -30,6 +30,7 @@ from .faults import (
     Hang,
     Lag,
     Lost,
+    Remember,
     Reset,
     Truncate,
 )
@@ -87,6 +88,8 @@ class Proxy:
     def __post_init__(self) -> None:
         self.crash: Callable[[], Awaitable[None]]
         """Kills the operator and starts another one."""
+        self.remember: Callable[[], Awaitable[None]]
+        """Keeps lists of what is so now."""
         self._old_lists: dict[tuple[int, str], int] = {}
         self.names = Namer()
         self._changed = asyncio.Condition()
@@ -148,6 +151,10 @@ class Proxy:
         call = self.names.request(request.method, path, query, body)
         record = Record(call, int(process), self._now(), body)
         self.log.append(record)
+        effect = record.injected = self._effect(call)
+        made_up = self._instead(request, effect)
+        if made_up is not None:
+            return made_up
         if call.verb == "watch":
             return await self._watch(request, path, record)
         # What was begun is ended, whether or not somebody still waits for it.
@@ -157,10 +164,7 @@ class Proxy:
         return await asyncio.shield(task)
 
     async def _answer(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
-        effect = record.injected = self._effect(record.call)
-        made_up = self._instead(request, effect)
-        if made_up is not None:
-            return made_up
+        effect = record.injected
         if isinstance(effect, Hang):
             await asyncio.sleep(effect.seconds)
         if record.call.writes:
@@ -188,6 +192,8 @@ class Proxy:
         answer = await self._pass_on(request, path, record)
         if effect == Crash(after=True):
             await self.crash()
+        if effect == Remember():
+            await self.remember()
         return _torn(request) if isinstance(effect, Lost | Crash) else answer
 
     async def _pass_on(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
@@ -219,10 +225,7 @@ class Proxy:
         )
 
     async def _watch(self, request: web.BaseRequest, path: str, record: Record) -> web.StreamResponse:
-        effect = record.injected = self._effect(record.call)
-        made_up = self._instead(request, effect)
-        if made_up is not None:
-            return made_up
+        effect = record.injected
         if isinstance(effect, Hang):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended[record.process].wait(), effect.seconds)

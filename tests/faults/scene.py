@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +56,13 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.stack = ExitStack()
-        self._kept = False
+        self._over: set[int] = set()
+        """Numbers of those whose end is no news."""
+
+    @property
+    def at_work(self) -> list[Operator]:
+        """Processes that live."""
+        return [one for one in self.operators if one.program.process.poll() is None]
 
     def start_operator(self) -> None:
         """Another process."""
@@ -75,20 +81,22 @@ class Scene:
             until_ready=False,
         )
         self.operators.append(self.stack.enter_context(operator))
-        self._kept = True
 
     def kill_operator(self) -> None:
         """kill -9."""
-        self._kept = False
+        self._over.add(len(self.operators))
         self.operators[-1].kill()
         self.proxy.hang_up(self.proxy.process)
 
     async def stop_operator(self) -> None:
         """SIGTERM, also to one that works beside it: they may finish what they have in hand."""
-        self._kept = False
         for process, operator in enumerate(self.operators, 1):
-            await asyncio.to_thread(operator.stop)
+            works = process not in self._over
+            self._over.add(process)
+            code = await asyncio.to_thread(operator.stop)
             self.proxy.hang_up(process)
+            if works and code:
+                self.ended.append(f"exit code {code} when it was told to stop")
 
     async def crash(self) -> None:
         """kill -9, and what starts such a process elsewhere does so here."""
@@ -96,13 +104,16 @@ class Scene:
         self.start_operator()
 
     async def keep_operator(self) -> None:
-        """One that ends by itself is started again, as a Deployment does it."""
+        """One that ends by itself is started again, as a Deployment does it, unless another has come beside it."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            operator = self.operators[-1]
-            if self._kept and operator.program.process.poll() is not None:
+            for process, operator in enumerate(self.operators, 1):
+                if process in self._over or operator.program.process.poll() is None:
+                    continue
+                self._over.add(process)
                 self.ended.append("\n".join(operator.log.splitlines()[-3:]))
-                await self.crash()
+                if operator is self.operators[-1]:
+                    await self.crash()
 
     async def until_it_watches(self) -> None:
         """Until the present process has opened its watches."""
@@ -119,12 +130,17 @@ class Scene:
         def looked() -> bool:
             return operator.metric(LOOKS) > 0 and operator.metric("ddpjob_queue_depth") == 0
 
+        await self._until(looked)
+
+    async def _until(self, looked: Callable[[], bool]) -> None:
+        """Until the present process's numbers say so."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while not await asyncio.to_thread(looked):  # noqa: ASYNC110  It is another process's number.
+                while not await asyncio.to_thread(looked):  # noqa: ASYNC110  They are another process's.
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise NeverError(f"no look at the job by process {self.proxy.process}\n{operator.log}") from None
+            log = self.operators[-1].log
+            raise NeverError(f"no look at the job by process {self.proxy.process}\n{log}") from None
 
     async def until_it_has_looked_again(self) -> None:
         """Until the present process has read everything a second time, and looked at every job after that."""
@@ -135,10 +151,8 @@ class Scene:
             return sum(one.process == process and one.done for one in lists) > 1
 
         await self.proxy.until(read, PATIENCE_SECONDS)
-        looks = operator.metric(LOOKS)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while await asyncio.to_thread(operator.metric, LOOKS) == looks:  # noqa: ASYNC110  As above.
-                await asyncio.sleep(POLL_SECONDS)
+        looks = await asyncio.to_thread(operator.metric, LOOKS)
+        await self._until(lambda: operator.metric(LOOKS) > looks)
         await self.until_it_has_looked()
 
     async def remember(self) -> None:
@@ -158,6 +172,12 @@ class Scene:
     async def delete(self, kind: str, name: str) -> None:
         """A user deletes something, as kubectl does by default: what belongs to it follows."""
         await self.ask("DELETE", self.witness.url(kind, name), {"propagationPolicy": "Background"})
+
+    async def make_room(self, nodes: int) -> None:
+        """So many nodes are for this namespace."""
+        labels = {self.witness.namespace: "true"}
+        for index in range(nodes):
+            await self.ask("PATCH", f"/api/v1/nodes/node-{index}", {"metadata": {"labels": labels}})
 
     def set_clock(self, seconds: int) -> None:
         """The operator's clock is wrong by so much from now on."""
@@ -185,7 +205,7 @@ async def a_scene(
         scene = Scene(plant, upstream, proxy, witness, flags, clock, stack)
         if with_clock:
             scene.set_clock(0)
-        proxy.crash = scene.crash
+        proxy.crash, proxy.remember = scene.crash, scene.remember
         stack.push_async_callback((await proxy.start()).cleanup)
         stack.enter_context(scene.stack)
         scene.start_operator()

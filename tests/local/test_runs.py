@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.local.machine import PORTS
 
 from tests.local.here import Here, script
 
@@ -80,6 +81,7 @@ def test_a_free_port_is_chosen_where_the_wanted_one_is_taken(here: Here) -> None
     chosen = {here.log("port", rank).strip() for rank in range(2)}
     assert len(chosen) == 1
     assert chosen != {str(port)}
+    assert set(map(int, chosen)) <= set(PORTS), "which the system gives to nobody by itself"
     assert f"port {port} is taken" in output
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from ddpjob_operator.local.machine import free_port
 
 from tests.plant.real import machine
-from tests.training.ranks import free_port
 
 PACKAGES = {
     "/usr/sbin/slurmctld": "slurmctld",

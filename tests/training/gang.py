@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-from tests.training.ranks import free_port
+from ddpjob_operator.local.machine import free_port
 
 DEADLINE_SECONDS = 90
 

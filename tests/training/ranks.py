@@ -5,13 +5,14 @@ import multiprocessing
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ddpjob_operator.local.machine import free_port
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._dynamo", "ddpjob_trainer.training.run", "ddpjob_trainer.workloads.convnet"])
@@ -117,12 +118,6 @@ def world(rank: int, size: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _train(argv: list[str], environment: dict[str, str], files: str, file_limit: int | None) -> None:

@@ -89,6 +89,36 @@ def test_a_stopped_rank_is_found_out_named_and_replaced(tmp_path: Path) -> None:
         assert "train.py" in gang.log(0), "the stack of the rank that waits is in its log"
 
 
+SAVES = """
+import os, signal, sys
+from ddpjob_trainer.main import main
+from ddpjob_trainer.training import state
+
+own = state.own
+
+def stop_first(learner):
+    if (os.environ["RANK"], os.environ["DDPJOB_ATTEMPT"]) == ("1", "1"):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return own(learner)
+
+state.own = stop_first
+sys.argv = "ddpjob-train --workload=mlp --epochs=10000 --checkpoint-dir=saves --checkpoint-every-steps=9".split()
+main()
+"""
+"""Trains, and stops rank 1 where it would tell rank 0 what is its own in the first checkpoint."""
+
+
+def test_a_rank_that_is_stopped_as_all_begin_to_save_is_missed_as_soon_as_in_a_step(tmp_path: Path) -> None:
+    with a_gang(tmp_path, 2, DDPJOB_STALL_TIMEOUT_SECONDS="3") as gang:
+        (tmp_path / "save.py").write_text(SAVES)
+        gang.start("save.py")
+        gang.wait("its page", gang.is_heard)
+        gang.wait("an incident", lambda: bool(gang.status()["incidents"]))
+        incident = gang.status()["incidents"][-1]
+        assert (incident["cause"], incident["rank"], incident["step"]) == ("Stalled", 1, 9), incident
+        assert incident["message"] == "rank 1 did not enter the collective: it is stopped (state T)"
+
+
 def test_a_node_joins_while_it_is_looked_at_and_heeds_a_request_meanwhile(tmp_path: Path) -> None:
     with a_gang(tmp_path, 2, DDPJOB_PREFLIGHT="Fast", MASTER_ADDR="nowhere.invalid") as gang:
         gang.start_node(0, "train.py", LONG, attempt=7)

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.local.machine import free_port
 
-from tests.training.ranks import free_port, world
+from tests.training.ranks import world
 
 TRAIN = ["--epochs", "1", "--threads", "1", "--checkpoint-dir"]
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.process_group.stores import Meeting
 from ddpjob_trainer.world import World
 
 from tests.training.conftest import Runs
-from tests.training.ranks import free_port, world
+from tests.training.ranks import world
 
 DEADLINE_SECONDS = 60
 TRAIN = ("-m", "ddpjob_trainer", "--threads", "1", "--epochs", "1")

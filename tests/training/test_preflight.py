@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.supervisor.preflight import collective, exchange
 from ddpjob_trainer.supervisor.preflight.course import Outcome
 from ddpjob_trainer.supervisor.preflight.exchange import Meeting, meet
@@ -25,7 +26,7 @@ from ddpjob_trainer.supervisor.starting.warm import Warm
 from ddpjob_trainer.world import World
 
 from tests.training.machines import ip
-from tests.training.ranks import FORKS, Run, free_port, world
+from tests.training.ranks import FORKS, Run, world
 
 SOON, PATIENTLY = 3, 60
 """Seconds for a trial: where it must fail, and where it must not."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.supervisor.starting.cold import Cold
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place
@@ -18,7 +19,6 @@ from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor
 
 from tests.training.conftest import Runs
-from tests.training.ranks import free_port
 
 DEADLINE_SECONDS = 120
 

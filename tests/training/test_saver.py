@@ -52,6 +52,10 @@ def a_saver(settings: CheckpointConfig) -> Saver:
     return saver
 
 
+def silent(_: str) -> None:
+    """Nobody is told what a rank does."""
+
+
 def a_learner() -> Learner:
     model = nn.Linear(1, 1)
     return Learner(model, SGD(model.parameters()), None)
@@ -74,7 +78,7 @@ def may_write(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_training_goes_on_while_a_save_is_written_and_it_is_told_when_it_is_durable(
     saver: Saver, may_write: threading.Event, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    saver.save(a_learner(), Position(step=7))
+    saver.save(a_learner(), Position(step=7), silent)
     saver.settle()
     assert capsys.readouterr().out == ""
     may_write.set()
@@ -89,8 +93,8 @@ def test_training_goes_on_while_a_save_is_written_and_it_is_told_when_it_is_dura
 def test_the_next_save_waits_for_the_one_before(
     saver: Saver, may_write: threading.Event, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    saver.save(a_learner(), Position(step=7))
-    second = threading.Thread(target=saver.save, args=(a_learner(), Position(step=8)))
+    saver.save(a_learner(), Position(step=7), silent)
+    second = threading.Thread(target=saver.save, args=(a_learner(), Position(step=8), silent))
     second.start()
     assert capsys.readouterr().out == ""
     may_write.set()
@@ -111,7 +115,7 @@ def test_a_copys_memory_is_used_again(saver: Saver, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Snapshots, "take", take_and_keep)
     learner = a_learner()
     for step in (1, 2):
-        saver.save(learner, Position(step=step))
+        saver.save(learner, Position(step=step), silent)
         saver.finish()
     first, second = (copy["model"]["weight"].data_ptr() for copy in copies)
     assert first == second != learner.model.get_parameter("weight").data_ptr()
@@ -132,5 +136,5 @@ def test_left_to_itself_a_run_saves_soon_and_then_as_often_as_its_saves_and_fail
         assert saver.wish() is Wish.NOTHING
         clock.now += 0.2
         assert saver.wish() is Wish.SAVE
-        saver.save(learner, Position(step=int(clock.now)))
+        saver.save(learner, Position(step=int(clock.now)), silent)
         saver.finish()

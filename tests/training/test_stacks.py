@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.supervisor.starting.cold import Cold
 from ddpjob_trainer.supervisor.starting.program import program_of
 from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, Starter
@@ -19,7 +20,7 @@ from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 from ddpjob_trainer.supervisor.watching.procfs import Process
 from ddpjob_trainer.supervisor.watching.stacks import collect
 
-from tests.training.ranks import free_port, world
+from tests.training.ranks import world
 
 DEADLINE_SECONDS = 60
 

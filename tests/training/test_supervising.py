@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.training.ranks import free_port
+from ddpjob_operator.local.machine import free_port
 
 SCRIPT = """
 import os, resource, sys

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.local.machine import free_port
 from torch.distributed import TCPStore
 
-from tests.training.ranks import free_port
 from tests.unit.engine.builders import a_job
 
 HERE = "127.0.0.1"

@@ -6,6 +6,7 @@ from statistics import mean
 
 import numpy as np
 import pytest
+from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.workloads import handwriting
 
@@ -48,7 +49,7 @@ def fall(told: list[list[float]]) -> float:
 
 def tutorial(directory: Path, data: Path) -> list[list[float]]:
     """The losses that the tutorial's program prints, by rank."""
-    port = ranks.free_port()
+    port = free_port()
     files = [directory / f"tutorial-{rank}" for rank in range(2)]
     processes = [
         ranks.FORKS.Process(target=_tutorial, args=(rank, str(data), port, str(file)), daemon=True)

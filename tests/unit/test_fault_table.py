@@ -8,7 +8,7 @@ from tests.training.faults.page import PAGE, rows
 from tests.training.faults.table import Result, When, Who, expected
 
 CONTENT = PAGE.read_text(encoding="utf-8")
-TABLE = rows(CONTENT)
+TABLE = rows()
 
 
 @pytest.mark.parametrize("who", Who, ids=lambda who: str(who.name))

@@ -78,22 +78,52 @@ def test_a_quantile_is_the_value_that_so_many_do_not_exceed(share: float, value:
 
 def test_more_jobs_per_second_than_the_target_wants_is_met_and_less_is_not() -> None:
     found = {
-        DDPJOB.title: {"burst500": [{"jobs/s": 30.0}]},
+        DDPJOB.title: {"burst500": [{"jobs/s": 30.0, "writes per job, most": 9}]},
         CONTESTANTS["pytorchjob"].title: {"burst500": [{"jobs/s": 2.0}]},
         CONTESTANTS["jobset"].title: {"burst500": [{"jobs/s": 20.0}]},
     }
-    verdicts = [(row.target, row.met) for row in report.targets(found)]
-    assert verdicts == [("ratio ≥ 10", True), ("ratio ≥ 3", False)]
+    judged = [(row.target, row.met) for row in report.targets(found) if row.found != "not measured"]
+    assert judged == [("≤ 9", True), ("ratio ≥ 10", True), ("ratio ≥ 3", False)]
+
+
+def test_of_a_contestant_that_was_left_out_it_is_said_that_it_was_not_measured() -> None:
+    rows = report.targets({DDPJOB.title: {"burst500": [{"jobs/s": 30.0, "writes per job, most": 9}]}})
+    beside = [(row.found, row.met) for row in rows if "beside" in row.what]
+    assert beside == [("not measured", None)] * len(report.LEAST_OF_JOBS)
 
 
 @pytest.mark.parametrize(
     ("slope", "minutes", "verdict"), [(5.0, 3.0, ""), (0.05, 60.0, "yes"), (-5.0, 60.0, "yes"), (0.2, 60.0, "**no**")]
 )
 def test_growth_is_told_by_the_job_and_judged_over_an_hour_alone(slope: float, minutes: float, verdict: str) -> None:
-    figures = {"PSS MiB per 1,000 jobs": slope, "jobs": 10_000.0, "minutes": minutes}
+    figures = {
+        "anonymous MiB per 1,000 jobs": slope,
+        "anonymous MiB at the end": 76.0,
+        "jobs": 10_000.0,
+        "minutes": minutes,
+    }
     (row,) = report.targets({DDPJOB.title: {"churn": [figures]}})
     assert row.what == f"growth of memory while 10000 jobs came and went in {minutes:.0f} min"
-    assert (row.found, row.verdict) == (f"{slope:.3g} MiB per 1,000 jobs", verdict)
+    assert (row.found, row.verdict) == (f"{slope:.3g} MiB per 1,000 jobs, to 76 MiB", verdict)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share", "verdicts"),
+    [
+        (5.0, 0.1, ["yes", "yes"]),
+        (5.3, 0.99, ["**no**", "yes"]),
+        (9.0, 0.8, ["**no**", "yes"]),
+        (9.0, 0.79, ["**no**"] * 2),
+    ],
+)
+def test_speed_by_hand_excuses_a_slow_restart_and_no_slow_beginning(
+    seconds: float, share: float, verdicts: list[str]
+) -> None:
+    figures = {"writes until it runs": 1004.0, "statuses": 9.0, "object KB": 4.0}
+    for done in ("created", "recreated"):
+        figures |= {f"{done} s": seconds, f"{done} by hand s": 1.0, f"{done}, share of the speed by hand": share}
+    rows = report.targets({DDPJOB.title: {"big": [figures]}})
+    assert [row.verdict for row in rows if "by hand" in row.found] == verdicts
 
 
 def test_a_goal_beyond_a_target_is_shown_and_not_demanded() -> None:
@@ -106,7 +136,7 @@ def test_a_goal_beyond_a_target_is_shown_and_not_demanded() -> None:
 
 def test_what_was_not_measured_is_said_in_its_cell() -> None:
     found = {
-        DDPJOB.title: {"burst500": [{"jobs/s": 30.0}]},
+        DDPJOB.title: {"burst500": [{"jobs/s": 30.0, "writes per job, most": 9}]},
         CONTESTANTS["job"].title: dict[str, list[dict[str, float]]](),
     }
     assert "| 500 jobs of 4 pods: jobs/s | 30 | not measured |" in report.side_by_side(found, {})

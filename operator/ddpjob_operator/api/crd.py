@@ -134,7 +134,9 @@ def _bound(spec: dict[str, Any]) -> None:
     rule["x-kubernetes-validations"] = [MATCH_RULE]
     rule["properties"]["exitCodes"]["items"]["x-kubernetes-validations"] = [EXIT_CODE_RULE]
     rule["properties"]["exitCodes"]["items"]["maxLength"] = 7
-    spec["properties"]["template"]["required"] = ["spec"]  # Else the rules about it fail, each in its own words.
+    spec["properties"]["template"]["required"] = ["spec"]  # Else a template without it would meet no rule.
+    for path, rules in TEMPLATE_RULES.items():
+        _at(spec["properties"]["template"], path)["x-kubernetes-validations"] = rules
     template = spec["properties"]["template"]["properties"]
     for kind in ("labels", "annotations"):
         template["metadata"]["properties"][kind]["maxProperties"] = 256
@@ -151,6 +153,13 @@ def _bound(spec: dict[str, Any]) -> None:
         amounts = pod["containers"]["items"]["properties"]["resources"]["properties"][resources]
         amounts["maxProperties"] = MAX_RESOURCES
         amounts["additionalProperties"]["maxLength"] = MAX_QUANTITY
+
+
+def _at(schema: dict[str, Any], path: str) -> dict[str, Any]:
+    """The schema of a field below."""
+    for name in path.removeprefix(".").split("."):
+        schema = schema["properties"][name]
+    return schema
 
 
 def _rule(rule: str, message: str, path: str = "") -> Rule:
@@ -182,23 +191,15 @@ EXIT_CODE_RULE = _rule(
     f"must be an exit code from 1 to {LAST_EXIT_CODE}, or a range of them like 64-78",
 )
 
-_POD = "self.template.spec"
-_CONTAINERS = (f"{_POD}.containers", f"{_POD}.initContainers")
 _NAMES = "[" + ", ".join(f"'{name}'" for name in sorted(CONTRACT_VARIABLES)) + "]"
-
-
-def _in_each(containers: str, rule: str) -> str:
-    """The rule for each container of a list that may be missing."""
-    return f"!has({containers}) || {containers}.all(c, {rule})"
-
 
 _IS_GPU = " || ".join(f"k.startsWith('{gpu}')" if gpu.endswith("-") else f"k == '{gpu}'" for gpu in GPU_RESOURCES)
 
 
-def _of_trainer(field: str, rule: str) -> str:
+def _of_trainer(containers: str, field: str, rule: str) -> str:
     """The rule for a field of the trainer's resources, if it is there."""
     there = f"c.name == '{TRAINER_CONTAINER}' && has(c.resources) && has(c.resources.{field})"
-    return f"{_POD}.containers.all(c, !({there}) || {rule})"
+    return f"{containers}.all(c, !({there}) || {rule})"
 
 
 def _few_gpus(amount: str) -> str:
@@ -207,56 +208,57 @@ def _few_gpus(amount: str) -> str:
     return f"(type({amount}) == int ? {amount} >= 0 && {amount} <= {MAX_PROCS_PER_NODE} : {small})"
 
 
+_NO_CONTRACT_VARIABLES = _rule(
+    f"self.all(c, !has(c.env) || c.env.all(e, !(e.name in {_NAMES})))",
+    "a variable of the contract between DDPJob and its pods (MASTER_ADDR, RANK, DDPJOB_NAME, …) is set by DDPJob "
+    "itself; remove it",
+)
+_NO_NAMES_OF_OURS = _rule(
+    f"self.all(key, !key.startsWith('{GROUP}/'))", f"{GROUP}/ is reserved for DDPJob; choose another"
+)
+_NOT_THERE = _rule("false", "is set by DDPJob itself; remove it")
+
+TEMPLATE_RULES: dict[str, list[Rule]] = {
+    ".metadata.labels": [_NO_NAMES_OF_OURS],
+    ".metadata.annotations": [_NO_NAMES_OF_OURS],
+    ".spec.containers": [
+        _rule(
+            f"self.exists_one(c, c.name == '{TRAINER_CONTAINER}')",
+            f"needs one container named {TRAINER_CONTAINER}, which runs the training",
+        ),
+        _NO_CONTRACT_VARIABLES,
+        *(
+            _rule(
+                _of_trainer(
+                    "self", kind, f"c.resources.{kind}.all(k, !({_IS_GPU}) || {_few_gpus(f'c.resources.{kind}[k]')})"
+                ),
+                f"GPUs of the trainer's {kind} must be a whole number, at most {MAX_PROCS_PER_NODE}",
+            )
+            for kind in RESOURCE_KINDS
+        ),
+    ],
+    ".spec.initContainers": [_NO_CONTRACT_VARIABLES],
+    ".spec.volumes": [
+        _rule(
+            f"self.all(v, !v.name.startsWith('{RESERVED_VOLUME_PREFIX}'))",
+            f"{RESERVED_VOLUME_PREFIX} is reserved for DDPJob; choose another name",
+        )
+    ],
+    ".spec.hostname": [_NOT_THERE],
+    ".spec.subdomain": [_NOT_THERE],
+    ".spec.restartPolicy": [
+        _rule("self == 'Never'", "must be Never: DDPJob restarts the gang as a whole (spec.restart)")
+    ],
+}
+"""By what they are about below `spec.template`. The API server goes through all rules at each write of a job,
+also of its status: a rule about a field that is not there costs nothing, and each step on the way to one does."""
+
 SPEC_RULES: list[Rule] = [
     _rule(
-        f"{_POD}.containers.exists_one(c, c.name == '{TRAINER_CONTAINER}')",
-        f"needs one container named {TRAINER_CONTAINER}, which runs the training",
-        ".template.spec.containers",
-    ),
-    *(
-        _rule(
-            _in_each(containers, f"!has(c.env) || c.env.all(e, !(e.name in {_NAMES}))"),
-            "a variable of the contract between DDPJob and its pods (MASTER_ADDR, RANK, DDPJOB_NAME, …) is set "
-            "by DDPJob itself; remove it",
-            f".template.spec.{containers.rsplit('.', 1)[-1]}",
-        )
-        for containers in _CONTAINERS
-    ),
-    *(
-        _rule(
-            _of_trainer(kind, f"c.resources.{kind}.all(k, !({_IS_GPU}) || {_few_gpus(f'c.resources.{kind}[k]')})"),
-            f"GPUs of the trainer's {kind} must be a whole number, at most {MAX_PROCS_PER_NODE}",
-            ".template.spec.containers",
-        )
-        for kind in RESOURCE_KINDS
-    ),
-    _rule(
-        f"type(self.procsPerNode) == int || {_of_trainer('claims', 'c.resources.claims.size() == 0')}",
+        "type(self.procsPerNode) == int || "
+        + _of_trainer("self.template.spec.containers", "claims", "c.resources.claims.size() == 0"),
         "Auto cannot count devices that are claimed; give a number",
         ".procsPerNode",
-    ),
-    _rule(
-        f"!has({_POD}.volumes) || {_POD}.volumes.all(v, !v.name.startsWith('{RESERVED_VOLUME_PREFIX}'))",
-        f"{RESERVED_VOLUME_PREFIX} is reserved for DDPJob; choose another name",
-        ".template.spec.volumes",
-    ),
-    *(
-        _rule(
-            f"!has(self.template.metadata) || !has(self.template.metadata.{kind}) || "
-            f"self.template.metadata.{kind}.all(key, !key.startsWith('{GROUP}/'))",
-            f"{GROUP}/ is reserved for DDPJob; choose another",
-            f".template.metadata.{kind}",
-        )
-        for kind in ("labels", "annotations")
-    ),
-    *(
-        _rule(f"!has({_POD}.{name})", "is set by DDPJob itself; remove it", f".template.spec.{name}")
-        for name in ("hostname", "subdomain")
-    ),
-    _rule(
-        f"!has({_POD}.restartPolicy) || {_POD}.restartPolicy == 'Never'",
-        "must be Never: DDPJob restarts the gang as a whole (spec.restart)",
-        ".template.spec.restartPolicy",
     ),
     _rule(
         "!has(self.checkpoint) || !has(self.checkpoint.everySteps) || !has(self.checkpoint.everySeconds)",
@@ -284,7 +286,7 @@ SPEC_RULES: list[Rule] = [
     ),
     *(
         _rule(
-            f"oldSelf.suspend || self.suspend || {same}",
+            f"{same} || oldSelf.suspend || self.suspend",
             "may change only while the job is suspended: set spec.suspend first",
             f".{field}",
         )
@@ -297,8 +299,8 @@ SPEC_RULES: list[Rule] = [
             "controlPort": "self.controlPort == oldSelf.controlPort",
             "waitForMaster": "self.waitForMaster == oldSelf.waitForMaster",
             "networkPolicy": "self.networkPolicy == oldSelf.networkPolicy",
-            "checkpoint": "has(self.checkpoint) == has(oldSelf.checkpoint) && "
-            "(!has(self.checkpoint) || self.checkpoint == oldSelf.checkpoint)",
+            "checkpoint": "(has(self.checkpoint) ? has(oldSelf.checkpoint) && self.checkpoint == oldSelf.checkpoint "
+            ": !has(oldSelf.checkpoint))",
         }.items()
     ),
 ]

@@ -24,6 +24,8 @@ class Reason(StrEnum):
     """The namespace's Pod Security Standard does not allow the job's pods."""
     FORBIDDEN = "Forbidden"
     """The operator may not make what the job needs, or a webhook or policy of the cluster forbids it."""
+    WEBHOOK_FAILED = "WebhookFailed"
+    """A webhook of the cluster that must agree to each pod does not answer."""
     INVALID = "Invalid"
     """The API server finds a fault in a pod that the template leads to."""
     UNBLOCKED = "Unblocked"
@@ -96,6 +98,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.POD_SECURITY_VIOLATION: "Change what the message names in the template, or move to a namespace that "
     "allows it.",
     Reason.FORBIDDEN: "Show the message to whoever runs the cluster.",
+    Reason.WEBHOOK_FAILED: "Have the webhook that the message names mended by whoever runs it: `kubectl get "
+    "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists them.",
     Reason.INVALID: "Suspend the job, mend what the message names in the template, and resume it.",
     Reason.UNBLOCKED: NOTHING,
     Reason.PODS_CREATED: NOTHING,

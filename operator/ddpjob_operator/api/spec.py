@@ -81,8 +81,8 @@ class Elastic(Model):
 class Checkpoint(Model):
     """Where and how often the trainer saves what it needs to go on."""
 
-    path: Annotated[str, Field(pattern=r"^/[^:]*$", max_length=1024)]
-    """Directory of the checkpoints inside the trainer container: an absolute path without a colon."""
+    path: Annotated[str, Field(pattern=r"^/+[^/:][^:]*$", max_length=1024)]
+    """Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."""
     volume: JsonObject | None = None
     """A volume source, as in a pod's `volumes` but without `name`, to mount at path. Without it, path lies on a
     volume of the template or, where that mounts none there, on an emptyDir, which does not outlive the pod."""

@@ -135,6 +135,8 @@ class Incarnations(_Said):
 
     def of(self, rank: int) -> int:
         """The number of a rank's present pod."""
+        if not self.exceptions:  # Nearly always, and asked for each pod.
+            return self.default
         return next((one.incarnation for one in self.exceptions if one.rank == rank), self.default)
 
     @property

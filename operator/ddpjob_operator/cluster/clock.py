@@ -6,6 +6,7 @@ The steady clock counts from the server's word on. So nothing happens when this 
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 TOLERANCE = timedelta(seconds=2)
 """Of several API servers each has a clock of its own; less than this is not worth a step."""
@@ -26,14 +27,18 @@ class Clock:
 
     def hears(self, date: str | None, asked: datetime) -> None:
         """An answer to what was asked at this time has just come in, with this date, which lies between."""
-        try:
-            said = parsedate_to_datetime(date or "")
-        except ValueError:
-            return
-        if said.tzinfo is None:  # "-0000": whoever says it does not know which zone's time it is.
-            return
-        if not asked - A_SECOND - TOLERANCE <= said <= self.now() + TOLERANCE:
+        said = _read(date or "")
+        if said is not None and not asked - A_SECOND - TOLERANCE <= said <= self.now() + TOLERANCE:
             self._zero = said + A_SECOND / 2 - _steady()
+
+
+@lru_cache(maxsize=2)  # A hundred answers may come in one second, with one date.
+def _read(date: str) -> datetime | None:
+    try:
+        said = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    return said if said.tzinfo else None  # "-0000": whoever says it does not know which zone's time it is.
 
 
 def _steady() -> timedelta:

@@ -19,6 +19,9 @@ from .clock import Clock
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
 """A request without an answer for so long has failed; what it did or did not do, the next round sees."""
+STREAM_BYTES = 1 << 20
+"""So much of a stream is taken in before it is read: the API server hangs up on who is slower than what happens, and
+beside a thousand requests the stream is read only now and then."""
 
 USER_AGENT = f"ddpjob-operator/{version('ddpjob')}"
 
@@ -128,7 +131,7 @@ class Connection:
         for again in (True, False):
             headers = self._info.as_http_headers()
             async with self._session.get(
-                path.lstrip("/"), params=query, headers=headers, timeout=timeout
+                path.lstrip("/"), params=query, headers=headers, timeout=timeout, read_bufsize=STREAM_BYTES
             ) as response:
                 if again and response.status == HTTPStatus.UNAUTHORIZED:
                     self._renew()

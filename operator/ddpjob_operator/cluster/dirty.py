@@ -7,17 +7,19 @@ from typing import Generic, TypeVar
 from .backoff import backoff
 from .metrics import QUEUE_DEPTH
 
-PAUSE_SECONDS = 0.02
-"""After a look during which something was marked: what changes together, as the pods of a gang do, is then looked at
-together. What is marked later gets its look at once."""
+REST_SECONDS = 0.02
+"""After each look: what changes together, as the pods of a gang do, is then looked at together."""
+LONGEST_REST_SECONDS = 0.25
+"""For each other key that rests a key rests as long again, up to this: in a crowd, where changes come late anyway,
+few looks at many of them cost less than many looks at few."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class DirtyKeys(Generic[K]):
-    """Keys that want a look. A mark on a key that is being worked on leads to one more look, however many there were.
+    """Keys that want a look. Marks on a key that is being worked on lead to one more look, however many they are.
 
-    A look comes at once; the one that a mark during it leads to, a moment after it.
+    A look comes at once, unless one has just been: after each a key rests.
 
     Nothing is given out before `open`, nor after `close`.
     """
@@ -26,6 +28,7 @@ class DirtyKeys(Generic[K]):
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._dirty: set[K] = set()
         self._working: dict[K, float] = {}
+        self._resting: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._opened = asyncio.Event()
@@ -42,12 +45,12 @@ class DirtyKeys(Generic[K]):
         await self._idle.wait()
 
     def mark(self, key: K) -> None:
-        """Wants a look at once."""
+        """Wants a look as soon as may be."""
         if key in self._dirty:
             return
-        self._dirty.add(key)
-        if key not in self._working:
-            self._offer(key)
+        self._want(key)
+        if key not in self._working and key not in self._resting:
+            self._ready.put_nowait(key)
 
     def mark_in(self, key: K, seconds: float) -> None:
         """Wants a look after a while at the latest; of several such wishes the earliest counts."""
@@ -71,15 +74,14 @@ class DirtyKeys(Generic[K]):
         self._dirty.discard(key)
         self._working[key] = asyncio.get_running_loop().time()
         self._idle.clear()
-        QUEUE_DEPTH.set(self._ready.qsize())
+        QUEUE_DEPTH.set(len(self._dirty))
         return key
 
-    def done(self, key: K) -> None:
-        """The look went well."""
+    def done(self, key: K, rest: float = 0.0) -> None:
+        """The look went well, and cost so much that the key should rest for so many seconds, if not for longer."""
         self._failures.pop(key, None)
-        self._give_back(key)
-        if key in self._dirty:
-            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._offer, key)
+        crowd = len(self._resting) - len(self._failures)
+        self._rest(key, max(REST_SECONDS, min(REST_SECONDS * (1 + crowd), LONGEST_REST_SECONDS), rest))
 
     def failed(self, key: K, at_least: float = 0.0) -> float:
         """The look failed: another one follows, later with each failure, and not before the server wants it.
@@ -88,9 +90,8 @@ class DirtyKeys(Generic[K]):
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         seconds = backoff(failures, at_least)
-        self._dirty.add(key)
-        self._give_back(key)
-        asyncio.get_running_loop().call_later(seconds, self._offer, key)
+        self._want(key)
+        self._rest(key, seconds)
         return seconds
 
     def forget(self, key: K) -> None:
@@ -108,11 +109,18 @@ class DirtyKeys(Generic[K]):
         self._timers.pop(key, None)
         self.mark(key)
 
-    def _give_back(self, key: K) -> None:
-        self._working.pop(key, None)
+    def _rest(self, key: K, seconds: float) -> None:
+        del self._working[key]
         if not self._working:
             self._idle.set()
+        self._resting.add(key)
+        asyncio.get_running_loop().call_later(seconds, self._rested, key)
 
-    def _offer(self, key: K) -> None:
-        self._ready.put_nowait(key)
-        QUEUE_DEPTH.set(self._ready.qsize())
+    def _rested(self, key: K) -> None:
+        self._resting.discard(key)
+        if key in self._dirty:
+            self._ready.put_nowait(key)
+
+    def _want(self, key: K) -> None:
+        self._dirty.add(key)
+        QUEUE_DEPTH.set(len(self._dirty))

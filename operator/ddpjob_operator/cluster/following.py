@@ -66,9 +66,8 @@ class Follower(Generic[O, T]):
                 at_least = error.retry_after
                 if isinstance(error, StuckError) or not error.passing:  # As a rule, it is too long ago.
                     self._version = None
-            lasted = (
-                clock() - began > LONGEST_PAUSE_SECONDS
-            )  # Where nothing happens, that is all that there is to see.
+            # Where nothing happens, that it lasted is all that there is to see.
+            lasted = clock() - began > LONGEST_PAUSE_SECONDS
             well = self._version is not None and (lasted or self._version != before)
             failures = 1 if well else failures + 1
             await asyncio.sleep(backoff(failures, at_least, LONGEST_PAUSE_SECONDS))

@@ -13,7 +13,9 @@ ROUND_SECONDS = Histogram(
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10),
     registry=REGISTRY,
 )
-QUEUE_DEPTH = Gauge("ddpjob_queue_depth", "Jobs that wait for a round", registry=REGISTRY)
+QUEUE_DEPTH = Gauge(
+    "ddpjob_queue_depth", "Jobs that wait for a round, also those whose last one failed", registry=REGISTRY
+)
 API_REQUESTS = Counter(
     "ddpjob_api_requests",
     "Requests to the API server but for watches; code `none`: it did not answer",

@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from http import HTTPStatus
 from itertools import count
 from typing import Any
 
@@ -28,6 +29,8 @@ from .watching import registry_for, watch
 from .web import serve
 
 WORKERS = 16
+REST_SECONDS_PER_POD = 0.0001
+"""A look takes some microseconds for each pod: a large gang whose pods change all the time would take all of it."""
 SPREAD_SECONDS = 30.0
 """The looks that follow are spread over so long at most: what happens just then must not wait for all of them."""
 SPREAD_SHARE = 0.1
@@ -37,6 +40,8 @@ STOP_SECONDS = 4.0
 """Work in flight may take so long to finish when the operator is told to stop."""
 
 STUCK_SECONDS = 120.0
+CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
+"""So the API server answers for a namespace that is not ours to read."""
 
 logger = logging.getLogger(__name__)
 
@@ -225,7 +230,7 @@ class Operator:
             try:
                 await self._list_one(namespace)
             except ApiError as error:
-                if error.passing or len(self._followers) == 1:
+                if error.status not in CLOSED or len(self._followers) == 1:
                     raise
                 if namespace not in self._closed:
                     logger.warning("namespace %s: %s; the others go on", namespace, error)
@@ -258,7 +263,7 @@ class Operator:
             key = await self._dirty.take()
             try:
                 with ROUND_SECONDS.time():
-                    await self._reconciler.round(key)
+                    pods = await self._reconciler.round(key)
             except ApiError as error:
                 seconds = self._dirty.failed(key, error.retry_after or 0.0)
                 ROUNDS.labels("error").inc()
@@ -271,7 +276,7 @@ class Operator:
                 logger.exception("this is a bug; again in %.1f s", self._dirty.failed(key), extra=about(key))
             else:
                 ROUNDS.labels("ok").inc()
-                self._dirty.done(key)
+                self._dirty.done(key, REST_SECONDS_PER_POD * pods)
 
     def _leads(self) -> bool:
         return self._elector is None or self._elector.leads

@@ -32,6 +32,7 @@ from .dirty import DirtyKeys
 from .hearing import Hearing
 from .logs import about
 from .nodes import Nodes
+from .objects import JobObject
 from .observing import ref_of
 from .store import Key, Store, StoredJob, of_owner
 from .writer import Refused, Writer
@@ -47,6 +48,16 @@ LONGEST_RETRY_SECONDS = 30.0
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unsaid:
+    """Events that go with a status, of which nobody knows yet whether it was written: there was no answer."""
+
+    version: str
+    """Which version of the job it was to follow."""
+    status: DDPJobStatus
+    events: tuple[Event, ...]
+
+
 @dataclass(slots=True)
 class _Memory:
     """What is remembered of a job between two rounds; losing it costs a request or a second."""
@@ -54,9 +65,12 @@ class _Memory:
     uid: str
     looked: bool
     """Whether this process knows all of its pods."""
+    current: bool = False
+    """Whether it has read the job itself since it started, or written its status: a list may tell what once was."""
     minor_due: float | None = None
     """When a status that can wait, and does, is to be written, by the monotonic clock."""
     minor_written: float = -math.inf
+    unsaid: _Unsaid | None = None
     refusal: Refusal | None = None
     refusals: int = 0
 
@@ -115,8 +129,8 @@ class Reconciler:
             if namespace in {None, key[0]}:
                 self._memory(key, stored).looked = True
 
-    async def round(self, key: Key) -> None:
-        """Looks at a job and does what there is to do.
+    async def round(self, key: Key) -> int:
+        """Looks at a job and does what there is to do; returns how many pods there were to look at.
 
         Raises:
             ApiError: it could not be done now.
@@ -125,33 +139,33 @@ class Reconciler:
         stored = self._store.jobs.get(key)
         if stored is None or stored.deleting:
             self._leave(key)
-            return
+            return 0
         memory = self._memory(key, stored)
         if not memory.looked:
             await self._look(key, stored)
-            memory.looked = True
             self._dirty.mark(key)
-            return
+            return 0
         try:
             if not stored.job.spec.ours:
                 self._leave(key)
-                return
+                return 0
+            self._say_late(key, stored, memory)
             snapshot = self._snapshot(key, stored, memory)
             if vanished(snapshot) and not snapshot.job.status.finished:
-                await self._look(
-                    key, stored
-                )  # That a pod is not there is the one thing that a watch may have missed.
+                # That a pod is not there is the one thing that a watch may have missed.
+                await self._look(key, stored)
                 if self._store.jobs.get(key) is not stored:
                     self._dirty.mark(key)
-                    return
+                    return 0
                 snapshot = self._snapshot(key, stored, memory)
             nodes = nodes_in_question(snapshot)
             if nodes:
                 snapshot = replace(snapshot, node_problems=await self._nodes.problems(nodes))
         except ValidationError as error:
             self._complain(key, stored, error)
-            return
+            return 0
         await self._heed(key, stored, memory, decide(snapshot))
+        return len(snapshot.pods)
 
     async def _heed(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
         if decision.wake_at is not None:
@@ -163,21 +177,37 @@ class Reconciler:
             self._dirty.mark_in(key, wait)
             return
         self._dirty.mark(key)
+        if decision.actions and decision.status is None and not memory.current:
+            # No write before them says which version of the job they follow from.
+            await self._look(key, stored)
+            return
+        seen = stored.seen
         if decision.status is not None:
-            if not await self._write(key, stored, decision.status):
+            try:
+                written = await self._write(key, stored, decision.status)
+            except ApiError:
+                memory.unsaid = _Unsaid(stored.metadata.resource_version, decision.status, decision.events)
+                raise
+            if written is None:
                 return
+            memory.unsaid, memory.current = None, True
+            if _pods_of(decision.status) != _pods_of(stored.job.status):
+                memory.accepted()  # What was refused are other pods than are to come now.
+            seen = written
             memory.wrote(minor=decision.can_wait)
         self._announce(key, stored, decision.events)
         if decision.actions:
             try:
-                await self._writer.carry_out(decision.actions, ref_of(stored.seen))
+                await self._writer.carry_out(decision.actions, ref_of(seen))
             except Refused as refused:
                 memory.refused(refused, self._api.now())
             else:
                 memory.accepted()
 
-    async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> bool:
-        """Writes the status unless the job has changed since it was read; then another round decides anew.
+    async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
+        """Writes the status and returns the job with it; None if it has changed since it was read.
+
+        Then another round decides anew.
 
         Raises:
             ApiError: it was refused though nothing newer is known: to decide anew at once would lead here again.
@@ -190,9 +220,9 @@ class Reconciler:
             await self._look(key, stored)
             if self._store.jobs.get(key) is stored:
                 raise
-            return False
+            return None
         self._store.jobs.saw(answer)
-        return True
+        return answer
 
     async def _look(self, key: Key, stored: StoredJob) -> None:
         """Reads the job and its pods from the API server itself."""
@@ -203,6 +233,8 @@ class Reconciler:
         self._store.jobs.saw(now)
         pods, version = await self._api.list(PODS, key[0], f"{Label.JOB_UID}={stored.uid}")
         self._store.pods.listed(pods, version, of_owner(stored.uid))
+        memory = self._memory(key, stored)
+        memory.looked = memory.current = True
 
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         snapshot = Snapshot(
@@ -251,9 +283,27 @@ class Reconciler:
             logger.info("%s: %s", event.reason, event.message, extra=about(key, stored.uid))
             self._announcer.announce(stored.metadata, event)
 
+    def _say_late(self, key: Key, stored: StoredJob, memory: _Memory) -> None:
+        """Announces what went with a status that was written after all."""
+        unsaid = memory.unsaid
+        if unsaid is not None and stored.metadata.resource_version != unsaid.version:
+            memory.unsaid = None
+            if _gist(stored.job.status) == _gist(unsaid.status):
+                self._announce(key, stored, unsaid.events)
+
     def _complain(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
         """A job that the API server took and we cannot read: CRD and operator are of different versions."""
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"This version of the operator cannot read the job: {where}: {first['msg']}"
         self._announce(key, stored, (Event(warning=True, reason="Unreadable", message=message),))
+
+
+def _pods_of(status: DDPJobStatus) -> tuple[object, ...]:
+    """Whose present pods they are."""
+    return status.attempt, status.incarnations
+
+
+def _gist(status: DDPJobStatus) -> tuple[object, ...]:
+    """What two tries to write the same have in common, whenever they were."""
+    return status.attempt, *((one.type, one.status, one.reason) for one in status.conditions)

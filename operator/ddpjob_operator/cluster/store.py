@@ -6,7 +6,8 @@ Whatever changes, its job gets a look.
 """
 
 import math
-from collections import Counter, OrderedDict, defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,8 +26,8 @@ Key = tuple[str, str]
 Mark = Callable[[Key], None]
 """Has a job looked at."""
 
-REMEMBERED_GONE = 10_000
-"""How many objects that are gone are remembered: more than go while a list is under way."""
+LATE_SECONDS = 300.0
+"""Longer than any view of an object is on its way: for so long at least it is remembered that one is gone."""
 
 O = TypeVar("O", bound=Object)  # noqa: E741  An object as it comes,
 T = TypeVar("T")  # and what is kept of it.
@@ -84,6 +85,29 @@ class _Entry(Generic[T]):
     value: T
 
 
+class _Gone:
+    """Which objects are gone, by uid, and the version up to which no view of one counts any more.
+
+    Two generations: when the younger is LATE_SECONDS old it becomes the elder, and the former elder is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._younger: dict[str, float] = {}
+        self._elder: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def version(self, uid: str) -> float:
+        """Up to which version the object is gone; 0 where nothing is known of its end."""
+        return max(self._younger.get(uid, 0), self._elder.get(uid, 0))
+
+    def add(self, uid: str, version: float) -> None:
+        """Remembers that it was gone at this version."""
+        now = time.monotonic()
+        if now - self._since > LATE_SECONDS:
+            self._younger, self._elder, self._since = {}, self._younger, now
+        self._younger[uid] = max(version, self.version(uid))
+
+
 class Cache(Generic[O, T]):
     """The newest known view of each object of one kind."""
 
@@ -93,7 +117,7 @@ class Cache(Generic[O, T]):
         self._mark = mark
         self._entries: dict[Key, _Entry[T]] = {}
         self._owned: defaultdict[str, dict[Key, _Entry[T]]] = defaultdict(dict)
-        self._gone: OrderedDict[str, float] = OrderedDict()
+        self._gone = _Gone()
 
     def get(self, key: Key) -> T | None:
         """The object of that namespace and name."""
@@ -121,7 +145,7 @@ class Cache(Generic[O, T]):
         ref = ref_of(seen)
         key = (ref.namespace, ref.name)
         known = self._entries.get(key)
-        if ref.version <= self._gone.get(ref.uid, 0) or (known is not None and known.ref.version >= ref.version):
+        if ref.version <= self._gone.version(ref.uid) or (known is not None and known.ref.version >= ref.version):
             return
         value = self._trimmed(seen)
         if value is None:  # What it was, it is no more: somebody has changed its labels or its owner.
@@ -135,10 +159,7 @@ class Cache(Generic[O, T]):
 
         `version`: when it went, where it may come back: for a watch, gone is also what its selector selects no more.
         """
-        self._gone[uid] = max(version, self._gone.get(uid, version))
-        self._gone.move_to_end(uid)
-        if len(self._gone) > REMEMBERED_GONE:
-            self._gone.popitem(last=False)
+        self._gone.add(uid, version)
         known = self._entries.get(key)
         if known is not None and known.ref.uid == uid and known.ref.version <= version:
             self._drop(key)

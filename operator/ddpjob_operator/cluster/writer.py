@@ -1,6 +1,7 @@
 """Carries a decision's actions out: every one may be done twice, and none touches what is not the job's own."""
 
 import asyncio
+import math
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -33,10 +34,15 @@ ENOUGH_REFUSALS = 32
 ANOTHER = "metadata.uid: Invalid value"
 """What the server says where a change was meant for another object, which had this name before."""
 
+DEAD_WEBHOOK = "failed calling webhook"
+"""The server's words where a webhook that it must ask does not answer: to it an error of its own, and for others to
+mend all the same."""
+
 SAID = {
     "exceeded quota": Reason.QUOTA_EXCEEDED,
     "violates PodSecurity": Reason.POD_SECURITY_VIOLATION,
     "denied the request": Reason.FORBIDDEN,
+    DEAD_WEBHOOK: Reason.WEBHOOK_FAILED,
 }
 """Words by which refusals are told apart: to the server quotas and Pod Security are both Forbidden, and a webhook
 answers with whatever status it likes."""
@@ -77,9 +83,8 @@ class Writer:
         refusals: list[Refused] = []
         done = await asyncio.gather(*(self._act(pod, job, refusals) for pod in pods), return_exceptions=True)
         failures = [outcome for outcome in done if isinstance(outcome, BaseException)]
-        grave = (failure for failure in failures if not isinstance(failure, Refused))
         if failures:
-            raise next(grave, failures[0])
+            raise max(failures, key=_gravity)
 
     async def _act(self, action: Action, job: Ref, refusals: list[Refused]) -> None:
         """Does one thing in its turn, unless it is one pod more and pods were refused often enough by then."""
@@ -158,7 +163,7 @@ class Writer:
                     message = f"{kind} {name} is the job's own, but its labels were changed: delete it"
                     raise Refused(f"{kind}Taken", message) from None
                 return
-            if error.passing or error.status == HTTPStatus.CONFLICT:
+            if error.status == HTTPStatus.CONFLICT or (error.passing and DEAD_WEBHOOK not in error.message):
                 raise
             raise Refused(_reason(error), error.message) from error
 
@@ -189,9 +194,20 @@ class Writer:
 def _taken(kind: str, name: str, there: Object) -> str:
     """Whose the thing is that has our name."""
     what = f"{kind} {name}"
-    if there.metadata.labels.get(Label.MANAGED_BY) == MANAGER:
+    if owner_of(there) is not None and there.metadata.labels.get(Label.MANAGED_BY) == MANAGER:
         return f"Waiting for {what} of the deleted job of the same name to go away"
     return f"{what} exists and belongs to somebody else: delete it, or give the job another name"
+
+
+def _gravity(failure: BaseException) -> float:
+    """Which failure of several is told: what is no answer of the server's, then that which wants to wait longest."""
+    match failure:
+        case Refused():
+            return -1.0
+        case ApiError():
+            return failure.retry_after or 0.0
+        case _:
+            return math.inf
 
 
 def _reason(error: ApiError) -> Reason:

@@ -17,7 +17,7 @@ from .decision import (
 )
 from .foreign import LARGEST_ANSWER, document_of
 from .hearing import Heard, HeardIncident, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
-from .naming import pod_name
+from .naming import network_policy_name, pod_name
 from .settings import Settings
 from .snapshot import Disruption, Exit, Manifest, Pod, Refusal, Service, Snapshot, Waiting
 from .waiting import WAIT_CONTAINER, WAITING_FOR_MASTER
@@ -57,6 +57,7 @@ __all__ = [
     "fingerprint",
     "heard_of",
     "is_news",
+    "network_policy_name",
     "nodes_in_question",
     "pod_name",
     "unheard",

@@ -50,6 +50,9 @@ def nodes_in_question(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(sorted({pod.node for pod in going if pod.node})[:MOST_QUESTIONS])
 
 
+COUNTING = REPORTED | {ConditionType.RUNNING}
+"""Conditions whose words change with each pod or with what a program says."""
+
 MINOR = ("message", "ready", "state", "supervised", "progress", "checkpoint", "stragglers")
 
 
@@ -64,7 +67,7 @@ def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
 
 def _what_matters(status: DDPJobStatus) -> DDPJobStatus:
     conditions = tuple(
-        condition.model_copy(update={"message": ""}) if condition.type in REPORTED else condition
+        condition.model_copy(update={"message": ""}) if condition.type in COUNTING else condition
         for condition in status.conditions
         if condition.type is not ConditionType.CREATED
     )

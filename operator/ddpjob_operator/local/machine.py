@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -61,7 +62,7 @@ class Port:
         self._file: IO[str] | None = None
         self.number = wanted
         while not self._take():
-            self.number = _free_port()
+            self.number = free_port()
 
     def _take(self) -> bool:
         file = (Path(tempfile.gettempdir()) / f"ddpjob-port-{self.number}.{os.getuid()}").open("w", encoding="utf-8")
@@ -75,11 +76,18 @@ class Port:
         return False
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        number: int = probe.getsockname()[1]
-        return number
+PORTS = range(20_000, 32_000)
+"""Below those that systems give out by themselves (from 32768 on Linux, net.ipv4.ip_local_port_range): a connection
+that any program makes could have such a one before it is used here."""
+
+
+def free_port() -> int:
+    """A port of PORTS on which nothing listens, by chance."""
+    while True:
+        number = random.SystemRandom().choice(PORTS)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((LOOPBACK, number))
+            return number
 
 
 def processes_of(variables: dict[str, str]) -> list[psutil.Process]:

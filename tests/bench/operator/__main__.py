@@ -1,7 +1,7 @@
 """How fast the operator is and what it costs, beside other controllers on the same plant.
 
-What is measured is printed; a whole run is also written into docs/reference/performance.md. Exits 1 if a target is
-missed.
+What is measured is printed. A whole run is written into docs/reference/performance.md, and so is an hour of jobs that
+come and go, with all else or alone; the shares, alike, into performance.json. Exits 1 if a target is missed.
 """
 
 import argparse
@@ -13,13 +13,15 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from tests import pages
 from tests.bench import table
 from tests.plant import PlantError, build
+from tests.plant.binaries import KUBERNETES_VERSION
 
 from . import report
 from .client import BenchError
 from .contestants import CONTESTANTS, DDPJOB, Contestant
-from .scenarios import Scenario, scenarios
+from .scenarios import PAIRS, Scenario, scenarios
 from .stage import Figures, a_stage
 
 NODES_AT_MOST = 60
@@ -99,10 +101,16 @@ def main() -> None:
     table.show(rows)
     print("\n".join(beside))
     if not flags.quick and not flags.only and set(flags.contestant) == set(CONTESTANTS):
-        circumstances = table.circumstances(load, f"{flags.repeats} repeats in random order")
+        circumstances = table.circumstances(
+            load, f"{flags.repeats} repeats in random order, Kubernetes {KUBERNETES_VERSION}"
+        )
         table.section(table.PERFORMANCE.path, "targets", rows, circumstances)
-        table.part(table.PERFORMANCE.path, "contestants", beside)
-        report.record(bench.found, circumstances)
+        pages.write(table.PERFORMANCE.path, "contestants", beside)
+    if not flags.quick and "churn" in bench.found[DDPJOB.title] and flags.churn >= report.LONG_MINUTES:
+        hour = report.targets({DDPJOB.title: {"churn": bench.found[DDPJOB.title]["churn"]}})
+        table.section(table.PERFORMANCE.path, "churn", hour, table.circumstances(load, "once"))
+    if not flags.quick and "shares" in bench.found[DDPJOB.title]:
+        report.record(bench.found, table.circumstances(load, f"{flags.repeats} times {PAIRS} pairs in turn"))
     missed = [row for row in rows if row.met is False and not flags.quick]
     sys.exit(f"missed: {'; '.join(row.what for row in missed)}" if missed else 0)
 

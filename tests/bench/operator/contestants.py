@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
+from ipaddress import ip_address
+from socket import AF_INET
 
 import psutil
 from ddpjob_operator.api.contract import API_VERSION
@@ -13,14 +16,12 @@ from tests.cluster.operators import Operator, an_operator
 from tests.plant import Plant
 from tests.plant.api import ADMINS
 
-from .client import Manifest
+from .client import BenchError, Manifest
 from .others import JOBSET, TRAINING_OPERATOR, Foreign, installed
 
 RUNS = steered(runs_for="1s")
-NOBODY_LISTENS = steered(address="127.0.0.1")
-"""A question to such a pod is refused at once, as by one without a supervisor."""
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
-MANAGER = "kube-controller-manager"
+MANAGER, SERVER = "kube-controller-manager", "kube-apiserver"
 UNLIMITED = ("--kube-api-qps=10000", "--kube-api-burst=10000")
 
 
@@ -91,8 +92,21 @@ def _manager_alone(plant: Plant) -> Iterator[Running]:
     yield Running(psutil.Process(plant.programs.running[MANAGER].process.pid))
 
 
+@cache
+def _nobody_listens() -> dict[str, str]:
+    """A question to such a pod is refused at once, as by one without a supervisor.
+
+    The address is this machine's: one that cannot be a pod's, an endpoint controller tries to write for ever.
+    """
+    known = [one.address for some in psutil.net_if_addrs().values() for one in some if one.family == AF_INET]
+    usable = [one for one in map(ip_address, known) if not (one.is_loopback or one.is_link_local)]
+    if not usable:
+        raise BenchError("this machine has no address that could be a pod's")
+    return steered(address=str(usable[0]))
+
+
 def _ddpjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
-    return a_job(name, pods, RUNS | NOBODY_LISTENS | annotations)
+    return a_job(name, pods, RUNS | _nobody_listens() | annotations)
 
 
 def _pytorchjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:

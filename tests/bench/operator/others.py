@@ -1,6 +1,8 @@
 """Operators that others have built, with the certificates and webhooks that they want outside of a cluster."""
 
 import json
+import ssl
+import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
@@ -85,7 +87,7 @@ def installed(plant: Plant, operator: Foreign, *flags: str, binary: str = "") ->
     with reserve_port() as webhooks, reserve_port() as probes:
         ports = {"webhooks": webhooks.getsockname()[1], "probes": probes.getsockname()[1]}
         authority = _certify(plant, operator)
-        _register(plant, operator, files, f"https://127.0.0.1:{ports['webhooks']}", authority)
+        webhook_urls = _register(plant, operator, files, f"https://127.0.0.1:{ports['webhooks']}", authority)
         config = _configuration(plant, ports["webhooks"])
         program = plant.programs.start(
             operator.user,
@@ -96,6 +98,9 @@ def installed(plant: Plant, operator: Foreign, *flags: str, binary: str = "") ->
             *flags,
         )
         plant.wait(f"{operator.user} to be ready", lambda: _ready(ports["probes"]))
+        # It says so before its webhooks are there.
+        trusting = ssl.create_default_context(cadata=authority.certificate)
+        plant.wait(f"the webhooks of {operator.user}", lambda: all(_serves(url, trusting) for url in webhook_urls))
         yield program
 
 
@@ -118,8 +123,9 @@ def _certify(plant: Plant, operator: Foreign) -> Authority:
     return authority
 
 
-def _register(plant: Plant, operator: Foreign, files: Path, url: str, authority: Authority) -> None:
-    """Its webhooks, which the API server reaches by an address."""
+def _register(plant: Plant, operator: Foreign, files: Path, url: str, authority: Authority) -> list[str]:
+    """Its webhooks, which the API server reaches by an address; returns their URLs."""
+    urls: list[str] = []
     found = [one for one in yaml.safe_load_all((files / operator.webhooks).read_text()) if one]
     for configuration in found:
         configuration["metadata"]["name"] = operator.configurations[configuration["metadata"]["name"]]
@@ -127,10 +133,12 @@ def _register(plant: Plant, operator: Foreign, files: Path, url: str, authority:
             path = hook["clientConfig"]["service"]["path"]
             bundle = b64encode(authority.certificate.encode()).decode()
             hook["clientConfig"] = {"url": f"{url}{path}", "caBundle": bundle}
+            urls.append(f"{url}{path}")
             if path.endswith("-v1-pod"):
                 label = {"key": operator.pods_label, "operator": "Exists"}
                 hook["objectSelector"] = {"matchExpressions": [label]}
     _create(plant, found)
+    return urls
 
 
 def _configuration(plant: Plant, webhooks: int) -> Path:
@@ -149,5 +157,15 @@ def _ready(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
             return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _serves(url: str, trusting: ssl.SSLContext) -> bool:
+    try:
+        with urllib.request.urlopen(url, data=b"", context=trusting, timeout=5):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code != 404
     except OSError:
         return False

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.table import REFERENCE, Row
+from tests.bench.table import Row
+from tests.pages import REFERENCE
 
-from .contestants import CONTESTANTS, DDPJOB
+from .contestants import CONTESTANTS, DDPJOB, MANAGER, SERVER
 from .scenarios import OWN_CPU as CPU
 from .stage import Figures
 
@@ -16,7 +17,6 @@ Found = Mapping[str, Mapping[str, Sequence[Figures]]]
 """The figures of each repeat, by the contestant's title and by scenario."""
 
 RATIOS = REFERENCE / "performance.json"
-MANAGER_CPU = "CPU ms per job, controller manager"
 
 
 class Limit(NamedTuple):
@@ -37,13 +37,14 @@ MOST = (
     Limit("idle", "said p99 ms", "last pod finished to status says so, p99", "ms", 250),
     Limit("burst", "created p99 s", "100 jobs of 4 pods at once: all pods created, p99", "s", 1.5),
     Limit("burst", "writes per job, most", "writes in the life of a job of 4 pods, most", "", 9),
+    Limit("burst500", "writes per job, most", "the same, of 500 at once", "", 9),
     Limit("burst", "events per job, most", "its events, most", "", 3),
     Limit("burst", CPU, "CPU time for it", "ms", 28, 20),
     Limit("live", "RSS MiB, live jobs", "memory with 1,000 jobs of 8 pods that run", "MiB", 300, 150),
     Limit("live", "start: quiet after s", "started among them: quiet after", "s", 15),
     Limit("live", "start: writes", "writes at that start", "", 0),
-    Limit("big", "created s", "one job of 1,000 pods: all created", "s", 5),
-    Limit("big", "object KB", "that job's object while it runs", "KB", 40),
+    Limit("big", "writes until it runs", "one job of 1,000 pods: writes until it runs", "", 1005),
+    Limit("big", "object KB", "its object while it runs", "KB", 40),
 )
 LEAST_OF_JOBS = {
     "pytorchjob": 10.0,
@@ -53,7 +54,12 @@ LEAST_OF_JOBS = {
     "job-lifted": 1.0,
 }
 """How many times as many jobs per second as these."""
-MOST_RECREATED_SECONDS, LEAST_BY_HAND = 8.0, 0.8
+BY_HAND = (
+    ("created", "it is made: all created", 5.0, None),
+    ("recreated", "it restarts as a gang: all created anew", 8.0, 0.8),
+)
+"""What of a large job is compared with the same by hand, in words, the most seconds for it, and the share of that
+speed which is enough too, if any is."""
 LONG_MINUTES = 60.0
 """Growth over less is told, and not judged."""
 MOST_GROWTH_MIB = 1.0
@@ -71,7 +77,8 @@ BESIDE = (
     ("burst", "writes per job", "writes per job of 4 pods"),
     ("burst", "events per job", "events per job"),
     ("burst", CPU, "CPU per job, ms"),
-    ("burst", MANAGER_CPU, "and of the controller manager, ms"),
+    ("burst", f"CPU ms per job, {MANAGER}", "and of the controller manager, ms"),
+    ("burst", f"CPU ms per job, {SERVER}", "and of the API server, ms"),
 )
 """Everybody: scenario, figure, and what it is."""
 
@@ -94,7 +101,8 @@ def targets(found: Found) -> list[Row]:
     if "burst500" in ours:
         rows += _beside(found)
     if "big" in ours:
-        rows.append(_recreated(ours["big"]))
+        rows += [_by_hand(ours["big"], *one) for one in BY_HAND]
+        rows.append(Row("its statuses until it runs again", _spread(ours["big"], "statuses")))
     if "churn" in ours:
         rows.append(_growth(ours["churn"]))
     return rows
@@ -104,30 +112,34 @@ def _beside(found: Found) -> list[Row]:
     ours, rows = _median(found[DDPJOB.title]["burst500"], "jobs/s"), []
     for name, least in LEAST_OF_JOBS.items():
         title = CONTESTANTS[name].title
-        if "burst500" in found.get(title, {}):
+        what = f"500 jobs of 4 pods through to Succeeded, beside {title}"
+        if "burst500" not in found.get(title, {}):
+            rows.append(Row(what, "not measured", f"ratio ≥ {least:g}"))
+        else:
             theirs = _median(found[title]["burst500"], "jobs/s")
             figure = f"{ours:.3g} beside {theirs:.3g} jobs/s, ratio {ours / theirs:.2f}"
-            what = f"500 jobs of 4 pods through to Succeeded, beside {title}"
             rows.append(Row(what, figure, f"ratio ≥ {least:g}", met=ours / theirs >= least))
     return rows
 
 
-def _recreated(repeats: Sequence[Figures]) -> Row:
-    seconds, share = (_median(repeats, what) for what in ("recreated s", "recreated, share of the speed by hand"))
-    by_hand = _spread(repeats, "recreated by hand s", "s")
-    figure = f"{_spread(repeats, 'recreated s', 's')}; the same by hand {by_hand}: {share:.0%} of its speed"
-    target = f"≤ {MOST_RECREATED_SECONDS:g} s, or {LEAST_BY_HAND:.0%} of the speed by hand"
-    met = seconds <= MOST_RECREATED_SECONDS or share >= LEAST_BY_HAND
-    return Row("it restarts as a gang: all created anew", figure, target, met=met)
+def _by_hand(repeats: Sequence[Figures], done: str, what: str, most: float, enough: float | None) -> Row:
+    seconds, share = (_median(repeats, figure) for figure in (f"{done} s", f"{done}, share of the speed by hand"))
+    by_hand = _spread(repeats, f"{done} by hand s", "s")
+    figure = f"{_spread(repeats, f'{done} s', 's')}; the same by hand {by_hand}: {share:.0%} of its speed"
+    target = f"≤ {most:g} s" + (f", or {enough:.0%} of the speed by hand" if enough else "")
+    return Row(what, figure, target, met=seconds <= most or (enough is not None and share >= enough))
 
 
 def _growth(repeats: Sequence[Figures]) -> Row:
-    figure, slope = "PSS MiB per 1,000 jobs", _median(repeats, "PSS MiB per 1,000 jobs")
-    jobs, minutes = _median(repeats, "jobs"), _median(repeats, "minutes")
+    figure = "anonymous MiB per 1,000 jobs"
+    slope, jobs, minutes = (_median(repeats, what) for what in (figure, "jobs", "minutes"))
     grown = slope * jobs / 1000
     met = grown <= MOST_GROWTH_MIB if minutes >= LONG_MINUTES else None
     what = f"growth of memory while {jobs:.0f} jobs came and went in {minutes:.0f} min"
-    return Row(what, _spread(repeats, figure, "MiB per 1,000 jobs"), "0 over an hour", met=met)
+    found = (
+        f"{_spread(repeats, figure, 'MiB per 1,000 jobs')}, to {_spread(repeats, 'anonymous MiB at the end', 'MiB')}"
+    )
+    return Row(what, found, f"0 over an hour: ≤ {MOST_GROWTH_MIB:g} MiB", met=met)
 
 
 def side_by_side(found: Found, left_out: Mapping[str, str]) -> list[str]:
@@ -174,5 +186,9 @@ def _spread(repeats: Sequence[Figures], figure: str, unit: str = "") -> str:
     """The median, with least and most."""
     values = [figures[figure] for figures in repeats]
     least, most = min(values), max(values)
-    spread = f" ({least:.3g} to {most:.3g})" if least != most else ""
-    return f"{f'{statistics.median(values):.3g} {unit}'.strip()}{spread}"
+    spread = f" ({_short(least)} to {_short(most)})" if least != most else ""
+    return f"{f'{_short(statistics.median(values))} {unit}'.strip()}{spread}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

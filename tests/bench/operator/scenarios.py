@@ -4,7 +4,7 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -109,25 +109,31 @@ async def ceiling(stage: Stage) -> Figures:
 
 async def shares(stage: Stage) -> Figures:
     """A few jobs beside the same pods made by hand."""
-    return medians(await some_pairs(stage, 1 if stage.quick else PAIRS))
+    paired = pairs(stage)
+    return medians([await anext(paired) for _ in range(1 if stage.quick else PAIRS)])
 
 
-def medians(pairs: Sequence[Figures]) -> Figures:
+def medians(found: Sequence[Figures]) -> Figures:
     """Of each figure."""
-    return {what: statistics.median(pair[what] for pair in pairs) for what in pairs[0]}
+    return {what: statistics.median(one[what] for one in found) for what in found[0]}
 
 
-async def some_pairs(stage: Stage, count: int) -> list[Figures]:
-    """Ratios that hardly mind other load: what is compared follows right after the other, again and again."""
-    pod, pairs = await a_pod(stage), list[Figures]()
-    for _ in range(count):
-        pairs.append(await _pair(stage, pod, 40))
-        print("  " + ", ".join(f"{what}: {share:.3f}" for what, share in pairs[-1].items()), flush=True)
-    return pairs
+async def pairs(stage: Stage) -> AsyncIterator[Figures]:
+    """Ratios that hardly mind other load: what is compared follows right after the other, again and again.
+
+    A pair before these does not count: until then neither has its connections, nor its code in the caches.
+    """
+    pod = await a_pod(stage)
+    await _pair(stage, pod)
+    while True:
+        found = await _pair(stage, pod)
+        print("  " + ", ".join(f"{what}: {share:.3f}" for what, share in found.items()), flush=True)
+        yield found
 
 
-async def _pair(stage: Stage, pod: Manifest, jobs: int) -> Figures:
+async def _pair(stage: Stage, pod: Manifest) -> Figures:
     """First the pods of a few jobs, made by hand, and once these have ended the jobs."""
+    jobs = 40
     await stage.begin()
     before = time.process_time()
     await make_pods(stage, pod, 4 * jobs)
@@ -237,7 +243,7 @@ async def big(stage: Stage) -> Figures:
     await stage.quiet()
     job = await stage.client.get(f"{jobs}/{job_name(0)}")
     life = stage.lives()[job_name(0)]
-    created = max(life.created) - life.submitted
+    created, writes = max(life.created) - life.submitted, life.others
     failed = next(name for name in life.played if name.startswith(f"{job_name(0)}-0-"))
     stage.since = position(stage.plant)
     await stage.client.merge(f"{stage.pods}/{failed}", FAILS_NOW)
@@ -250,9 +256,12 @@ async def big(stage: Stage) -> Figures:
         "pods": count,
         "created s": created,
         "created by hand s": by_hand,
+        "created, share of the speed by hand": by_hand / created,
         "recreated s": recreated,
         "recreated by hand s": again,
         "recreated, share of the speed by hand": again / recreated,
+        "writes until it runs": writes,
+        "statuses": sum(one.writes["patch ddpjobs/status"] for one in (life, restarted)),
         "object KB": len(json.dumps(job, separators=(",", ":"))) / 1000,
     }
 
@@ -290,12 +299,12 @@ def churn(minutes: float) -> Callable[[Stage], Awaitable[Figures]]:
             await stage.until_done(BATCH)
             await stage.client.delete_all(stage.contestant.path(stage.namespace), names)
             await stage.client.until_gone(stage.pods, LONGEST_SECONDS)
-            samples.append(((len(samples) + 1) * BATCH / 1000, memory(process)["PSS"]))
+            samples.append(((len(samples) + 1) * BATCH / 1000, memory(process)["anonymous"]))
         settled = samples[len(samples) // 3 :]
         slope = statistics.linear_regression(*zip(*settled, strict=True)).slope if len(settled) > 1 else 0.0
         return {
-            "PSS MiB per 1,000 jobs": slope,
-            "PSS MiB at the end": samples[-1][1],
+            "anonymous MiB per 1,000 jobs": slope,
+            "anonymous MiB at the end": samples[-1][1],
             "jobs": len(samples) * BATCH,
             "minutes": (time.monotonic() - began) / 60,
         }
@@ -309,8 +318,8 @@ BATCH = 20
 def scenarios(churn_minutes: float) -> dict[str, Scenario]:
     """All that can be measured, by name, in an order in which one leaves nothing behind that matters to the next."""
     return {
-        CEILING: Scenario("pods made by a client that does nothing else", ceiling, ours_only=True),
-        "shares": Scenario("a few jobs beside the same pods made by a client", shares, ours_only=True, once=True),
+        CEILING: Scenario("pods made by a client that does nothing else", ceiling, ours_only=True, alone=True),
+        "shares": Scenario("a few jobs beside the same pods made by a client", shares, ours_only=True, alone=True),
         "idle": Scenario("one job of 8 pods after the other", idle),
         "burst": Scenario("100 jobs of 4 pods at once", burst(100, 10)),
         "burst500": Scenario("500 jobs of 4 pods at once", burst(500, 20)),

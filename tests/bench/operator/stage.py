@@ -14,7 +14,7 @@ from tests.plant.audit import position
 
 from .audit import Life, job_name, lives
 from .client import Client, Manifest, a_client
-from .contestants import MANAGER, Contestant, Running
+from .contestants import MANAGER, SERVER, Contestant, Running
 
 Figures = dict[str, float]
 
@@ -55,12 +55,12 @@ class Stage:
         return lives(self.plant, self.since, self.namespace, self.contestant.plural, self.contestant.users)
 
     def used(self) -> Figures:
-        """CPU seconds since then, of the contestant and of the controller manager beside it."""
+        """CPU seconds since then, of the contestant and of what works for it."""
         return {name: seconds - self._began[name] for name, seconds in self._cpu().items()}
 
     def _cpu(self) -> Figures:
-        manager = psutil.Process(self.plant.programs.running[MANAGER].process.pid)
-        return {"contestant": cpu_seconds(self.running.main), "controller manager": cpu_seconds(manager)}
+        beside = {name: psutil.Process(self.plant.programs.running[name].process.pid) for name in (MANAGER, SERVER)}
+        return {name: cpu_seconds(process) for name, process in {"contestant": self.running.main, **beside}.items()}
 
     async def submit(self, jobs: Iterable[Manifest]) -> None:
         """Makes jobs, as fast as it goes."""
@@ -130,10 +130,13 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 
 def memory(process: psutil.Process) -> Figures:
-    """What it holds now, with its children, in MiB: resident, and resident with shared pages shared out."""
-    everyone = [process, *process.children(recursive=True)]
-    maps = [one.memory_full_info() for one in everyone]
-    return {"RSS": sum(one.rss for one in maps) / MIB, "PSS": sum(one.pss for one in maps) / MIB}
+    """What it holds now, with its children, in MiB: all that is resident, and what of that is from no file.
+
+    The second is what a leak makes grow, and nothing else does.
+    """
+    everyone = [one.memory_info() for one in (process, *process.children(recursive=True))]
+    resident, of_files = (sum(getattr(one, name) for one in everyone) / MIB for name in ("rss", "shared"))
+    return {"RSS": resident, "anonymous": resident - of_files}
 
 
 def quantile(values: Sequence[float], share: float) -> float:

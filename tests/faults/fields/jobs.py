@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api.numbers import MOST_SECONDS
+from ddpjob_operator.engine.budget import JITTER
 
 from tests.cluster.jobs import steered
 from tests.cluster.operators import Operator
@@ -16,7 +18,8 @@ from .table import GONE, Follows, Then
 
 PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.1
-LONG = timedelta(days=300)
+# The longest wait that can be asked for may come out shorter by its jitter; an hour is for the test itself.
+LONG = timedelta(seconds=MOST_SECONDS * (1 - JITTER)) - timedelta(hours=1)
 
 
 @dataclass(frozen=True)

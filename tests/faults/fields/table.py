@@ -52,7 +52,7 @@ class Follows:
     message  a part of it
     variables  of the trainer in the present pods; None: not there
     grace    of pods that are being deleted
-    waits    whether the next attempt waits for longer than anybody does here
+    waits    whether the next attempt waits for as long as can be asked for
     pods     of the newest incarnation: the phases of ranks 0, 1, …
     """
 
@@ -326,13 +326,13 @@ FIELDS: dict[str, Field] = {
         job={"networkPolicy": "Enabled"},
     ),
     "checkpoint.path": _suspended(
-        _with(1, DDPJOB_CHECKPOINT_DIR="/"),
+        _with(1, DDPJOB_CHECKPOINT_DIR="/a"),
         _with(1, DDPJOB_CHECKPOINT_DIR=LONG_PATH),
         None,
         job=_saved(),
-        least="/",
+        least="/a",
         greatest=LONG_PATH,
-        wrong=(("runs", "should match '^/[^:]*$'"), ("/a:b", "should match '^/[^:]*$'")),
+        wrong=tuple((path, "should match '^/+[^/:][^:]*$'") for path in ("runs", "/a:b", "/")),
         refused=NEEDED,
     ),
     "checkpoint.everySteps": _new_variable(

@@ -1,15 +1,15 @@
 """`python -m tests.training.faults.page DIRECTORY`: writes what a whole run has recorded into the page."""
 
 import json
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.pages import REFERENCE, read, write
 from tests.training.faults.table import Result, When, Who, expected
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "faults.md"
-SECTION = re.compile(r"(<!-- fault table -->\n).*?(<!-- end of fault table -->\n)", re.DOTALL)
+PAGE = REFERENCE / "faults.md"
+PART = "faults"
 
 SHOWN_SECONDS = 0.1
 
@@ -32,11 +32,11 @@ def recorded(directory: Path) -> Seconds:
     return seconds
 
 
-def table(seconds: Seconds) -> str:
-    """The table as it stands in the page."""
+def table(seconds: Seconds) -> list[str]:
+    """The lines of the table."""
     lines = ["| Who | " + " | ".join(When) + " |", "| --- |" + " --- |" * len(When)]
     lines += [f"| {who} | " + " | ".join(_cell(who, when, seconds) for when in When) + " |" for who in Who]
-    return "\n".join(lines)
+    return lines
 
 
 def _cell(who: Who, when: When, seconds: Seconds) -> str:
@@ -44,20 +44,16 @@ def _cell(who: Who, when: When, seconds: Seconds) -> str:
     return f"{result} {took:.1f}" if took and took >= SHOWN_SECONDS else result
 
 
-def rows(page: str) -> dict[str, dict[str, str]]:
-    """The table that stands in a page: by row and column."""
-    found = SECTION.search(page)
-    assert found, "there is no table"
-    lines = [line.strip("| ").split(" | ") for line in found[0].splitlines() if line.startswith("| ")]
+def rows() -> dict[str, dict[str, str]]:
+    """The table that stands in the page: by row and column."""
+    lines = [line.strip("| ").split(" | ") for line in read(PAGE, PART).splitlines() if line.startswith("| ")]
     head, _, *body = lines
     return {line[0]: dict(zip(head[1:], line[1:], strict=True)) for line in body}
 
 
 def main() -> None:
     """Writes it."""
-    new = table(recorded(Path(sys.argv[1])))
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(SECTION.sub(lambda match: f"{match[1]}\n{new}\n\n{match[2]}", page), encoding="utf-8")
+    write(PAGE, PART, ["", *table(recorded(Path(sys.argv[1]))), ""])
     sys.stdout.write(f"written: {PAGE}\n")
 
 

@@ -60,9 +60,12 @@ def test_a_pod_template_is_known_to_its_leaves() -> None:
 
 
 def test_every_variable_of_the_contract_is_refused_by_a_rule() -> None:
-    rules = schema()["properties"]["spec"]["x-kubernetes-validations"]
-    text = next(rule["rule"] for rule in rules if "containers.all" in rule["rule"])
-    assert all(f"'{name}'" in text for name in CONTRACT_VARIABLES)
+    pod = schema()["properties"]["spec"]["properties"]["template"]["properties"]["spec"]["properties"]
+    for containers in ("containers", "initContainers"):
+        text = next(
+            rule["rule"] for rule in pod[containers]["x-kubernetes-validations"] if "e.name in" in rule["rule"]
+        )
+        assert all(f"'{name}'" in text for name in CONTRACT_VARIABLES)
 
 
 def test_defaults_are_those_of_the_type() -> None:

@@ -215,12 +215,21 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         ["line 5: spec.procsPerNode: Auto cannot count devices that are claimed; give a number"],
     ),
     # checkpoint and restart
+    "the root as checkpoint path": (
+        a_file("checkpoint:\n  path: //"),
+        [
+            (
+                "line 7: spec.checkpoint.path: '//' does not have the right form: "
+                "Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."
+            )
+        ],
+    ),
     "a relative checkpoint path": (
         a_file("checkpoint:\n  path: runs"),
         [
             (
                 "line 7: spec.checkpoint.path: 'runs' does not have the right form: "
-                "Directory of the checkpoints inside the trainer container: an absolute path without a colon."
+                "Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."
             ),
         ],
     ),
@@ -229,7 +238,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         [
             (
                 "line 6: spec.checkpoint.path: is missing: "
-                "Directory of the checkpoints inside the trainer container: an absolute path without a colon."
+                "Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."
             ),
         ],
     ),
@@ -427,7 +436,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
             "line 7: spec.backend: 'Mpi' is none of Auto, Nccl, Gloo",
             (
                 "line 8: spec.checkpoint.path: 'runs' does not have the right form: "
-                "Directory of the checkpoints inside the trainer container: an absolute path without a colon."
+                "Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."
             ),
             f"line 14: {TRAINER}.env[0].name: RANK is set by DDPJob itself; remove it",
             f"line 14: {TRAINER}.env[0].value: 0 must be a string; put it in quotes",

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from ddpjob_operator.cluster.dirty import PAUSE_SECONDS, DirtyKeys
+from ddpjob_operator.cluster.dirty import REST_SECONDS, DirtyKeys
 
 from . import virtual_time
 
@@ -53,11 +53,64 @@ def test_marks_during_work_lead_to_one_more_look_after_it() -> None:
         keys.done("a")
         assert await given(keys) == [], "what changes together is looked at together"
         keys.mark("a")
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(REST_SECONDS)
         assert await given(keys) == ["a"]
         keys.done("a")
         await asyncio.sleep(A_WHILE / 2)
         assert await given(keys) == []
+
+    scene(play)
+
+
+def test_after_a_look_a_key_rests_and_other_keys_do_not_wait_for_it() -> None:
+    async def play(keys: DirtyKeys[str]) -> None:
+        keys.mark("a")
+        assert await given(keys) == ["a"]
+        keys.done("a")
+        keys.mark("a")
+        keys.mark("b")
+        assert await given(keys) == ["b"]
+        await asyncio.sleep(REST_SECONDS)
+        assert await given(keys) == ["a"]
+
+    scene(play)
+
+
+def test_a_costly_look_is_followed_by_a_longer_rest_once() -> None:
+    async def play(keys: DirtyKeys[str]) -> None:
+        for asked, rest in ((3.0, 3.0), (0.0, REST_SECONDS)):
+            keys.mark("a")
+            assert await given(keys) == ["a"]
+            keys.done("a", asked)
+            keys.mark("a")
+            began = asyncio.get_running_loop().time()
+            assert await keys.take() == "a"
+            assert asyncio.get_running_loop().time() - began == pytest.approx(rest, abs=0.01)
+            keys.done("a")
+            await asyncio.sleep(REST_SECONDS)
+
+    scene(play)
+
+
+@pytest.mark.parametrize(
+    ("others", "failing", "rest"), [(0, 0, 0.02), (3, 0, 0.08), (5, 3, 0.06), (3, 3, 0.02), (1000, 0, 0.25)]
+)
+def test_in_a_crowd_each_key_rests_longer_but_not_for_those_that_fail(others: int, failing: int, rest: float) -> None:
+    async def play(keys: DirtyKeys[str]) -> None:
+        for number in range(others):
+            keys.mark(f"{number}")
+            assert await keys.take() == f"{number}"
+            if number < failing:
+                keys.failed(f"{number}")
+            else:
+                keys.done(f"{number}", A_WHILE)
+        keys.mark("a")
+        assert await keys.take() == "a"
+        keys.done("a")
+        keys.mark("a")
+        began = asyncio.get_running_loop().time()
+        assert await keys.take() == "a"
+        assert asyncio.get_running_loop().time() - began == pytest.approx(rest, abs=0.001)
 
     scene(play)
 

@@ -1,16 +1,19 @@
 """Whom an operator listens to beside rank 0's supervisor, and what it makes of a status that is refused."""
 
 import asyncio
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.cluster.api import Api, ApiError
 from ddpjob_operator.cluster.objects import JobObject
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
-from ddpjob_operator.engine import Asked, Heard, Settings
+from ddpjob_operator.cluster.writer import Refused
+from ddpjob_operator.engine import Asked, Decision, Heard, Settings
 
 from tests.unit.engine.builders import a_job
 
@@ -47,7 +50,8 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
 
 def a_seen_job(version: int) -> JobObject:
     metadata = {"name": "digits", "namespace": "team", "uid": UID, "resourceVersion": str(version)}
-    return msgspec.convert({"metadata": metadata, "spec": {}}, JobObject)
+    spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {}}, JobObject)
 
 
 class Conflicting(Api):
@@ -75,7 +79,7 @@ def written(known: int, there: int) -> bool:
     assert stored
     api = Conflicting(there)
     reconciler = Reconciler(api, store, nothing, nothing, hearing=nothing, witnesses=nothing, settings=Settings())
-    return asyncio.run(reconciler._write(KEY, stored, DDPJobStatus()))
+    return asyncio.run(reconciler._write(KEY, stored, DDPJobStatus())) is not None
 
 
 def test_a_job_that_has_changed_is_decided_on_anew_at_once() -> None:
@@ -86,3 +90,35 @@ def test_a_job_that_has_changed_is_decided_on_anew_at_once() -> None:
 def test_a_status_that_is_refused_of_an_unchanged_job_is_a_failure_and_waits_as_one(there: int) -> None:
     with pytest.raises(ApiError, match="has been modified"):
         written(known=5, there=there)
+
+
+class Obliging(Conflicting):
+    """An API server that takes each status, and has the job in this version then."""
+
+    async def replace_status(self, *_: Any) -> Any:
+        return a_seen_job(self._version)
+
+
+@pytest.mark.parametrize(
+    ("status", "remembered"),
+    [
+        (DDPJobStatus(message="again"), True),
+        (DDPJobStatus(attempt=1), False),
+        (DDPJobStatus(incarnations=Incarnations(default=2)), False),
+    ],
+    ids=["the same pods", "another attempt", "other pods of it"],
+)
+def test_a_refusal_counts_for_the_pods_that_were_refused(status: DDPJobStatus, remembered: bool) -> None:  # noqa: FBT001  A table.
+    nothing: Any = None
+    dirty: Any = SimpleNamespace(mark=lambda _: None)
+    store = Store(nobody)
+    store.jobs.saw(a_seen_job(5))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = Reconciler(
+        Obliging(6), store, dirty, nothing, hearing=nothing, witnesses=nothing, settings=Settings()
+    )
+    memory = reconciler._memory(KEY, stored)
+    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC))
+    asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=status)))
+    assert (memory.refusal is not None) == remembered

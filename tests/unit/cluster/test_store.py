@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -5,7 +6,7 @@ import msgspec
 import pytest
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.cluster.objects import Object, PodObject
-from ddpjob_operator.cluster.store import REMEMBERED_GONE, Key, Store, in_namespace, of_owner
+from ddpjob_operator.cluster.store import LATE_SECONDS, Key, Store, in_namespace, of_owner
 from ddpjob_operator.engine import Service
 
 from .manifests import UID, a_manifest, a_pod, nobody, read, trainer
@@ -106,15 +107,17 @@ def test_a_pod_whose_labels_were_changed_is_the_job_s_no_more() -> None:
     assert cache.owned_by(UID) == ()
 
 
-def test_what_is_remembered_of_those_that_are_gone_has_a_limit() -> None:
+@pytest.mark.parametrize(("later", "remembered"), [(1.0, True), (3.1, False)])
+def test_that_a_pod_is_gone_is_remembered_for_as_long_as_a_view_of_it_may_be_late(
+    later: float, monkeypatch: pytest.MonkeyPatch, *, remembered: bool
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     cache = pods()
-    for number in range(REMEMBERED_GONE):
-        cache.forget(("team", "digits-0-1"), f"pod {number}")
-    cache.forget(("team", "digits-0-1"), "pod-0-1")
-    assert not cache.saw(a_pod())
-    for number in range(REMEMBERED_GONE):
-        cache.forget(("team", "digits-0-1"), f"pod {number}")
-    assert cache.saw(a_pod()), "the oldest is forgotten first"
+    for tick in range(41):  # Others go before it, and after.
+        clock[0] = tick / 20 * later * LATE_SECONDS
+        cache.forget(("team", "digits-0-1"), "pod-0-1" if tick == 20 else f"pod {tick}")
+    assert cache.saw(a_pod()) is not remembered
 
 
 def test_forgetting_spares_another_object_of_the_same_name() -> None:

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.api import Api, ApiError
+from ddpjob_operator.cluster.api import Api, ApiError, FencedError
 from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.observing import Ref
 from ddpjob_operator.cluster.store import Store
@@ -40,25 +40,34 @@ def without_version() -> dict[str, Any]:
     return pod
 
 
+def a_store() -> Store:
+    """It knows of a pod."""
+    store = Store(nobody)
+    store.pods.saw(a_pod())
+    return store
+
+
+def delete(api: Api, store: Store) -> None:
+    """That pod."""
+    identity = a_pod().metadata
+    asyncio.run(Writer(api, store).carry_out((DeletePod(identity.name, identity.uid, 5),), JOB))
+
+
 @pytest.mark.parametrize(
     "answer",
     [without_version(), {"kind": "Status", "metadata": {}, "status": "Success"}],
     ids=["pod", "status"],
 )
 def test_a_pod_that_went_while_it_was_being_deleted_is_gone(answer: dict[str, Any]) -> None:
-    store, pod = Store(nobody), a_pod()
-    store.pods.saw(pod)
-    deletion = DeletePod(pod.metadata.name, pod.metadata.uid, 5)
-    asyncio.run(Writer(Answering(answer), store).carry_out((deletion,), JOB))
+    store = a_store()
+    delete(Answering(answer), store)
     assert not store.pods.owned_by(UID)
 
 
 def test_a_pod_that_ends_is_known_as_it_is_while_it_ends() -> None:
-    store, pod, ending = Store(nobody), a_pod(), a_manifest(version=2)
-    store.pods.saw(pod)
+    store, ending = a_store(), a_manifest(version=2)
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    deletion = DeletePod(pod.metadata.name, pod.metadata.uid, 5)
-    asyncio.run(Writer(Answering(ending), store).carry_out((deletion,), JOB))
+    delete(Answering(ending), store)
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
 
 
@@ -87,6 +96,7 @@ class Refusing(Answering):
         (422, "Invalid", 'Pod "a" is invalid: spec.containers[0].image: Required value', "Invalid"),
         (400, "BadRequest", "Pod in version v1 cannot be handled as a Pod", "Invalid"),
         (404, "NotFound", 'namespaces "team" not found', "Forbidden"),
+        (500, "InternalError", 'Internal error occurred: failed calling webhook "a.b": refused', "WebhookFailed"),
     ],
 )
 def test_a_refusal_is_told_in_a_word_of_the_status(status: int, reason: str, message: str, told: str) -> None:
@@ -96,6 +106,35 @@ def test_a_refusal_is_told_in_a_word_of_the_status(status: int, reason: str, mes
     assert (refused.value.reason, refused.value.message) == (told, message)
 
 
+class Taken(Answering):
+    """One where the name is another pod's."""
+
+    async def create(self, *_: Any) -> Any:
+        raise ApiError(409, "AlreadyExists", "already exists")
+
+
+GOES = "Waiting for Pod digits-0-1 of the deleted job of the same name to go away"
+STAYS = "Pod digits-0-1 exists and belongs to somebody else: delete it, or give the job another name"
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        ({"ownerReferences": [{"uid": "former", "controller": True}]}, GOES),
+        ({"ownerReferences": []}, STAYS),
+        ({"ownerReferences": [{"uid": "other", "controller": True}], "labels": {}}, STAYS),
+    ],
+    ids=["a former job's", "of ours, without owner", "another controller's"],
+)
+def test_whose_pod_has_the_name_of_one_to_come_is_told(there: dict[str, Any], told: str) -> None:
+    pod = a_manifest()
+    creation = CreatePod(0, pod)
+    api = Taken({**pod, "metadata": pod["metadata"] | there})
+    with pytest.raises(Refused) as refused:
+        asyncio.run(Writer(api, Store(nobody)).carry_out((creation,), JOB))
+    assert (refused.value.reason, refused.value.message) == ("PodTaken", told)
+
+
 def test_a_gang_of_thousands_is_not_asked_for_pod_by_pod_where_a_quota_lets_none_in() -> None:
     api = Refusing(ApiError(403, "Forbidden", "exceeded quota: few"))
     meta = ({"name": f"a-{rank}", "namespace": "team"} for rank in range(4096))
@@ -103,6 +142,38 @@ def test_a_gang_of_thousands_is_not_asked_for_pod_by_pod_where_a_quota_lets_none
     with pytest.raises(Refused):
         asyncio.run(Writer(api, Store(nobody)).carry_out(tuple(gang), JOB))
     assert ENOUGH_REFUSALS <= api.asked < ENOUGH_REFUSALS + CONCURRENT_WRITES
+
+
+class Failing(Answering):
+    """One that fails in another way each time."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__({})
+        self._errors = iter(errors)
+
+    async def create(self, *_: Any) -> Any:
+        raise next(self._errors)
+
+
+BUSY = ApiError(429, "TooManyRequests", "busy", retry_after=30)
+FORBIDDEN = ApiError(403, "Forbidden", "no")
+SILENT = ApiError(0, "NoAnswer", "no answer")
+
+
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        ((SILENT, BUSY, FORBIDDEN), BUSY),
+        ((FORBIDDEN, SILENT), SILENT),
+        ((BUSY, FencedError()), FencedError),
+    ],
+    ids=["who wants to be left alone", "what passes by itself", "what is no answer at all"],
+)
+def test_of_several_failures_the_gravest_is_told(errors: tuple[Exception, ...], told: Any) -> None:
+    creation = CreatePod(0, {"kind": "Pod", "metadata": {"name": "a", "namespace": "team"}})
+    with pytest.raises((ApiError, FencedError)) as raised:
+        asyncio.run(Writer(Failing(*errors), Store(nobody)).carry_out((creation,) * len(errors), JOB))
+    assert raised.value is told or raised.type is told
 
 
 class Forbidding(Answering):
@@ -129,18 +200,14 @@ class Conflicting(Answering):
 
 
 def test_a_pod_whose_deletion_met_a_conflict_is_known_as_long_as_it_is_there() -> None:
-    store, pod = Store(nobody), a_pod()
-    store.pods.saw(pod)
-    deletion = DeletePod(pod.metadata.name, pod.metadata.uid, 5)
+    store = a_store()
     with pytest.raises(ApiError):
-        asyncio.run(Writer(Conflicting(a_manifest()), store).carry_out((deletion,), JOB))
+        delete(Conflicting(a_manifest()), store)
     assert store.pods.owned_by(UID)
 
 
 def test_a_pod_whose_name_another_one_has_is_forgotten() -> None:
-    store, pod, other = Store(nobody), a_pod(), a_manifest(version=2)
-    store.pods.saw(pod)
+    store, other = a_store(), a_manifest(version=2)
     other["metadata"]["uid"] = "another"
-    deletion = DeletePod(pod.metadata.name, pod.metadata.uid, 5)
-    asyncio.run(Writer(Conflicting(other), store).carry_out((deletion,), JOB))
+    delete(Conflicting(other), store)
     assert not store.pods.owned_by(UID)

@@ -41,6 +41,20 @@ def test_a_policy_that_names_another_port_is_replaced_before_the_job_goes_on() -
     assert made(scene.decided(), operator_namespace="system")["spec"]["ingress"][1]["ports"][0]["port"] == 12345
 
 
+def test_it_is_not_replaced_while_a_pod_lives() -> None:
+    ending = closed.running().asks(suspend=True).decided().asks(suspend=False, statusPort=12345)
+    assert verdict(ending) == ("", "Suspending", "Waiting for 2 pods of the last attempt to end")
+    assert plan(ending.decided().gone()) == "-policy"
+
+
+def test_pods_keep_their_status_port_as_long_as_the_policy_that_lets_in_who_asks_there() -> None:
+    """That the job was suspended meanwhile is overlooked where no operator runs."""
+    resized = closed.running().asks(nodes=3, statusPort=12345).decided()
+    assert (resized.status.nodes, resized.status.status_port) == (3, 29501)
+    later = resized.gone().settled().suspended().asks(suspend=False)
+    assert (plan(later), later.decided(2).status.status_port) == ("-policy", 12345)
+
+
 def made(scene: Scene, **settings: Any) -> Manifest:
     decision = Scene(replace(scene.snapshot, settings=Settings(**settings))).decision
     return next(action.manifest for action in decision.actions if isinstance(action, CreateNetworkPolicy))

@@ -110,6 +110,24 @@ CONDITIONS: dict[str, tuple[Scene, str]] = {
         two.decided().vanishes(1).refused("QuotaExceeded", "no").decided(),
         "Blocked:QuotaExceeded",
     ),
+    "a job that runs with fewer nodes, and is refused the pod that would look out for room": (
+        a_job(nodes=2, elastic={})
+        .created()
+        .placed(0)
+        .after(120)
+        .ready_again()
+        .settled()
+        .runs(0)
+        .settled()
+        .vanishes(1)
+        .refused("QuotaExceeded", "no")
+        .decided(),
+        "Blocked:QuotaExceeded Created:PodsCreated Running:AllPodsRunning -Restarting:Restarted",
+    ),
+    "a job that a new operator finds blocked": (
+        two.decided().vanishes(1).refused("QuotaExceeded", "no").decided().accepted().said(),
+        "Blocked:QuotaExceeded",
+    ),
     "a job that was refused its pods for a while": (
         two.decided().vanishes(1).refused("QuotaExceeded", "no").decided().after(5).decided().accepted().decided(),
         "Created:PodsCreated -Blocked:Unblocked",
@@ -169,6 +187,8 @@ CAN_WAIT: dict[str, tuple[Scene, bool]] = {
     "what a pod waits for": (two.created().waits(1, "Unschedulable: no room"), True),
     "that all run": (two.created().runs(0, 1), False),
     "that a rank is done": (running.succeeds(0), True),
+    "how many of them run again after a restart": (running.fails(0).ready_again().created().runs(0), True),
+    "that all run again": (running.fails(0).ready_again().created().runs(0, 1), False),
     "that all are done": (running.succeeds(0, 1), False),
     "an incident": (running.fails(0), False),
     "that something is in the way": (two.decided().vanishes(1).refused("QuotaExceeded", "no"), False),

@@ -243,13 +243,31 @@ TABLE: Table = {
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota"),
         "",
         "Running",
-        "2 nodes running",
+        "2 nodes running, and no more: exceeded quota",
     ),
     "and is tried again when it is time": (
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota").after(5),
         "+2.2?",
         "Running",
+        "2 nodes running, and no more: exceeded quota",
+    ),
+    "also by another operator, which does not know yet what is in the way": (
+        small.vanishes(2).refused("QuotaExceeded", "exceeded quota").settled().accepted(),
+        "+2.2?",
+        "Running",
+        "2 nodes running, and no more: exceeded quota",
+    ),
+    "and nothing is in the way any more once it is there": (
+        small.vanishes(2).refused("QuotaExceeded", "exceeded quota").settled().accepted().settled(),
+        "",
+        "Running",
         "2 nodes running",
+    ),
+    "or once it is not wanted": (
+        small.vanishes(2).refused("QuotaExceeded", "exceeded quota").settled().succeeds(0),
+        "",
+        "Running",
+        "1 of 2 nodes finished",
     ),
     "an incident ends those that look out as well": (
         small.fails(0, message="no"),

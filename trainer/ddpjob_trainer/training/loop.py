@@ -166,8 +166,7 @@ class Loop:
 
     def _save(self) -> None:
         assert self.saver is not None, "a save is due"
-        self._begin("saving")
-        self.saver.save(self.learner, self.position)
+        self.saver.save(self.learner, self.position, self._begin)
         self._begin("training")
 
     def _finish_save(self) -> None:

@@ -5,6 +5,7 @@ checkpoint's bytes from it, so they need not see the directory.
 """
 
 import time
+from collections.abc import Callable
 
 from ddpjob_trainer import reporting
 from ddpjob_trainer.collectives import broadcast_bytes, gather
@@ -70,14 +71,23 @@ class Saver:
             return step % self._settings.every_steps == 0
         return epoch_ends and self._settings.every_seconds is None
 
-    def save(self, learner: state.Learner, position: Position) -> None:
+    def save(self, learner: state.Learner, position: Position, begin: Callable[[str], None]) -> None:
         """Saves the run as it is: copies it here and now, and leaves the rest to `settle` and `finish`.
+
+        Args:
+            learner: What is saved, of `position`.
+            position: Where the run is.
+            begin: Is told "saving" once that is what keeps the ranks. To gather what is each rank's own takes no
+                longer than a step, as a rule: who does not come to it is to be missed as soon as in a step.
 
         Raises:
             TrainerError: As `settle` does, of the save before, which it waits for.
         """
         began = time.monotonic()
+        if learner.compression:  # It has a tensor for each of the model's, on each rank.
+            begin("saving")
         owned = gather(state.own(learner), self._world)
+        begin("saving")
         if self._writer:
             self.finish()
             rest = state.beside(owned, (position.step, position.epoch, position.samples))

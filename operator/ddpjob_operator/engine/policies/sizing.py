@@ -82,17 +82,26 @@ def look_out(view: View) -> tuple[Action, ...]:
 
     One that has failed is not made again in this attempt, and none is wanted any more once a rank has finished.
     """
-    may_grow = view.spec.elastic and not view.succeeded
-    wanted = range(view.nodes, view.spec.nodes if may_grow else view.nodes)
+    wanted = _wanted_beside(view)
     surplus = (pod for rank, pod in view.reserves.items() if rank not in wanted)
     refusal = view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:
         return delete(view, surplus, grace=0)
-    lacking = (rank for rank in wanted if rank not in view.reserves)
-    made = (CreatePod(rank, build_reserve(view.snapshot.job, rank)) for rank in lacking)
+    made = (CreatePod(rank, build_reserve(view.snapshot.job, rank)) for rank in lacking(view))
     return (*delete(view, surplus, grace=0), *made)
 
 
+def lacking(view: View) -> tuple[int, ...]:
+    """The ranks of those that are to look out for a place and do not exist."""
+    return tuple(rank for rank in _wanted_beside(view) if rank not in view.reserves)
+
+
+def _wanted_beside(view: View) -> range:
+    may_grow = view.spec.elastic and not view.succeeded
+    return range(view.nodes, view.spec.nodes if may_grow else view.nodes)
+
+
 def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: int | None) -> Verdict:
-    fixed = {**stamped(view), "nodes": nodes, "budget": budget(view)}
+    # The NetworkPolicy lets in who asks at that port, and is replaced after a suspension alone.
+    fixed = {**stamped(view), "status_port": view.status.status_port, "nodes": nodes, "budget": budget(view)}
     return start_again(view, restarting(reason, message), message, grace=grace, **fixed)

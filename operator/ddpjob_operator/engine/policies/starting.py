@@ -10,7 +10,7 @@ from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
 from ddpjob_operator.engine.supervision import comes_up, missed, said_of
 from ddpjob_operator.engine.view import View
 
-from .sizing import look_out
+from .sizing import lacking, look_out
 from .steps import creating, delete, grace_between, short_grace, start, waiting_to_end
 from .verdict import Verdict
 
@@ -65,13 +65,17 @@ def refused(view: View) -> Verdict | None:
 
 
 def children_missing(view: View) -> Verdict | None:
-    """Whatever of this attempt does not exist yet is made; all of it in one round."""
+    """Whatever of this attempt does not exist yet is made; all of it in one round.
+
+    What was refused before is in the way until it is made, also for a process that has not met the refusal itself.
+    """
     actions = creating(view, view.status, view.missing)
     if not actions:
         return None
+    words, reason = _in_the_way(view)
     beside = "Creating the Service" if view.service is Service.MISSING else "Setting the NetworkPolicy right"
     pods = f"Creating {len(view.missing)} of {counted(view.nodes, 'pod')}"
-    return Verdict(view.status, pods if view.missing else beside, actions)
+    return Verdict(view.status, words or (pods if view.missing else beside), actions, blocked=reason)
 
 
 def under_way(view: View) -> Verdict | None:
@@ -94,7 +98,19 @@ def under_way(view: View) -> Verdict | None:
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
     first_run = view.status.first_run_time or view.now
     status = updated(view, created, running, recovered, backoff_until=None, first_run_time=first_run)
-    return Verdict(status, message, (*late, *look_out(view)))
+    words, reason = _in_the_way(view, f"{all_run}, and no more: ") if lacking(view) else ("", "")
+    return Verdict(status, words or message, (*late, *look_out(view)), blocked=reason)
+
+
+def _in_the_way(view: View, so_far: str = "") -> tuple[str, str]:
+    """Why what is missing is not made, in words and as a reason: as this process was told, or as the status says.
+
+    That is perhaps what another process was told, and holds until this one has tried.
+    """
+    refusal, said = view.snapshot.refusal, view.status.condition(ConditionType.BLOCKED)
+    if refusal is not None:
+        return so_far + refusal.message, refusal.reason
+    return (said.message, said.reason) if said is not None and said.status == "True" else ("", "")
 
 
 def _waiting_for(view: View) -> str:

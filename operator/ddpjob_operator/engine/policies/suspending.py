@@ -8,7 +8,7 @@ from ddpjob_operator.engine.naming import network_policy_name
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.view import View
 
-from .steps import budget, delete, last_attempt, start
+from .steps import budget, delete, last_attempt, start, waiting_to_end
 from .verdict import Verdict
 
 STOPPED = tuple(
@@ -43,6 +43,8 @@ def resumed(view: View) -> Verdict | None:
     if view.status.state not in {State.SUSPENDING, State.SUSPENDED}:
         return None
     if view.snapshot.network_policy and view.started and view.status.status_port != view.spec.status_port:
+        if view.active:  # As long as one lives, nobody else gets in.
+            return Verdict(view.status, waiting_to_end(len(view.active)), delete(view, view.active, grace=None))
         name = network_policy_name(view.snapshot.job)
         return Verdict(view.status, "Replacing the NetworkPolicy", (DeleteNetworkPolicy(name),))
     return start(view, Say(ConditionType.SUSPENDED, value=False, reason=Reason.JOB_RESUMED, message="Resumed"))

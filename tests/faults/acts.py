@@ -1,0 +1,150 @@
+"""What users and fate do to a job, and what is to come of it."""
+
+import asyncio
+from contextlib import suppress
+
+from tests.cluster.jobs import FOR_LONG, a_job, steered
+
+from .calls import phase_of, place_of
+from .life import NAME, Act, Reached, User
+from .witness import Manifest, NeverError, Witness
+
+DEADLINE_SECONDS = 1
+SCHEDULE_SECONDS = SHRINK_SECONDS = 1
+"""So soon that the status never says in between that all pods exist, which can wait for three seconds."""
+FOR_EVER_SECONDS = 1000
+HEARING_SECONDS = 5.0
+TRIES = 10
+"""A node that is busy may overhear that a pod is to end, where it has just begun to run it."""
+
+
+def running(attempt: int, nodes: int) -> Reached:
+    """The gang runs, and no pod beside it."""
+
+    def reached(there: Witness) -> bool:
+        status = there.status()
+        said = (status.get("state"), status.get("attempt"), status.get("ready"))
+        running = [place_of(pod) for pod in there.pods() if phase_of(pod) == "runs"]
+        return said == ("Running", attempt, f"{nodes}/{nodes}") and len(running) == nodes
+
+    return reached
+
+
+def looking_out(attempt: int, nodes: int) -> Reached:
+    """The gang runs, one pod more looks out for a place, and nothing is in its way."""
+
+    def reached(there: Witness) -> bool:
+        more = [pod for pod in there.pods() if place_of(pod) == (nodes, attempt)]
+        conditions = there.status().get("conditions", ())
+        blocked = any((one["type"], one["status"]) == ("Blocked", "True") for one in conditions)
+        return running(attempt, nodes)(there) and [phase_of(pod) for pod in more] == ["made"] and not blocked
+
+    return reached
+
+
+def given_back(there: Witness) -> bool:
+    """A second attempt is to come, and nothing is left of the first."""
+    return there.status().get("attempt") == 2 and not there.pods()
+
+
+def suspended(there: Witness) -> bool:
+    """The job says so."""
+    return there.status().get("state") == "Suspended"
+
+
+def succeeded(there: Witness) -> bool:
+    """The job says so."""
+    return there.status().get("state") == "Succeeded"
+
+
+def failed(there: Witness) -> bool:
+    """The job says so."""
+    return there.status().get("state") == "Failed"
+
+
+async def submit(user: User) -> None:
+    """A job that starts again at once."""
+    await user.create("ddpjobs", a_job(NAME, annotations=FOR_LONG, restart={"backoffSeconds": 0}))
+
+
+async def submit_closed(user: User) -> None:
+    """A job with a NetworkPolicy."""
+    await user.create("ddpjobs", a_job(NAME, annotations=FOR_LONG, networkPolicy="Enabled"))
+
+
+async def submit_elastic(user: User) -> None:
+    """A job that wants three nodes of the namespace's own, each to itself, and there is one."""
+    job = a_job(
+        NAME,
+        nodes=3,
+        annotations=FOR_LONG,
+        elastic={"minNodes": 2, "shrinkAfterSeconds": SHRINK_SECONDS},
+        scheduleTimeoutSeconds=SCHEDULE_SECONDS,
+        restart={"backoffSeconds": FOR_EVER_SECONDS, "maxBackoffSeconds": FOR_EVER_SECONDS},
+        networkPolicy="Enabled",
+    )
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    job["spec"]["template"]["spec"] |= {
+        "nodeSelector": {user.witness.namespace: "true"},
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+    }
+    await user.make_room(1)
+    await user.create("ddpjobs", job)
+
+
+def change(**spec: object) -> Act:
+    """The user changes these fields."""
+
+    async def act(user: User) -> None:
+        await user.merge("ddpjobs", NAME, {"spec": spec})
+
+    return act
+
+
+def make_room(nodes: int, **spec: object) -> Act:
+    """There is room for so many pods, and then the user changes these fields, if any."""
+
+    async def act(user: User) -> None:
+        await user.make_room(nodes)
+        if spec:
+            await change(**spec)(user)
+
+    return act
+
+
+async def rank_1_fails(user: User) -> None:
+    """By an exit code."""
+    await _tell(user, rank=1, exit_code="1")
+
+
+async def all_ranks_finish(user: User) -> None:
+    """Well."""
+    await _tell(user)
+
+
+async def let_time_be_over(user: User) -> None:
+    """The job has been active for too long."""
+    await asyncio.sleep(2 * DEADLINE_SECONDS)  # Since it has started, at least; so it is over when it is set.
+    await change(activeDeadlineSeconds=DEADLINE_SECONDS)(user)
+
+
+async def _tell(user: User, rank: int | None = None, **how: str) -> None:
+    """The pods that run, or that of one rank, end now."""
+    told = [
+        pod["metadata"]
+        for pod in user.witness.pods()
+        if phase_of(pod) == "runs" and rank in {None, (place_of(pod) or (None,))[0]}
+    ]
+    for again in range(TRIES):
+        for metadata in told:
+            annotations = steered(runs_for="0s", told=str(again), **how)
+            await user.merge("pods", metadata["name"], {"metadata": {"annotations": annotations}})
+        with suppress(NeverError):
+            await user.witness.until("ended", lambda there: _ended(there, told), HEARING_SECONDS)
+            return
+    raise NeverError(f"the nodes do not hear that pods are to end\n{user.witness}")
+
+
+def _ended(there: Witness, told: list[Manifest]) -> bool:
+    pods = there.objects["pods"]
+    return all(phase_of(pods[one["uid"]]) != "runs" for one in told if one["uid"] in pods)

@@ -1,0 +1,161 @@
+"""Lives of jobs, and what an operator writes in them: the table of an uneventful life, each row a place for faults.
+
+In its long life a job of two nodes is made, runs, loses rank 1, restarts, is suspended, resumed, scaled to three
+nodes, finishes, and goes when its time is over. In its brief one it has a NetworkPolicy, is suspended, resumed
+without it, ends at its deadline, and goes. In its elastic one it wants three nodes, finds one and gives it back, is
+suspended, resumed with another NetworkPolicy, goes on with two, grows when there is a third, finishes, and goes.
+"""
+
+from . import acts
+from .faults import On
+from .life import Life, Row, Stage
+from .witness import Witness
+
+WITH_PATIENCE = {"scheduleTimeoutSeconds": 600, "statusPort": 9999}
+"""And with another NetworkPolicy, which lets in who asks at the status port."""
+
+_STAGES = (
+    Stage("run", acts.submit, acts.running(1, 2)),
+    Stage("restart", acts.rank_1_fails, acts.running(2, 2)),
+    Stage("suspend", acts.change(suspend=True), acts.suspended),
+    Stage("resume", acts.change(suspend=False), acts.running(3, 2)),
+    Stage("scale", acts.change(nodes=3), acts.running(4, 3)),
+    Stage("finish", acts.all_ranks_finish, acts.succeeded),
+    Stage("expire", acts.change(ttlSecondsAfterFinished=0), Witness.nothing),
+)
+_BRIEF_STAGES = (
+    Stage("run", acts.submit_closed, acts.running(1, 2)),
+    Stage("suspend", acts.change(suspend=True), acts.suspended),
+    Stage("resume", acts.change(suspend=False, networkPolicy="Disabled"), acts.running(2, 2)),
+    Stage("deadline", acts.let_time_be_over, acts.failed),
+    _STAGES[-1],
+)
+_ELASTIC_STAGES = (
+    Stage("give-back", acts.submit_elastic, acts.given_back),
+    Stage("suspend", acts.change(suspend=True), acts.suspended),
+    Stage("shrink", acts.make_room(2, suspend=False, **WITH_PATIENCE), acts.looking_out(4, 2)),
+    Stage("grow", acts.make_room(3, elastic={"shrinkAfterSeconds": 600}), acts.running(5, 3)),
+    *_STAGES[-2:],
+)
+
+
+def _pod(stage: str, verb: str, rank: int, incarnation: int) -> Row:
+    return Row(stage, f"{verb}-pod-{rank}-of-{incarnation}", On(verb, "pods", place=(rank, incarnation)))
+
+
+def _status(stage: str, name: str, says: str, nth: int = 1) -> Row:
+    return Row(stage, f"status-{name}", On("patch", "ddpjobs", "status", word=says, nth=nth))
+
+
+_WRITES = (
+    _status("run", "start-1", "attempt-1-Pending"),
+    Row("run", "create-service", On("create", "services")),
+    _pod("run", "create", 0, 1),
+    _pod("run", "create", 1, 1),
+    _status("run", "created-1", "attempt-1-*-created"),
+    _status("run", "running-1", "attempt-1-Running-created"),
+    _status("restart", "restart-2", "attempt-2-Restarting"),
+    _pod("restart", "delete", 0, 1),
+    _status("restart", "start-2", "attempt-2-Restarting", nth=2),
+    _pod("restart", "create", 0, 2),
+    _pod("restart", "create", 1, 2),
+    _status("restart", "created-2", "attempt-2-*-created"),
+    _status("restart", "running-2", "attempt-2-Running-created"),
+    _status("suspend", "suspending", "attempt-2-Suspending*"),
+    _pod("suspend", "delete", 0, 2),
+    _pod("suspend", "delete", 1, 2),
+    _status("suspend", "suspended", "attempt-2-Suspended"),
+    _status("resume", "start-3", "attempt-3-Pending"),
+    _pod("resume", "create", 0, 3),
+    _pod("resume", "create", 1, 3),
+    _status("resume", "created-3", "attempt-3-*-created"),
+    _status("resume", "running-3", "attempt-3-Running-created"),
+    _status("scale", "restart-4", "attempt-4-Restarting"),
+    _pod("scale", "delete", 0, 3),
+    _pod("scale", "delete", 1, 3),
+    _status("scale", "start-4", "attempt-4-Restarting", nth=2),
+    _pod("scale", "create", 0, 4),
+    _pod("scale", "create", 1, 4),
+    _pod("scale", "create", 2, 4),
+    _status("scale", "created-4", "attempt-4-*-created"),
+    _status("scale", "running-4", "attempt-4-Running-created"),
+    _status("finish", "succeeded", "attempt-4-Succeeded*"),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
+)
+"""In this order; a status that says what the pods do meanwhile may come once more, or with the next one."""
+
+_BRIEF_WRITES = (
+    _status("run", "start-1", "attempt-1-Pending"),
+    Row("run", "create-networkpolicy", On("create", "networkpolicies")),
+    Row("run", "create-service", On("create", "services")),
+    _pod("run", "create", 0, 1),
+    _pod("run", "create", 1, 1),
+    _status("run", "created-1", "attempt-1-*-created"),
+    _status("run", "running-1", "attempt-1-Running-created"),
+    _status("suspend", "suspending", "attempt-1-Suspending*"),
+    _pod("suspend", "delete", 0, 1),
+    _pod("suspend", "delete", 1, 1),
+    _status("suspend", "suspended", "attempt-1-Suspended"),
+    _status("resume", "start-2", "attempt-2-Pending"),
+    Row("resume", "delete-networkpolicy", On("delete", "networkpolicies")),
+    _pod("resume", "create", 0, 2),
+    _pod("resume", "create", 1, 2),
+    _status("resume", "created-2", "attempt-2-*-created"),
+    _status("resume", "running-2", "attempt-2-Running-created"),
+    _pod("deadline", "patch", 0, 2),
+    _pod("deadline", "patch", 1, 2),
+    _status("deadline", "failing", "attempt-2-Running-created", nth=2),
+    _status("deadline", "failed", "attempt-2-Failed*"),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
+)
+
+
+_ELASTIC_WRITES = (
+    _status("give-back", "start-1", "attempt-1-Pending"),
+    Row("give-back", "create-networkpolicy", On("create", "networkpolicies")),
+    Row("give-back", "create-service", On("create", "services")),
+    *(_pod("give-back", "create", rank, 1) for rank in range(3)),
+    _status("give-back", "given-back", "attempt-2-*"),
+    *(_pod("give-back", "delete", rank, 1) for rank in range(3)),
+    _status("suspend", "suspended", "attempt-2-Suspended"),
+    Row("shrink", "delete-former-networkpolicy", On("delete", "networkpolicies")),
+    _status("shrink", "start-3", "attempt-3-Pending"),
+    Row("shrink", "create-next-networkpolicy", On("create", "networkpolicies", nth=2)),
+    *(_pod("shrink", "create", rank, 3) for rank in range(3)),
+    _status("shrink", "shrunk", "attempt-4-Restarting"),
+    *(_pod("shrink", "delete", rank, 3) for rank in range(3)),
+    _status("shrink", "start-4", "attempt-4-Restarting", nth=2),
+    *(_pod("shrink", "create", rank, 4) for rank in range(2)),
+    _status("shrink", "created-4", "attempt-4-*-created"),
+    _status("shrink", "running-4", "attempt-4-Running-created"),
+    Row("shrink", "create-reserve", On("create", "pods", place=(2, 4))),
+    _status("grow", "seen", "attempt-4-Running-created", nth=2),
+    _status("grow", "grown", "attempt-5-Restarting"),
+    *(_pod("grow", "delete", rank, 4) for rank in range(2)),
+    Row("grow", "delete-reserve", On("delete", "pods", place=(2, 4))),
+    _status("grow", "start-5", "attempt-5-Restarting", nth=2),
+    *(_pod("grow", "create", rank, 5) for rank in range(3)),
+    _status("grow", "created-5", "attempt-5-*-created"),
+    _status("grow", "running-5", "attempt-5-Running-created"),
+    _status("finish", "succeeded", "attempt-5-Succeeded*"),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
+)
+
+LONG = Life("long", _STAGES, _WRITES)
+BRIEF = Life("brief", _BRIEF_STAGES, _BRIEF_WRITES)
+ELASTIC = Life("elastic", _ELASTIC_STAGES, _ELASTIC_WRITES)
+
+EVENTS = (
+    *(
+        Row(stage, f"event-{reason}", On("create", "events", word=reason))
+        for stage, reason in (
+            ("run", "Created"),
+            ("run", "Running"),
+            ("restart", "Restarting"),
+            ("suspend", "Suspended"),
+            ("finish", "Succeeded"),
+        )
+    ),
+    Row("restart", "event-again", On("patch", "events")),
+)
+"""Kubernetes events: written behind the work's back, the first time that something is said, and again."""

@@ -1,0 +1,83 @@
+"""What becomes of an event whose answer was lost, and of others beside one that is slow."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from ddpjob_operator.cluster.announcer import Announcer
+from ddpjob_operator.cluster.api import Api, ApiError
+from ddpjob_operator.cluster.clock import Clock
+from ddpjob_operator.cluster.objects import Metadata
+from ddpjob_operator.engine import Event
+
+from . import virtual_time
+
+JOB = Metadata(name="digits", namespace="team", uid="uid-1")
+NO_ROOM = Event(warning=True, reason="Blocked", message="No room")
+
+
+class Deaf(Api):
+    """An API server that writes an event, and whose first answer does not arrive."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, body: Any) -> Any:
+        if self.counts:
+            raise ApiError(409, "AlreadyExists", "it is there already")
+        self.counts.append(body["count"])
+        raise ApiError(0, "NoAnswer", "no answer")
+
+    async def merge(self, _resource: Any, _namespace: str, _name: str, body: Any) -> Any:
+        self.counts.append(body["count"])
+
+
+def test_an_event_whose_answer_was_lost_counts_once() -> None:
+    api = Deaf()
+
+    async def play() -> None:
+        announcer = Announcer(api)
+        writing = asyncio.create_task(announcer.run())
+        for _ in range(2):
+            announcer.announce(JOB, NO_ROOM)
+        await announcer.drained()
+        writing.cancel()
+        with suppress(asyncio.CancelledError):
+            await writing
+
+    virtual_time.run(play())
+    assert api.counts == [1, 2]
+
+
+class Slow(Api):
+    """An API server that takes its time for each event."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, body: Any) -> Any:
+        await asyncio.sleep(1)
+        self.written.append(f"{body['involvedObject']['uid']} {body['reason']}")
+
+
+def test_jobs_do_not_wait_for_each_others_events_and_those_of_one_job_stay_in_order() -> None:
+    api, jobs = Slow(), [Metadata(name="digits", namespace="team", uid=f"uid-{number}") for number in range(400)]
+    reasons = ("Created", "Running")
+
+    async def play() -> float:
+        announcer = Announcer(api)
+        writing = asyncio.create_task(announcer.run())
+        began = asyncio.get_running_loop().time()
+        for reason in reasons:
+            for job in jobs:
+                announcer.announce(job, Event(warning=False, reason=reason, message="-"))
+        await announcer.drained()
+        writing.cancel()
+        return asyncio.get_running_loop().time() - began
+
+    seconds = virtual_time.run(play())
+    assert seconds < len(jobs) * len(reasons) / 4
+    for job in jobs:
+        assert [line for line in api.written if line.startswith(f"{job.uid} ")] == [f"{job.uid} {r}" for r in reasons]

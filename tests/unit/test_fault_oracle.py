@@ -1,0 +1,274 @@
+"""The judges of the fault matrix are judged: each has a history that is right, and one that is not."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.faults import oracle
+from tests.faults.calls import Call
+from tests.faults.faults import Answer, Reset
+from tests.faults.oracle import Account
+from tests.faults.plan import ALIKE, Differs
+from tests.faults.proxy import Record
+from tests.faults.witness import Change
+
+JOB_LIST = Call("list", "ddpjobs")
+GET = Call("get", "ddpjobs", name="life")
+PODS = Call("list", "pods")
+STATUS = Call("patch", "ddpjobs", "status", name="life")
+
+
+def asked(call: Call, *moments: float, process: int = 1, status: int = 200, injected: Any = None) -> list[Record]:
+    return [Record(call, process, moment, b"", status, injected, moment) for moment in moments]
+
+
+def every(seconds: float, times: int) -> list[float]:
+    return [number * seconds for number in range(times)]
+
+
+def in_order(*records: Iterable[Record]) -> list[Record]:
+    return sorted((one for some in records for one in some), key=lambda record: record.began)
+
+
+def looks_after_conflicts(moments: Iterable[float], process: int = 1) -> list[Record]:
+    """Statuses that are refused, and what follows each."""
+    moments = list(moments)
+    return in_order(
+        asked(STATUS, *moments, process=process, status=409),
+        asked(GET, *(moment + 0.02 for moment in moments), process=process),
+        asked(PODS, *(moment + 0.04 for moment in moments), process=process),
+    )
+
+
+RESET = {"status": 0, "injected": Reset()}
+
+
+@pytest.mark.parametrize(
+    ("log", "loops"),
+    [
+        (asked(JOB_LIST, *every(0.5, 60)), True),
+        (asked(JOB_LIST, *every(0.6, 60)), False),
+        (in_order(asked(JOB_LIST, *every(1.1, 60)), asked(JOB_LIST, *every(1.1, 60), process=2)), False),
+        (in_order(asked(JOB_LIST, *every(0.8, 60)), asked(JOB_LIST, *every(0.8, 60), process=2)), True),
+        (in_order(*(asked(JOB_LIST, m, m + 0.01, **RESET) for m in every(0.6, 60))), False),
+        (in_order(*(asked(JOB_LIST, m, m + 0.01, m + 0.02, **RESET) for m in every(0.8, 60))), True),
+        (asked(Call("create", "pods", name="a"), *every(0.3, 60), **RESET), True),
+        (looks_after_conflicts(every(0.2, 20)), False),
+        (in_order(looks_after_conflicts(every(0.2, 20)), asked(GET, *(m + 0.1 for m in every(0.2, 20)))), True),
+        (in_order(looks_after_conflicts(every(0.2, 20)), asked(PODS, *(m + 20 for m in every(0.2, 20)))), True),
+        (asked(STATUS, *every(0.5, 60)), False),
+        (asked(STATUS, *every(0.4, 60), status=503, injected=Answer(503, "")), True),
+        ([asked(Call("create", "events", name=f"e{n}"), n / 50)[0] for n in range(100)], True),
+    ],
+    ids=[
+        "a list, more than ten in five seconds",
+        "no more than that",
+        "two processes, together no more",
+        "two processes, together more",
+        "each time reset and asked once more by the client",
+        "each time asked twice more",
+        "a write is not asked once more by the client",
+        "a look for each conflict",
+        "a look more for each conflict",
+        "lists long after the conflicts",
+        "statuses that say something",
+        "a status that never comes through",
+        "events without end, each with other words",
+    ],
+)
+def test_what_is_asked_again_and_again_is_a_hot_loop(log: list[Record], loops: bool) -> None:  # noqa: FBT001  A table.
+    assert bool(list(oracle.hot_loops(log))) == loops
+
+
+def changed(*moments: float) -> list[Change]:
+    return [Change(moment, "ddpjobs", "MODIFIED", {"metadata": {"uid": "u"}}) for moment in moments]
+
+
+@pytest.mark.parametrize(
+    ("changes", "log", "quarrel"),
+    [
+        (every(1, 6), asked(STATUS, *every(1, 5), status=409), False),
+        (every(1, 4), asked(STATUS, *every(1, 5), status=409), True),
+        (every(1, 6), asked(STATUS, *every(1, 5)) + asked(STATUS, *every(1, 2), status=409), True),
+        (every(1, 10), asked(STATUS, *every(1, 5)) + asked(STATUS, *every(1, 5), process=2, status=409), False),
+        (every(1, 60), asked(STATUS, *every(5, 60)), True),
+    ],
+    ids=[
+        "each refusal has a change of somebody else's before it",
+        "more refusals than changes",
+        "more refusals than changes of others",
+        "the other operator has changed it",
+        "written for ever, however slowly",
+    ],
+)
+def test_a_status_that_is_refused_without_a_change_is_a_quarrel(
+    changes: list[float],
+    log: list[Record],
+    quarrel: bool,  # noqa: FBT001  A table.
+) -> None:
+    assert bool(list(oracle.quarrels(changed(*changes), log))) == quarrel
+
+
+BLOCKED = Differs("", ends=frozenset({"conditions.Blocked"}))
+
+
+@pytest.mark.parametrize(
+    ("end", "differs", "wrong"),
+    [
+        ({"state": "Running"}, ALIKE, []),
+        ({"state": "Failed"}, ALIKE, ["after run: state is Failed, undisturbed Running"]),
+        ({"state": "Running", "conditions.Blocked": {"status": "False"}}, BLOCKED, []),
+        (
+            {"state": "Running", "conditions.Blocked": {"status": "True"}},
+            BLOCKED,
+            ["after run: conditions.Blocked is {'status': 'True'}, undisturbed None"],
+        ),
+    ],
+    ids=["alike", "another end", "was blocked", "is blocked still"],
+)
+def test_an_end_is_that_of_an_undisturbed_life(end: dict[str, Any], differs: Differs, wrong: list[str]) -> None:
+    usual = Account(ends={"run": {"state": "Running"}})
+    assert list(oracle.differences(Account(ends={"run": end}), usual, differs)) == wrong
+
+
+def test_what_is_made_once_more_is_told() -> None:
+    mine, usual = Account(), Account()
+    mine.made["pods 0/1"], usual.made["pods 0/1"] = 2, 1
+    assert list(oracle.differences(mine, usual, ALIKE)) == ["made: pods 0/1 2 times, undisturbed 1"]
+    assert not list(oracle.differences(mine, usual, Differs("", {"pods 0/1": 1})))
+
+
+def a_pod(
+    time: float, what: str, uid: str, incarnation: int, phase: str = "Running", *, owner: str = "the job"
+) -> Change:
+    labels = {"ddpjob.dev/rank": "0", "ddpjob.dev/incarnation": str(incarnation)}
+    owners = [{"uid": owner, "controller": True}] if owner else []
+    metadata = {"uid": uid, "name": uid, "labels": labels, "ownerReferences": owners}
+    return Change(time, "pods", what, {"metadata": metadata, "spec": {}, "status": {"phase": phase}})
+
+
+@pytest.mark.parametrize(
+    ("before", "two"),
+    [
+        ([a_pod(1, "DELETED", "a", 1)], False),
+        ([a_pod(1, "MODIFIED", "a", 1, "Failed")], False),
+        ([a_pod(1, "MODIFIED", "a", 1)], True),
+        ([a_pod(1, "MODIFIED", "a", 1, owner="")], False),
+    ],
+    ids=["gone", "ended", "alive", "nobody's"],
+)
+def test_two_pods_of_a_rank_never_live(before: list[Change], two: bool) -> None:  # noqa: FBT001  A table.
+    history = [a_pod(0, "ADDED", "a", 1), *before, a_pod(2, "ADDED", "b", 2)]
+    assert bool(list(oracle.two_of_one_rank(history))) == two
+
+
+DELETE = Call("delete", "pods", name="a", uid="a")
+
+
+@pytest.mark.parametrize(
+    ("moment", "wrong"), [(2.5, True), (1.5, False)], ids=["gone when it is asked for", "there when it is asked for"]
+)
+def test_nothing_is_asked_of_what_is_gone(moment: float, wrong: bool) -> None:  # noqa: FBT001  A table.
+    history = [a_pod(1, "ADDED", "a", 1), a_pod(2, "DELETED", "a", 1)]
+    assert bool(list(oracle.former_uids(history, asked(DELETE, moment)))) == wrong
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "wrong"),
+    [
+        (DELETE, b"{}", False),
+        (Call("delete", "pods", name="a"), b"{}", True),
+        (STATUS, b'[{"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}]', False),
+        (STATUS, b'[{"op": "add", "path": "/status", "value": {}}]', True),
+        (STATUS, b'{"status": {}}', True),
+    ],
+    ids=["by its uid", "by its name alone", "over a version", "over whatever there is", "merged"],
+)
+def test_a_write_says_what_it_is_meant_for(call: Call, body: bytes, wrong: bool) -> None:  # noqa: FBT001  A table.
+    assert bool(list(oracle.unconditional([Record(call, 1, 0.0, body)]))) == wrong
+
+
+@pytest.mark.parametrize(("seconds", "wrong"), [(0.5, True), (1.5, False)], ids=["too soon", "later"])
+def test_whom_the_server_asks_to_wait_waits(seconds: float, wrong: bool) -> None:  # noqa: FBT001  A table.
+    busy = Answer(429, "TooManyRequests", retry_after=1)
+    log = [*asked(STATUS, 0.0, status=429, injected=busy), *asked(STATUS, seconds)]
+    assert bool(list(oracle.impatient(log))) == wrong
+
+
+def test_an_event_that_was_never_told_is_missed() -> None:
+    assert list(oracle.unsaid(Account(said={"Created"}), Account(said={"Created", "Failed"}))) == [
+        "no event says Failed"
+    ]
+
+
+def test_what_belongs_to_a_job_is_what_was_its_own_when_it_was_made() -> None:
+    history = [
+        a_pod(1, "ADDED", "a", 1),
+        a_pod(2, "MODIFIED", "a", 1, owner=""),
+        a_pod(3, "ADDED", "b", 2),
+        a_pod(3, "ADDED", "other", 1, owner="another job"),
+        a_pod(4, "DELETED", "other", 1, owner="another job"),
+        a_pod(4, "DELETED", "a", 1, owner=""),
+    ]
+    made, gone = oracle.objects(history, "the job")
+    assert (dict(made), dict(gone)) == ({"pods 0/1": 1, "pods 0/2": 1}, {"pods 0/1": 1})
+
+
+JOB_GOES = Call("delete", "ddpjobs", name="life", uid="u")
+
+
+@pytest.mark.parametrize(
+    ("log", "wrong"),
+    [
+        (asked(GET, 1), []),
+        (asked(DELETE, 1, process=1), []),
+        (asked(DELETE, 1, process=2), ["delete pods"]),
+        (asked(STATUS, 1, process=2), ["patch ddpjobs/status"]),
+        (asked(STATUS, 6, process=2), []),
+        (asked(DELETE, 6, process=2), ["delete pods"]),
+        (asked(JOB_GOES, 6, process=2) + asked(DELETE, 7, process=2), []),
+    ],
+    ids=[
+        "it reads",
+        "a former process writes",
+        "it writes",
+        "it writes a status",
+        "it writes a status once the job was changed",
+        "it writes something else then",
+        "it deletes the job, whose time is over",
+    ],
+)
+def test_a_process_that_finds_nothing_to_do_writes_nothing(log: list[Record], wrong: list[str]) -> None:
+    said = list(oracle.needless(log, process=2, changed=5.0))
+    assert len(said) == len(wrong)
+    assert all(what in words for what, words in zip(wrong, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("said", "forgiven", "times"),
+    [
+        ([], "watching has ended", 0),
+        (["watching has ended: 410"], "watching has ended", 0),
+        (["watching has ended: 410"], "", 1),
+        (["killed"], "watching has ended", 1),
+        (["watching has ended: 410"] * 2, "watching has ended", 1),
+    ],
+    ids=["none ended", "as is known", "as is not known here", "in another way", "twice"],
+)
+def test_no_process_ends_by_itself_but_in_a_way_that_is_known(said: list[str], forgiven: str, times: int) -> None:
+    assert len(list(oracle.ended(said, forgiven))) == times
+
+
+@pytest.mark.parametrize(
+    ("mine", "alike"),
+    [
+        ({"startTime": "10:00", "message": "again in 1.5 s"}, True),
+        ({"message": "again in 1.5 s"}, False),
+        ({"startTime": "10:00", "message": "again at once"}, False),
+    ],
+    ids=["at another moment", "at none", "in other words"],
+)
+def test_ends_are_alike_but_for_when_they_were(mine: dict[str, Any], alike: bool) -> None:  # noqa: FBT001  A table.
+    usual = oracle.lasting({"startTime": "09:00", "message": "again in 2.5 s"})
+    assert (oracle.lasting(mine) == usual) == alike
