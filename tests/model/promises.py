@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, RestartAction
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.engine import Snapshot, decide
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
 from .pods import RealPod
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 ENDS_ALL = {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED}
 """Ends at which all pods stop, whatever cleanPodPolicy says."""
+
+AT_ONCE = 4
+"""Statuses that may follow from one moment, with nothing done in between; more go in a circle."""
 
 
 @dataclass
@@ -54,6 +58,15 @@ def check_gang(world: "World") -> None:
     kept = [pod for pod in world.seen().pods if pod.name in view.kept]
     assert len(kept) <= 3, f"more than the last three incidents' first pods: {kept}"
     assert not any(pod.active for pod in kept), f"kept although it may still run: {kept}"
+
+
+def check_said(snapshot: Snapshot) -> None:
+    """Of one moment all is said at once, or nearly: not one thing, then another, then the first again."""
+    said: list[DDPJobStatus] = []
+    while (status := decide(snapshot).status) is not None:
+        said.append(status)
+        assert len(said) <= AT_ONCE, f"nothing happens, and the status changes: {said}"
+        snapshot = replace(snapshot, job=snapshot.job.model_copy(update={"status": status}))
 
 
 def check_creation(world: "World", pod: RealPod) -> None:

@@ -85,7 +85,7 @@ RESTART = st.fixed_dictionaries(
     },
 )
 SPECS = st.fixed_dictionaries(
-    {"nodes": st.integers(1, 3), "restart": RESTART},
+    {"nodes": st.sampled_from([1, 2, 3, 12]), "restart": RESTART},
     optional={
         "activeDeadlineSeconds": st.sampled_from([100, 10_000]),
         "startDeadlineSeconds": st.sampled_from([50, 300]),
@@ -234,6 +234,11 @@ class Histories(RuleBasedStateMachine):
     @happens(index=which, when=lambda self: any(pod.node for pod in self.world.live))
     def node_dies(self, index: int) -> None:
         self.world.lose(str(self.pick([pod for pod in self.world.live if pod.node], index).node))
+
+    @happens(but=st.integers(0, 3), when=lambda self: any(pod.node for pod in self.world.live))
+    def all_nodes_die_but_a_few(self, but: int) -> None:
+        for pod in [pod for pod in self.world.live if pod.node][but:]:
+            self.world.lose(str(pod.node))
 
     @happens(deletes=st.booleans(), when=lambda self: self.world.lost)
     def cluster_notices_lost_nodes(self, *, deletes: bool) -> None:

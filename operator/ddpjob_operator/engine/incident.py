@@ -58,7 +58,7 @@ def joined(known: Failure, later: list[Failure]) -> Failure:
     """
     incident = first_of([known, *later]).model_copy(update={"attempt": known.attempt})
     ranks = {known.rank, *known.consequence_ranks, *(failure.rank for failure in later)} - {incident.rank}
-    return _with_consequences(incident, ranks)
+    return _with_consequences(incident, ranks, at_least=known.consequences)
 
 
 def told(incident: Failure) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from ddpjob_operator.api import ConditionType, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus
 
 from .hearing import Heard
 from .snapshot import Pod, Service, Snapshot
@@ -129,6 +129,11 @@ class View:
     def overdue(self) -> tuple[Pod, ...]:
         """Pods that were to end and of which nobody says that they have: their nodes do not answer."""
         return tuple(pod for pod in self.snapshot.pods if pod.active and self.lost(pod))
+
+    @cached_property
+    def avoided(self) -> tuple[AvoidedNode, ...]:
+        """Nodes that pods still keep away from."""
+        return tuple(one for one in self.status.avoided_nodes if one.until > self.now)
 
     def lives(self, pod: Pod) -> bool:
         """Whether a pod's trainer runs or may still come to run."""

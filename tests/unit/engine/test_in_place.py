@@ -549,6 +549,14 @@ def test_what_went_with_an_incident_stays_with_it_when_more_is_known() -> None:
     assert (incident.consequences, incident.consequence_ranks) == (2, (0, 2))
 
 
+def test_that_more_went_with_it_than_have_names_is_not_forgotten() -> None:
+    peers = an_incident(1, rank=0, cause="PeerLost", consequences=19, consequenceRanks=[*range(1, 9)])
+    many = a_job(nodes=20).running().hears().settled().after(60)
+    known = many.hears("Gathering", attempt=2, incidents=[peers], missing=[1]).settled().node_dies(1).decided()
+    (incident,) = known.status.history
+    assert (incident.cause, incident.rank, incident.consequences) == ("NodeLost", 1, 19)
+
+
 def test_a_pod_that_was_replaced_alone_says_nothing_of_the_end_of_the_gang_after_it() -> None:
     alone = (
         gang.fails(1, code=137, reason="OOMKilled").decided().after(1).decided().runs(1).hears(attempt=2).settled()

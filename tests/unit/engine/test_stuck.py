@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from ddpjob_operator.engine import CreatePod, Service, nodes_in_question
 
 from .builders import START, Scene, a_job
@@ -11,6 +12,7 @@ from .tables import Table, rows, verdict
 
 two = a_job(nodes=2, restart={"backoffSeconds": 0, "maxRestarts": 99})
 lost_node = two.running().node_dies(1).decided().gone_but(1)
+many = a_job(nodes=20, restart={"backoffSeconds": 0, "maxRestarts": 99})
 permitted = lost_node.allows(force_delete_lost_pods=True)
 hour = timedelta(hours=1)
 
@@ -187,6 +189,19 @@ def test_eight_are_remembered_the_newest() -> None:
     for rank in range(10):
         scene = scene.node_dies(rank).decided().gone().restarted()
     assert list(avoided(scene)) == [f"node-{rank}" for rank in range(2, 10)]
+
+
+@pytest.mark.parametrize("lost", [8, 9, 17])
+def test_of_a_rack_that_is_silent_eight_are_remembered_and_that_is_told_once(lost: int) -> None:
+    silent = many.running().fails(19, message="Connection closed by peer").decided().overdue(*range(lost))
+    scene = silent.settled()
+    assert list(avoided(scene)) == [f"node-{rank}" for rank in range(8)]
+    assert scene.after(30).decision.status is None
+
+
+def test_a_node_that_is_lost_while_a_rack_is_silent_is_remembered_too() -> None:
+    rack = many.running().fails(19).decided().overdue(*range(12)).running()
+    assert list(avoided(rack.node_dies(15).settled())) == [*(f"node-{rank}" for rank in range(1, 8)), "node-15"]
 
 
 def test_the_next_pods_prefer_other_nodes() -> None:

@@ -29,7 +29,8 @@ def hindsight(view: View) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {}
     silent = tuple(pod.node for pod in view.overdue if pod.node)
-    if avoided := avoiding(view, silent):
+    # They displace none: of a lost rack each look would have others displace those of the look before.
+    if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
         fields["avoided_nodes"] = avoided
     known = view.status.last_failure
     if known is None:
@@ -64,12 +65,12 @@ def excuse(view: View, incident: Failure, spent: Budget) -> Verdict:
     return start_again(view, says, message, grace=short_grace(view), wait=wait, **fields)
 
 
-def avoiding(view: View, nodes: tuple[str, ...]) -> tuple[AvoidedNode, ...]:
-    """The nodes to keep away from with these added, the newest last; none where all were known already."""
-    known = tuple(one for one in view.status.avoided_nodes if one.until > view.now)
-    new = [node for node in dict.fromkeys(nodes) if all(node != one.node for one in known)]
+def avoiding(view: View, nodes: tuple[str, ...], *, at_most: int = MAX_AVOIDED) -> tuple[AvoidedNode, ...]:
+    """Nodes to keep away from, with the first `at_most` new ones of these, the newest last; none if none is new."""
+    known = {one.node for one in view.avoided}
+    new = [node for node in dict.fromkeys(nodes) if node not in known][:at_most]
     added = (AvoidedNode(node=node, until=view.now + AVOIDED_FOR) for node in new)
-    return (*known, *added)[-MAX_AVOIDED:] if new else ()
+    return (*view.avoided, *added)[-MAX_AVOIDED:] if new else ()
 
 
 def _said_since(view: View, known: Failure) -> list[Failure]:

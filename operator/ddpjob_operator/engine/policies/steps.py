@@ -115,11 +115,10 @@ def waiting_to_end(count: int) -> str:
 
 def next_attempt(view: View) -> dict[str, Any]:
     """The gang starts once more, and every rank with a new pod: a former pod is one of a smaller incarnation."""
-    avoided = tuple(one for one in view.status.avoided_nodes if one.until > view.now)
     return {
         "attempt": attempt_after(view),
         "incarnations": view.status.incarnations.renewed(),
-        "avoided_nodes": avoided,
+        "avoided_nodes": view.avoided,
         "supervised": False,
     }
 
