@@ -27,8 +27,8 @@ import os, signal, sys, time
 print("started", os.environ["RANK"], flush=True)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(205))
 until = sys.argv[1]
-while not os.path.exists(until): time.sleep(0.01)
-sys.exit(int(open(until).read()))
+while not (os.path.exists(until) and (code := open(until).read())): time.sleep(0.01)
+sys.exit(int(code))
 """
 """Ends with the code that a file gives, once that is there."""
 

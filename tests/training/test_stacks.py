@@ -90,7 +90,7 @@ class Pair:
         """What each was found doing, once rank 1 is stuck in that state, and rank 0 has come to wait for it."""
         await self._until(lambda: self._ready.exists() and Process.of(self.ranks[1].pid).state == state)
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while not (found := await self._collect(0))["communicates"]:
+        while not (found := await self._collect(0))["collective"]:
             assert time.monotonic() < deadline, f"rank 0 does not come to the collective: {found}"
         return {0: found, 1: await self._collect(1)}
 

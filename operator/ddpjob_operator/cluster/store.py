@@ -205,7 +205,7 @@ class Store:
         self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, _key_of, mark)
         self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark)
         self.services: Cache[Object, str] = Cache(_uid, _job_of, mark)
-        self.policies: Cache[Object, str] = Cache(_uid, _job_of, mark)
+        self.policies: Cache[Object, str] = Cache(_uid_of_staying, _job_of, mark)
 
     def service(self, key: Key, uid: str) -> Service:
         """The Service under a job's name, among those with our label."""
@@ -233,6 +233,11 @@ def of_owner(uid: str) -> Callable[[_Entry[T]], bool]:
 
 def _uid(seen: Object) -> str:
     return seen.metadata.uid
+
+
+def _uid_of_staying(seen: Object) -> str | None:
+    """None for what goes: somebody's finalizer may keep it for long, and nothing makes it stay."""
+    return None if seen.metadata.deletion_timestamp else seen.metadata.uid
 
 
 def _key_of(job: JobObject) -> Key:

@@ -128,7 +128,7 @@ class Writer:
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND or ANOTHER in error.message:
                 self._store.pods.forget(key, uid)
-            elif error.passing or error.status == HTTPStatus.CONFLICT:
+            elif error.status == HTTPStatus.CONFLICT or (error.passing and DEAD_WEBHOOK not in error.message):
                 raise
             else:
                 await self._delete(PODS, self._store.pods, key, uid, None)
@@ -160,7 +160,10 @@ class Writer:
                     raise Refused(f"{kind}Taken", _taken(kind, name, there)) from None
                 cache.saw(there)
                 if cache.get((namespace, name)) is None:
-                    message = f"{kind} {name} is the job's own, but its labels were changed: delete it"
+                    why = "its labels were changed: delete it"
+                    if there.metadata.deletion_timestamp is not None:
+                        why = "it is being deleted: wait until it is gone"
+                    message = f"{kind} {name} is the job's own, but {why}"
                     raise Refused(f"{kind}Taken", message) from None
                 return
             if error.status == HTTPStatus.CONFLICT or (error.passing and DEAD_WEBHOOK not in error.message):

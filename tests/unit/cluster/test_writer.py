@@ -10,9 +10,9 @@ from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.observing import Ref
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import CONCURRENT_WRITES, ENOUGH_REFUSALS, Refused, Writer
-from ddpjob_operator.engine import CreatePod, DeletePod, StopPod
+from ddpjob_operator.engine import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, DeletePod, StopPod
 
-from .manifests import UID, a_manifest, a_pod, nobody
+from .manifests import UID, a_manifest, a_pod, nobody, read
 
 JOB = Ref("team", "digits", UID, 1)
 
@@ -135,6 +135,21 @@ def test_whose_pod_has_the_name_of_one_to_come_is_told(there: dict[str, Any], to
     assert (refused.value.reason, refused.value.message) == ("PodTaken", told)
 
 
+def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_waits() -> None:
+    policy = {**a_manifest(), "kind": "NetworkPolicy"}
+    policy["metadata"]["name"] = "digits"
+    store = Store(nobody)
+    going = {**policy["metadata"], "resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    api = Taken({**policy, "metadata": going})
+    store.policies.saw(read(policy))
+    asyncio.run(Writer(api, store).carry_out((DeleteNetworkPolicy("digits"),), JOB))
+    assert not store.policies.owned_by(UID)
+    with pytest.raises(Refused) as refused:
+        asyncio.run(Writer(api, store).carry_out((CreateNetworkPolicy(policy),), JOB))
+    told = "NetworkPolicy digits is the job's own, but it is being deleted: wait until it is gone"
+    assert (refused.value.reason, refused.value.message) == ("NetworkPolicyTaken", told)
+
+
 def test_a_gang_of_thousands_is_not_asked_for_pod_by_pod_where_a_quota_lets_none_in() -> None:
     api = Refusing(ApiError(403, "Forbidden", "exceeded quota: few"))
     meta = ({"name": f"a-{rank}", "namespace": "team"} for rank in range(4096))
@@ -177,18 +192,30 @@ def test_of_several_failures_the_gravest_is_told(errors: tuple[Exception, ...], 
 
 
 class Forbidding(Answering):
-    """One that lets nobody change pods: a policy of the cluster, or a ClusterRole of an older chart."""
+    """One that lets nobody change pods."""
+
+    def __init__(self, answer: dict[str, Any], why: ApiError) -> None:
+        super().__init__(answer)
+        self._why = why
 
     async def merge(self, *_: Any) -> Any:
-        raise ApiError(403, "Forbidden", "pods may not be changed")
+        raise self._why
 
 
-def test_a_pod_that_may_not_be_told_to_stop_is_deleted() -> None:
+@pytest.mark.parametrize(
+    "why",
+    [
+        ApiError(403, "Forbidden", "pods may not be changed"),
+        ApiError(500, "InternalError", 'Internal error occurred: failed calling webhook "a.b": refused'),
+    ],
+    ids=["a policy of the cluster, or a ClusterRole of an older chart", "a webhook that does not answer"],
+)
+def test_a_pod_that_may_not_be_told_to_stop_is_deleted(why: ApiError) -> None:
     store, pod, ending = Store(nobody), a_pod(), a_manifest(version=2)
     store.pods.saw(pod)
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     stop = StopPod(pod.metadata.name, pod.metadata.uid)
-    asyncio.run(Writer(Forbidding(ending), store).carry_out((stop,), JOB))
+    asyncio.run(Writer(Forbidding(ending, why), store).carry_out((stop,), JOB))
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
 
 
