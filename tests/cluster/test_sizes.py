@@ -115,7 +115,7 @@ def test_an_elastic_job_that_may_not_look_out_for_a_place_says_so_and_goes_on(fa
     team.kubectl("wait", "--for=condition=Blocked", "ddpjob/digits", "--timeout=60s")
     status = team.status()
     assert (status["state"], condition(status, "Blocked")["reason"]) == ("Running", "QuotaExceeded")
-    assert status["message"].startswith("4 nodes running, and no more: "), status["message"]
+    assert status["message"].startswith("4 nodes running; the gang cannot grow: "), status["message"]
     team.limit_pods(5)
     fake.wait("a pod to look out again", lambda: any(map(looks_out, team.pods())))
     team.kubectl("wait", "--for=condition=Blocked=false", "ddpjob/digits", "--timeout=60s")

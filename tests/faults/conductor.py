@@ -111,7 +111,7 @@ async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
     await scene.witness.until("nothing any more", life[-1].reached, PATIENCE_SECONDS)
     outcome.wrong += oracle.needless(scene.proxy.log, idle, began)
     outcome.account.made, outcome.account.gone = oracle.objects(scene.witness.history, made_by)
-    outcome.account.said = {one.call.word for one in scene.proxy.log if one.done and one.call.resource == "events"}
+    outcome.account.said = oracle.events_of(scene.proxy.log)
 
 
 async def _struck(scene: Scene) -> None:

@@ -23,6 +23,7 @@ MOST_STATUSES = 40
 """In all. A whole life writes the status 18 times, and a job that is made anew has two."""
 MOST_EVENTS = 40
 """Whatever they say."""
+CREATES_EVENT = ("create", "events")
 BY_TWO = {"ddpjobs", "pods"}
 """What kopf lists beside us, and what we list for a single job beside a whole list."""
 REFUSED = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}
@@ -53,11 +54,17 @@ class Account:
     """What a life came to."""
 
     said: set[str] = field(default_factory=set)
-    """The reasons of its Kubernetes events."""
+    """Its Kubernetes events, in what two lives have in common."""
     ends: dict[str, Manifest] = field(default_factory=dict)
     """The status at the end of each stage, in what two lives have in common."""
     made: Counter[str] = field(default_factory=Counter)
     gone: Counter[str] = field(default_factory=Counter)
+
+
+def events_of(log: Iterable[Record]) -> set[str]:
+    """The Kubernetes events that were written, by their reasons and words."""
+    made = (json.loads(one.body) for one in log if one.done and (one.call.verb, one.call.resource) == CREATES_EVENT)
+    return {"{reason}: {message}".format(**lasting(body)) for body in made}
 
 
 def end_of(there: Witness) -> Manifest:
@@ -227,8 +234,8 @@ def ended(said: Iterable[str], forgiven: str) -> Iterator[str]:
 
 def unsaid(mine: Account, undisturbed: Account) -> Iterator[str]:
     """Every event of an undisturbed life is told, though an answer was lost."""
-    for reason in sorted(undisturbed.said - mine.said):
-        yield f"no event says {reason}"
+    for words in sorted(undisturbed.said - mine.said):
+        yield f"no event says {words}"
 
 
 def impatient(log: Iterable[Record]) -> Iterator[str]:

@@ -19,8 +19,10 @@ PODS = Call("list", "pods")
 STATUS = Call("patch", "ddpjobs", "status", name="life")
 
 
-def asked(call: Call, *moments: float, process: int = 1, status: int = 200, injected: Any = None) -> list[Record]:
-    return [Record(call, process, moment, b"", status, injected, moment) for moment in moments]
+def asked(
+    call: Call, *moments: float, process: int = 1, status: int = 200, injected: Any = None, body: bytes = b""
+) -> list[Record]:
+    return [Record(call, process, moment, body, status, injected, moment) for moment in moments]
 
 
 def every(seconds: float, times: int) -> list[float]:
@@ -196,10 +198,15 @@ def test_whom_the_server_asks_to_wait_waits(seconds: float, wrong: bool) -> None
     assert bool(list(oracle.impatient(log))) == wrong
 
 
+NO_ROOM = b'{"reason": "Blocked", "message": "No room"}'
+FAILED = b'{"reason": "Failed", "message": "rank 1 in 2.5 s"}'
+
+
 def test_an_event_that_was_never_told_is_missed() -> None:
-    assert list(oracle.unsaid(Account(said={"Created"}), Account(said={"Created", "Failed"}))) == [
-        "no event says Failed"
-    ]
+    create = Call("create", "events")
+    usual = oracle.events_of(asked(create, 1.0, body=NO_ROOM) + asked(create, 2.0, body=FAILED))
+    mine = oracle.events_of(asked(create, 1.0, body=NO_ROOM) + asked(create, 2.0, body=FAILED, status=503))
+    assert list(oracle.unsaid(Account(said=mine), Account(said=usual))) == ["no event says Failed: rank 1 in a while"]
 
 
 def test_what_belongs_to_a_job_is_what_was_its_own_when_it_was_made() -> None:

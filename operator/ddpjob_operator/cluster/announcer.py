@@ -85,9 +85,9 @@ class Announcer:
             except ApiError as error:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
-                if not perhaps_done:
-                    there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
-                    count = there.count  # An operator before this one has counted.
+                there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
+                # An operator before this one has counted; or else this one has made it, and heard no answer.
+                count = 0 if perhaps_done and there.count == 1 else there.count
         if count:
             patch = {"count": count + 1, "lastTimestamp": body["lastTimestamp"]}
             try:

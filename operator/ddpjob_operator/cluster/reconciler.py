@@ -73,6 +73,8 @@ class _Memory:
     unsaid: _Unsaid | None = None
     refusal: Refusal | None = None
     refusals: int = 0
+    refused_with: object = None
+    """What there was when it was refused."""
 
     def wait(self) -> float:
         """Seconds that a status that can wait still has to."""
@@ -87,11 +89,17 @@ class _Memory:
         if minor:
             self.minor_written = time.monotonic()
 
-    def refused(self, refused: Refused, now: datetime) -> None:
+    def refused(self, refused: Refused, now: datetime, there: object) -> None:
         """The next attempt comes later each time, with jitter."""
         seconds = min(2.0**self.refusals, LONGEST_RETRY_SECONDS) * random.uniform(1.0, 1.2)  # noqa: S311
         self.refusals += 1
         self.refusal = Refusal(refused.reason, refused.message, now + timedelta(seconds=seconds))
+        self.refused_with = there
+
+    def meets(self, there: object) -> None:
+        """What was refused says nothing of what is to be made where something else is missing by now."""
+        if self.refusal is not None and self.refused_with != there:
+            self.accepted()
 
     def accepted(self) -> None:
         """Nothing is refused any more."""
@@ -150,6 +158,7 @@ class Reconciler:
                 self._leave(key)
                 return 0
             self._say_late(key, stored, memory)
+            memory.meets(self._there(key, stored, stored.job.status))
             snapshot = self._snapshot(key, stored, memory)
             if vanished(snapshot) and not snapshot.job.status.finished:
                 # That a pod is not there is the one thing that a watch may have missed.
@@ -191,8 +200,7 @@ class Reconciler:
             if written is None:
                 return
             memory.unsaid, memory.current = None, True
-            if _pods_of(decision.status) != _pods_of(stored.job.status):
-                memory.accepted()  # What was refused are other pods than are to come now.
+            memory.meets(self._there(key, stored, decision.status))
             seen = written
             memory.wrote(minor=decision.can_wait)
         self._announce(key, stored, decision.events)
@@ -200,9 +208,15 @@ class Reconciler:
             try:
                 await self._writer.carry_out(decision.actions, ref_of(seen))
             except Refused as refused:
-                memory.refused(refused, self._api.now())
+                status = decision.status or stored.job.status
+                memory.refused(refused, self._api.now(), self._there(key, stored, status))
             else:
                 memory.accepted()
+
+    def _there(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> object:
+        """Whose the present pods are, and what there is beside them."""
+        beside = self._store.service(key, stored.uid), bool(self._store.policies.owned_by(stored.uid))
+        return status.incarnations, *beside
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
         """Writes the status and returns the job with it; None if it has changed since it was read.
@@ -297,11 +311,6 @@ class Reconciler:
         where = ".".join(str(part) for part in first["loc"])
         message = f"This version of the operator cannot read the job: {where}: {first['msg']}"
         self._announce(key, stored, (Event(warning=True, reason="Unreadable", message=message),))
-
-
-def _pods_of(status: DDPJobStatus) -> tuple[object, ...]:
-    """Whose present pods they are."""
-    return status.attempt, status.incarnations
 
 
 def _gist(status: DDPJobStatus) -> tuple[object, ...]:

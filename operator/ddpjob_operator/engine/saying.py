@@ -107,6 +107,8 @@ def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatu
 def _is_news(old: Condition | None, new: Condition) -> bool:
     if old is None or old.status != new.status:
         return True
+    if new.type is ConditionType.BLOCKED:
+        return old.reason != new.reason  # Its words count what others use of a quota, too.
     return new.type not in REPORTED and (old.reason, old.message) != (new.reason, new.message)
 
 

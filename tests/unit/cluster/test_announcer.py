@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 from ddpjob_operator.cluster.announcer import Announcer
@@ -30,7 +31,9 @@ class Deaf(Api):
         raise ApiError(0, "NoAnswer", "no answer")
 
     async def merge(self, _resource: Any, _namespace: str, _name: str, body: Any) -> Any:
-        self.counts.append(body["count"])
+        if "count" in body:
+            self.counts.append(body["count"])
+        return SimpleNamespace(count=self.counts[-1])
 
 
 def test_an_event_whose_answer_was_lost_counts_once() -> None:
@@ -48,6 +51,37 @@ def test_an_event_whose_answer_was_lost_counts_once() -> None:
 
     virtual_time.run(play())
     assert api.counts == [1, 2]
+
+
+class Counted(Api):
+    """An API server with an event of an operator before, which has no time at first, and then says that it has it."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.asked = count, 0
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, _body: Any) -> Any:
+        self.asked += 1
+        raise ApiError(503, "Unavailable", "not now") if self.asked == 1 else ApiError(409, "AlreadyExists", "known")
+
+    async def merge(self, _resource: Any, _namespace: str, _name: str, body: Any) -> Any:
+        self.count = body.get("count", self.count)
+        return SimpleNamespace(count=self.count)
+
+
+def test_an_event_goes_on_to_count_though_its_first_answer_was_an_error() -> None:
+    api = Counted(7)
+
+    async def play() -> None:
+        announcer = Announcer(api)
+        writing = asyncio.create_task(announcer.run())
+        for _ in range(2):
+            announcer.announce(JOB, NO_ROOM)
+        await announcer.drained()
+        writing.cancel()
+
+    virtual_time.run(play())
+    assert api.count == 9
 
 
 class Slow(Api):

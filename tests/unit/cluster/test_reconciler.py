@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
+from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.cluster.api import Api, ApiError
-from ddpjob_operator.cluster.objects import JobObject
+from ddpjob_operator.cluster.objects import JobObject, Object
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import Refused
@@ -48,10 +49,18 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
     assert listens_to == [None, silent.pods[1].name, None]
 
 
-def a_seen_job(version: int) -> JobObject:
+def a_seen_job(version: int, status: DDPJobStatus | None = None) -> JobObject:
     metadata = {"name": "digits", "namespace": "team", "uid": UID, "resourceVersion": str(version)}
     spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {}}, JobObject)
+    said = status.to_dict() if status else {}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": said}, JobObject)
+
+
+def a_service() -> Object:
+    owner = {"uid": UID, "controller": True}
+    metadata = {"name": "digits", "namespace": "team", "uid": "service-uid", "resourceVersion": "5"}
+    labels = {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: "digits", Label.JOB_UID: UID}
+    return msgspec.convert({"metadata": {**metadata, "labels": labels, "ownerReferences": [owner]}}, Object)
 
 
 class Conflicting(Api):
@@ -92,6 +101,16 @@ def test_a_status_that_is_refused_of_an_unchanged_job_is_a_failure_and_waits_as_
         written(known=5, there=there)
 
 
+class Silent(Conflicting):
+    """An API server that does not answer."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def replace_status(self, *_: Any) -> Any:
+        raise ApiError(0, "NoAnswer", "no answer")
+
+
 class Obliging(Conflicting):
     """An API server that takes each status, and has the job in this version then."""
 
@@ -99,14 +118,17 @@ class Obliging(Conflicting):
         return a_seen_job(self._version)
 
 
+OTHER_PODS = DDPJobStatus(incarnations=Incarnations(default=2))
+
+
 @pytest.mark.parametrize(
     ("status", "remembered"),
     [
         (DDPJobStatus(message="again"), True),
-        (DDPJobStatus(attempt=1), False),
-        (DDPJobStatus(incarnations=Incarnations(default=2)), False),
+        (DDPJobStatus(attempt=1), True),
+        (OTHER_PODS, False),
     ],
-    ids=["the same pods", "another attempt", "other pods of it"],
+    ids=["the same pods", "another attempt in place", "other pods"],
 )
 def test_a_refusal_counts_for_the_pods_that_were_refused(status: DDPJobStatus, remembered: bool) -> None:  # noqa: FBT001  A table.
     nothing: Any = None
@@ -119,6 +141,41 @@ def test_a_refusal_counts_for_the_pods_that_were_refused(status: DDPJobStatus, r
         Obliging(6), store, dirty, nothing, hearing=nothing, witnesses=nothing, settings=Settings()
     )
     memory = reconciler._memory(KEY, stored)
-    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC))
+    there = reconciler._there(KEY, stored, DDPJobStatus())
+    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), there)
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=status)))
+    assert (memory.refusal is not None) == remembered
+
+
+@pytest.mark.parametrize(
+    ("status", "service", "remembered"),
+    [
+        (DDPJobStatus(), True, True),
+        (OTHER_PODS, True, False),
+        (DDPJobStatus(), False, False),
+    ],
+    ids=["nothing", "a status that was written though no answer came", "the Service is gone"],
+)
+def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
+    status: DDPJobStatus,
+    service: bool,  # noqa: FBT001  A table.
+    remembered: bool,  # noqa: FBT001  A table.
+) -> None:
+    nothing: Any = None
+    ears: Any = Ears()
+    dirty: Any = SimpleNamespace(mark=lambda _: None, mark_in=lambda *_: None, forget=lambda _: None)
+    store = Store(nobody)
+    store.jobs.saw(a_seen_job(5))
+    store.services.saw(a_service())
+    first = store.jobs.get(KEY)
+    assert first
+    reconciler = Reconciler(Silent(6), store, dirty, nothing, hearing=ears, witnesses=ears, settings=Settings())
+    memory = reconciler._memory(KEY, first)
+    memory.looked = True
+    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, first, first.job.status))
+    store.jobs.saw(a_seen_job(6, status))
+    if not service:
+        store.services.forget(KEY, "service-uid")
+    with pytest.raises(ApiError, match="no answer"):
+        asyncio.run(reconciler.round(KEY))
     assert (memory.refusal is not None) == remembered

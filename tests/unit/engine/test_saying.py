@@ -205,6 +205,7 @@ def test_it_can_wait_to_be_said(scene: Scene, expected: bool) -> None:  # noqa: 
     assert scene.decision.can_wait is expected
 
 
+blocked = two.decided().vanishes(1).refused("QuotaExceeded", "used: 2")
 EVENTS: dict[str, tuple[Scene, str]] = {
     "nothing happened yet": (two, ""),
     "created": (two.decided(), "Created"),
@@ -220,7 +221,9 @@ EVENTS: dict[str, tuple[Scene, str]] = {
     "deleted after its time": (a_job(ttlSecondsAfterFinished=9).running().succeeds(0).settled().after(9), ""),
     "a resize is a restart, and told as one": (running.asks(nodes=3), "Restarting!"),
     "nodes that are given back are told": (two.created().placed(1).after(720), "GangIncomplete!"),
-    "blocked is a warning": (two.decided().vanishes(1).refused("QuotaExceeded", "no"), "Blocked!"),
+    "blocked is a warning": (blocked, "Blocked!"),
+    "that a quota is used otherwise by now is none": (blocked.decided().refused("QuotaExceeded", "used: 3"), ""),
+    "blocked for another reason is": (blocked.decided().refused("Forbidden", "no"), "Blocked!"),
 }
 
 

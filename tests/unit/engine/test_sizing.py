@@ -17,6 +17,8 @@ one = a_job(nodes=3, elastic={"shrinkAfterSeconds": 60}, restart={"backoffSecond
 tiny = one.created().placed(0).after(60).ready_again().settled().runs(0).settled()
 """One of the three runs."""
 
+STALL = {"since": "2026-01-01T12:00:00.000Z", "rank": 1, "process": 1, "message": "rank 1 is stopped"}
+
 gang = a_job(nodes=2, scheduleTimeoutSeconds=100)
 given_back = gang.created().placed(1).after(120).decided()
 
@@ -243,19 +245,25 @@ TABLE: Table = {
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota"),
         "",
         "Running",
-        "2 nodes running, and no more: exceeded quota",
+        "2 nodes running; the gang cannot grow: exceeded quota",
+    ),
+    "nor does it hide that the gang stands still": (
+        small.vanishes(2).refused("QuotaExceeded", "exceeded quota").hears("Stalled", stall=STALL),
+        "",
+        "Stalled",
+        "No step is finished any more: rank 1 is stopped (node node-1); the gang cannot grow: exceeded quota",
     ),
     "and is tried again when it is time": (
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota").after(5),
         "+2.2?",
         "Running",
-        "2 nodes running, and no more: exceeded quota",
+        "2 nodes running; the gang cannot grow: exceeded quota",
     ),
     "also by another operator, which does not know yet what is in the way": (
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota").settled().accepted(),
         "+2.2?",
         "Running",
-        "2 nodes running, and no more: exceeded quota",
+        "2 nodes running; the gang cannot grow: exceeded quota",
     ),
     "and nothing is in the way any more once it is there": (
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota").settled().accepted().settled(),

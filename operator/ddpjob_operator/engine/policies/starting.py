@@ -98,7 +98,7 @@ def under_way(view: View) -> Verdict | None:
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
     first_run = view.status.first_run_time or view.now
     status = updated(view, created, running, recovered, backoff_until=None, first_run_time=first_run)
-    words, reason = _in_the_way(view, f"{all_run}, and no more: ") if lacking(view) else ("", "")
+    words, reason = _in_the_way(view, f"{message}; the gang cannot grow: ") if lacking(view) else ("", "")
     return Verdict(status, words or message, (*late, *look_out(view)), blocked=reason)
 
 
