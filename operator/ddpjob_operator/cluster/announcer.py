@@ -86,9 +86,10 @@ class Announcer:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
                 there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
-                # An operator before this one has counted; or else this one has made it, and heard no answer.
+                # An operator before this one has counted. Or this one has made it, and heard no answer: it seems so.
                 count = 0 if perhaps_done and there.count == 1 else there.count
         if count:
+            self._remember(name, count)  # For another try, which is to say the same.
             patch = {"count": count + 1, "lastTimestamp": body["lastTimestamp"]}
             try:
                 await self._api.merge(EVENTS, namespace, name, patch)

@@ -149,6 +149,7 @@ class Cache(Generic[O, T]):
             return
         value = self._trimmed(seen)
         if value is None:  # What it was, it is no more: somebody has changed its labels or its owner.
+            self._gone.add(ref.uid, ref.version)
             self._drop(key)
             return
         same = known is not None and known.ref.uid == ref.uid and known.value == value

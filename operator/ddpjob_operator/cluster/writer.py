@@ -120,7 +120,8 @@ class Writer:
     async def _stop(self, key: Key, uid: str) -> None:
         """Has the kubelet end a pod as if its time were over, so that it stays, with its logs.
 
-        Where the cluster does not let us, its end matters more than its logs.
+        Where the cluster does not let us, its end matters more than its logs; also where a webhook does not answer,
+        for nobody knows for how long it will not.
         """
         body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": STOPPED_SECONDS}}
         try:

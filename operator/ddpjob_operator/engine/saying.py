@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpjob_operator.api import Condition, ConditionType, DDPJobStatus, State
+from ddpjob_operator.api.reasons import Reason
 
 from .decision import Event
 from .view import View
@@ -58,19 +59,28 @@ class Say:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Something outside of a job that is in its way, and that others have to mend."""
+
+    reason: str
+    """One CamelCase word."""
+    message: str
+
+
 def updated(view: View, *says: Say, **fields: Any) -> DDPJobStatus:
     """The job's status with these conditions and fields changed, and nothing else."""
     return with_conditions(view, view.status, *says).model_copy(update=fields)
 
 
-def completed(view: View, status: DDPJobStatus, message: str, *, blocked: str) -> DDPJobStatus:
+def completed(view: View, status: DDPJobStatus, message: str, *, blocked: Obstacle | None) -> DDPJobStatus:
     """The status with what is derived from the rest of it and from the pods.
 
-    A job is blocked exactly as long as its policies say so, and `blocked` is the reason.
+    A job is blocked exactly as long as its policies say so.
     """
-    if blocked or status.is_true(ConditionType.BLOCKED):
-        words = message if blocked else "Nothing is in the way any more"
-        say = Say(ConditionType.BLOCKED, value=bool(blocked), reason=blocked or "Unblocked", message=words)
+    if blocked is not None or status.is_true(ConditionType.BLOCKED):
+        said = blocked or Obstacle("Unblocked", "Nothing is in the way any more")
+        say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=said.reason, message=said.message)
         status = with_conditions(view, status, say)
     ready = view.running if status.attempt == view.status.attempt else 0
     return status.model_copy(
@@ -107,8 +117,8 @@ def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatu
 def _is_news(old: Condition | None, new: Condition) -> bool:
     if old is None or old.status != new.status:
         return True
-    if new.type is ConditionType.BLOCKED:
-        return old.reason != new.reason  # Its words count what others use of a quota, too.
+    if new.type is ConditionType.BLOCKED and old.reason == new.reason == Reason.QUOTA_EXCEEDED:
+        return False  # Its words count what others use, too.
     return new.type not in REPORTED and (old.reason, old.message) != (new.reason, new.message)
 
 

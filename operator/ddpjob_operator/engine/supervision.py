@@ -99,8 +99,9 @@ def is_unheard_yet(view: View) -> bool:
 
 def said_of(view: View) -> str:
     """What the supervisors say of a gang that runs, in a sentence; empty where that is no more than that it does."""
-    if is_unheard_yet(view) and view.status.is_true(ConditionType.STALLED):
-        return view.status.message
+    said = view.status.condition(ConditionType.STALLED)
+    if is_unheard_yet(view) and said is not None and said.status == "True":
+        return said.message
     stall = stall_of(view)
     return _told(view, stall) if stall else missed(view)
 

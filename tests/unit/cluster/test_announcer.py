@@ -84,6 +84,38 @@ def test_an_event_goes_on_to_count_though_its_first_answer_was_an_error() -> Non
     assert api.count == 9
 
 
+class HalfDeaf(Api):
+    """An API server with an event of an operator before; its answer to the first new count does not arrive."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.answers = count, 0
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, _body: Any) -> Any:
+        raise ApiError(409, "AlreadyExists", "known")
+
+    async def merge(self, _resource: Any, _namespace: str, _name: str, body: Any) -> Any:
+        self.count = body.get("count", self.count)
+        self.answers += "count" in body
+        if "count" in body and self.answers == 1:
+            raise ApiError(0, "NoAnswer", "no answer")
+        return SimpleNamespace(count=self.count)
+
+
+def test_an_event_of_an_operator_before_counts_once_though_the_answer_was_lost() -> None:
+    api = HalfDeaf(7)
+
+    async def play() -> None:
+        announcer = Announcer(api)
+        writing = asyncio.create_task(announcer.run())
+        announcer.announce(JOB, NO_ROOM)
+        await announcer.drained()
+        writing.cancel()
+
+    virtual_time.run(play())
+    assert api.count == 8
+
+
 class Slow(Api):
     """An API server that takes its time for each event."""
 

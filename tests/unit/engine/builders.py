@@ -191,6 +191,10 @@ class Scene:
         heard = heard_of(json.loads(json.dumps(said)), now, uid=job.metadata.uid, pod=present_pod_name(job, 0))
         return Scene(replace(self.snapshot, heard=heard))
 
+    def has_not_heard_yet(self) -> "Scene":
+        """Another operator process, which nobody has answered yet."""
+        return Scene(replace(self.snapshot, heard=None))
+
     def hears_nothing(self, why: str) -> "Scene":
         """From now on rank 0's supervisor cannot be asked."""
         first = present_pod_name(self.snapshot.job, 0)

@@ -72,7 +72,7 @@ TABLE: Table = {
         "Rank 0's supervisor waits for rank 1",
     ),
     "an operator that was restarted meanwhile waits until it has heard": (
-        Scene(replace(again.decided().snapshot, heard=None)),
+        again.decided().has_not_heard_yet(),
         "",
         "Restarting",
         IN_PLACE,
@@ -295,7 +295,7 @@ TABLE: Table = {
         f"{EVICTED}; restart not counted in 0.9 s",
     ),
     "one that was heard once need not be heard now": (
-        Scene(replace(evicted.snapshot, heard=None)),
+        evicted.has_not_heard_yet(),
         "",
         "Restarting",
         f"{EVICTED}; restart not counted; replacing its pod",

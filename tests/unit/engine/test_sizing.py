@@ -18,6 +18,7 @@ tiny = one.created().placed(0).after(60).ready_again().settled().runs(0).settled
 """One of the three runs."""
 
 STALL = {"since": "2026-01-01T12:00:00.000Z", "rank": 1, "process": 1, "message": "rank 1 is stopped"}
+still = small.vanishes(2).refused("QuotaExceeded", "exceeded quota").hears("Stalled", stall=STALL)
 
 gang = a_job(nodes=2, scheduleTimeoutSeconds=100)
 given_back = gang.created().placed(1).after(120).decided()
@@ -248,7 +249,13 @@ TABLE: Table = {
         "2 nodes running; the gang cannot grow: exceeded quota",
     ),
     "nor does it hide that the gang stands still": (
-        small.vanishes(2).refused("QuotaExceeded", "exceeded quota").hears("Stalled", stall=STALL),
+        still,
+        "",
+        "Stalled",
+        "No step is finished any more: rank 1 is stopped (node node-1); the gang cannot grow: exceeded quota",
+    ),
+    "also while another operator has not heard yet whether it still does": (
+        still.settled().has_not_heard_yet().decided().settled(),
         "",
         "Stalled",
         "No step is finished any more: rank 1 is stopped (node node-1); the gang cannot grow: exceeded quota",

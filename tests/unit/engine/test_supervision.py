@@ -1,6 +1,5 @@
 """What supervisors report of a gang that runs: how far it has come, that it stands still, that nothing is heard."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -66,19 +65,19 @@ TABLE: Table = {
         "2 pods to save and stop",
     ),
     "an operator that was started anew takes another one's word for it until it has heard": (
-        Scene(replace(stands.settled().snapshot, heard=None)),
+        stands.settled().has_not_heard_yet(),
         "",
         "Stalled",
         STANDS,
     ),
     "be it that its first question is not answered": (
-        Scene(replace(stands.settled().snapshot, heard=None)).hears_nothing("refused").after(29),
+        stands.settled().has_not_heard_yet().hears_nothing("refused").after(29),
         "",
         "Stalled",
         STANDS,
     ),
     "but not for ever": (
-        Scene(replace(stands.settled().snapshot, heard=None)).hears_nothing("refused").after(30),
+        stands.settled().has_not_heard_yet().hears_nothing("refused").after(30),
         "",
         "Running",
         "2 nodes running",
@@ -191,15 +190,15 @@ UNKNOWN: dict[str, tuple[Scene, tuple[str, str] | None]] = {
     "for half a minute of silence": (silent.after(29), None),
     "then": (silent.after(30), ("True", "SupervisorSilent")),
     "also to an operator that was started anew": (
-        Scene(replace(gang.snapshot, heard=None)).hears_nothing("refused").after(30),
+        gang.has_not_heard_yet().hears_nothing("refused").after(30),
         ("True", "SupervisorSilent"),
     ),
     "still, to one that was started anew since": (
-        Scene(replace(silent.after(30).settled().snapshot, heard=None)),
+        silent.after(30).settled().has_not_heard_yet(),
         ("True", "SupervisorSilent"),
     ),
     "and whose first question is not answered": (
-        Scene(replace(silent.after(30).settled().snapshot, heard=None)).hears_nothing("refused"),
+        silent.after(30).settled().has_not_heard_yet().hears_nothing("refused"),
         ("True", "SupervisorSilent"),
     ),
     "not of a new rank 0 that waits for the others": (
@@ -291,7 +290,7 @@ def test_stragglers_are_named_with_their_nodes_as_long_as_the_gang_runs() -> Non
     assert [(one.rank, one.node, one.slowdown) for one in slow.status.stragglers] == [(1, "node-1", 1.8)]
     assert slow.hears().settled().status.stragglers == ()
     assert slow.fails(0).settled().status.stragglers == ()
-    assert Scene(replace(slow.snapshot, heard=None)).settled().status.stragglers != ()
+    assert slow.has_not_heard_yet().settled().status.stragglers != ()
 
 
 WAITS: dict[str, tuple[Scene, bool]] = {

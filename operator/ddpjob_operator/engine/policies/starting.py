@@ -5,7 +5,7 @@ from datetime import timedelta
 from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.saying import Obstacle, Say, updated
 from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
 from ddpjob_operator.engine.supervision import comes_up, missed, said_of
 from ddpjob_operator.engine.view import View
@@ -49,7 +49,8 @@ def service_taken(view: View) -> Verdict | None:
     else:
         return None
     status = updated(view, start_time=view.status.start_time or view.now)  # It is active: its clocks run.
-    return Verdict(status, message, wake_at=view.now + SERVICE_RECHECK, blocked=Reason.SERVICE_TAKEN)
+    obstacle = Obstacle(Reason.SERVICE_TAKEN, message)
+    return Verdict(status, message, wake_at=view.now + SERVICE_RECHECK, blocked=obstacle)
 
 
 def refused(view: View) -> Verdict | None:
@@ -61,7 +62,7 @@ def refused(view: View) -> Verdict | None:
     if not actions:
         return None
     again = actions if view.now >= refusal.retry_at else ()
-    return Verdict(view.status, refusal.message, again, wake_at=refusal.retry_at, blocked=refusal.reason)
+    return Verdict(view.status, refusal.message, again, wake_at=refusal.retry_at, blocked=_in_the_way(view))
 
 
 def children_missing(view: View) -> Verdict | None:
@@ -72,10 +73,11 @@ def children_missing(view: View) -> Verdict | None:
     actions = creating(view, view.status, view.missing)
     if not actions:
         return None
-    words, reason = _in_the_way(view)
+    obstacle = _in_the_way(view)
     beside = "Creating the Service" if view.service is Service.MISSING else "Setting the NetworkPolicy right"
     pods = f"Creating {len(view.missing)} of {counted(view.nodes, 'pod')}"
-    return Verdict(view.status, words or (pods if view.missing else beside), actions, blocked=reason)
+    message = obstacle.message if obstacle else pods if view.missing else beside
+    return Verdict(view.status, message, actions, blocked=obstacle)
 
 
 def under_way(view: View) -> Verdict | None:
@@ -98,19 +100,21 @@ def under_way(view: View) -> Verdict | None:
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
     first_run = view.status.first_run_time or view.now
     status = updated(view, created, running, recovered, backoff_until=None, first_run_time=first_run)
-    words, reason = _in_the_way(view, f"{message}; the gang cannot grow: ") if lacking(view) else ("", "")
-    return Verdict(status, words or message, (*late, *look_out(view)), blocked=reason)
+    obstacle = _in_the_way(view) if lacking(view) else None
+    if obstacle is not None:
+        message = f"{message}; the gang cannot grow: {obstacle.message}"
+    return Verdict(status, message, (*late, *look_out(view)), blocked=obstacle)
 
 
-def _in_the_way(view: View, so_far: str = "") -> tuple[str, str]:
-    """Why what is missing is not made, in words and as a reason: as this process was told, or as the status says.
+def _in_the_way(view: View) -> Obstacle | None:
+    """Why what is missing is not made: as this process was told, or as the status says.
 
     That is perhaps what another process was told, and holds until this one has tried.
     """
     refusal, said = view.snapshot.refusal, view.status.condition(ConditionType.BLOCKED)
     if refusal is not None:
-        return so_far + refusal.message, refusal.reason
-    return (said.message, said.reason) if said is not None and said.status == "True" else ("", "")
+        return Obstacle(refusal.reason, refusal.message)
+    return Obstacle(said.reason, said.message) if said is not None and said.status == "True" else None
 
 
 def _waiting_for(view: View) -> str:

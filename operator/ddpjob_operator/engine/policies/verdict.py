@@ -6,6 +6,7 @@ from datetime import datetime
 
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.engine.decision import Action, Event
+from ddpjob_operator.engine.saying import Obstacle
 from ddpjob_operator.engine.view import View
 
 
@@ -17,8 +18,8 @@ class Verdict:
     message: str
     actions: tuple[Action, ...] = ()
     wake_at: datetime | None = None
-    blocked: str = ""
-    """Reason, in one word, why something outside of the job keeps it from going on; the message tells it."""
+    blocked: Obstacle | None = None
+    """What keeps the job from going on."""
     events: tuple[Event, ...] = ()
     """What a person wants to know and no condition tells by coming true."""
 
