@@ -1,13 +1,18 @@
 """A reader who does what a page says, in a directory that looks like a clone of the project."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.api.contract import DEFAULT_MASTER_PORT
+from ddpjob_operator.local.machine import lock_of
 
 from tests.docs.pages import CTRL_C, FIRST_TERMINAL, HERE, PAGES, ROOT, Block, blocks, pattern, plain
 
@@ -71,6 +76,14 @@ def read(name: str, reader: "Reader") -> None:
         reader.leave()
 
 
+@contextmanager
+def _the_usual_port() -> Iterator[None]:
+    """Kept from `ddpjob run` in other tests, which takes another one then; `ddpjob-train` takes this one or ends."""
+    with lock_of(DEFAULT_MASTER_PORT).open("w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @dataclass
 class Reader:
     """Carries out the blocks of one page."""
@@ -122,8 +135,9 @@ class Reader:
             self.finish()
             self._first = self._open(block)
             return
-        terminal = self._open(block)
-        terminal.finish()
+        with _the_usual_port() if "ddpjob-train" in block.text else nullcontext():
+            terminal = self._open(block)
+            terminal.finish()
         self._output = terminal.output
 
     def _watch(self, block: Block) -> None:

@@ -65,7 +65,7 @@ class Port:
             self.number = free_port()
 
     def _take(self) -> bool:
-        file = (Path(tempfile.gettempdir()) / f"ddpjob-port-{self.number}.{os.getuid()}").open("w", encoding="utf-8")
+        file = lock_of(self.number).open("w", encoding="utf-8")
         with contextlib.suppress(OSError), socket.socket() as probe:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -76,9 +76,15 @@ class Port:
         return False
 
 
-PORTS = range(20_000, 32_000)
+def lock_of(port: int) -> Path:
+    """The file that is locked as long as a `ddpjob run` of this user has chosen this port."""
+    return Path(tempfile.gettempdir()) / f"ddpjob-port-{port}.{os.getuid()}"
+
+
+PORTS = range(20_000, 29_000)
 """Below those that systems give out by themselves (from 32768 on Linux, net.ipv4.ip_local_port_range): a connection
-that any program makes could have such a one before it is used here."""
+that any program makes could have such a one before it is used here. Nor those that PyTorch takes where none is named
+(29400, 29500): another run would miss it."""
 
 
 def free_port() -> int:
