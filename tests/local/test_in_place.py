@@ -87,6 +87,28 @@ def test_a_pod_that_is_lost_is_replaced_alone_and_the_other_one_waits(here: Here
     assert (code, text.count(f"rank {lost} of 2: backend gloo")) == (0, 2), text
 
 
+FINISHES_WHILE_THE_OTHER_IS_LOST = f"""
+{BIN / "ddpjob-train"} --workload mlp --data digits --epochs 20 || exit
+[ $DDPJOB_INCARNATION = 1 ] || exit 0
+[ $NODE_RANK = 0 ] || kill -9 $$$$
+sleep 5
+"""
+"""Node 1 is lost at the very end. Node 0, with no supervisor any more, looks as if it could wait for another. (Four
+dollars: of two Kubernetes makes one.)"""
+
+
+def test_where_a_pod_was_replaced_alone_and_the_other_one_finishes_all_start_again_from_the_last_save(
+    here: Here,
+) -> None:
+    file = here.job("late", "sh", "-c", FINISHES_WHILE_THE_OTHER_IS_LOST, nodes=2, restart={"backoffSeconds": 0})
+    code, output = here.ddpjob("run", file)
+    assert code == 0, output
+    assert "killed by signal 9; restart 1 of 6; replacing its pod" in output
+    assert "killed by signal 9; restart 1 of 6; rank 0 had finished: all start again" in output
+    status = here.status("late")
+    assert (status["restarts"], status["disruptions"], status["incarnations"]["default"]) == (1, 0, 3)
+
+
 def test_with_mode_recreate_all_pods_are_new(here: Here) -> None:
     run, _ = trains(here, "anew", restart={"mode": "Recreate", "backoffSeconds": 0})
     before = here.trainers("anew")

@@ -67,16 +67,18 @@ def undisturbed(here: Here, file: Path, name: str) -> dict[str, torch.Tensor]:
 
 def killed_at_random(here: Here, file: Path, name: str, nodes: int, last_step: int) -> dict[str, torch.Tensor]:
     """The end of a run of which one rank is killed at a random step."""
-    at, victim = random.randrange(1, last_step - 5), random.randrange(nodes)
+    at, victim = random.randrange(1, last_step * 3 // 4), random.randrange(nodes)
     print(f"rank {victim} is killed at step {at}")
     run = here.start("run", file)
-    here.wait(f"step {at}", lambda: (done := steps(here, name, victim, 1)) and done[-1] >= at)
-    here.trainers(name)[victim].kill()
+    here.wait("a step", lambda: steps(here, name, victim, 1))
+    trainer = here.trainers(name)[victim]  # To look through all processes takes longer than the last steps do.
+    here.wait(f"step {at}", lambda: steps(here, name, victim, 1)[-1] >= at)
+    trainer.kill()
     output, _ = run.communicate(timeout=120)
     status = here.status(name)
     assert run.returncode == 0, output
-    assert (status["restarts"], status["disruptions"]) == (1, 0), output
-    assert (status["lastFailure"]["rank"], status["lastFailure"]["signal"]) == (victim, 9), output
+    assert (status["restarts"], status["disruptions"]) == (1, 0), status
+    assert (status["lastFailure"]["rank"], status["lastFailure"]["signal"]) == (victim, 9), status
     step, end = last_checkpoint(here, name)
     assert step == last_step
     return end

@@ -50,6 +50,7 @@ stalls_and_waits = (
 
 IN_PLACE = "Rank 1 failed: Application: killed by SIGKILL; restart 1 of 6, in place"
 EVICTED = "Rank 1 failed: Evicted: a drain"
+KILLED = "Rank 1 failed: Application: killed by signal 9; restart 1 of 6"
 UNHEARD = "Rank 1 failed: PeerLost: rank 1's supervisor does not answer rank 0's, for 60 s; restart 1 of 6 in 0.9 s"
 LOOPS = (
     "Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; three times in a row training got no further "
@@ -223,7 +224,7 @@ TABLE: Table = {
         killed,
         "",
         "Restarting",
-        "Rank 1 failed: Application: killed by signal 9; restart 1 of 6; replacing its pod in 0.9 s",
+        f"{KILLED}; replacing its pod in 0.9 s",
     ),
     "after a wait": (killed.decided().after(1), "+2.1", "Restarting", "Creating 1 of 3 pods"),
     "for want of memory too": (
@@ -305,6 +306,45 @@ TABLE: Table = {
         "-1.0/full -1.2/full",
         "Restarting",
         f"{EVICTED}; restart not counted in 0.9 s",
+    ),
+    "nor where that is found out when its new pod is to be made": (
+        evicted.decided().gone().succeeds(0),
+        "-1.0/5 -1.2/5",
+        "Restarting",
+        f"{EVICTED}; restart not counted; rank 0 had finished: all start again",
+    ),
+    "or runs already, and waits for what will not come": (
+        killed.decided().after(1).settled().runs(1).succeeds(0),
+        "-1.0/5 -1.2/5 -2.1/5",
+        "Restarting",
+        f"{KILLED}; rank 0 had finished: all start again",
+    ),
+    "be rank 0 the one that waits": (
+        new_first.hears("Gathering", missing=[1]).succeeds(1),
+        "-1.1/5 -1.2/5 -2.0/5",
+        "Restarting",
+        (
+            "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted; rank 1 had finished: all "
+            "start again"
+        ),
+    ),
+    "with the time that it was to wait": (
+        killed.decided().succeeds(0).decided().gone(),
+        "",
+        "Restarting",
+        f"{KILLED}; rank 0 had finished: all start again",
+    ),
+    "but one that finishes together with the new pod has finished": (
+        replaced.runs(1).hears(attempt=2).succeeds(0),
+        "",
+        "Running",
+        "1 of 3 nodes finished",
+    ),
+    "also where all of it happens between two looks": (
+        replaced.runs(1).hears("Done", attempt=2).succeeds(0),
+        "",
+        "Running",
+        "1 of 3 nodes finished",
     ),
     "where nobody is left to wait, all are new": (
         a_job().running().hears().settled().deleted_by_hand(0),
@@ -471,6 +511,10 @@ ACCOUNTS: dict[str, tuple[Scene, int, int, Budget, int]] = {
     "a pod that is lost on the heels of something else is an incident of its own": (
         gang.hears("Gathering", attempt=2, incidents=[an_incident(1)], missing=[1]).settled().vanishes(1).decided(),
         *(1, 1, Budget(used=1, disruptions=1, streak=2), 3),
+    ),
+    "to start again as a whole, since others have finished, costs nothing more": (
+        killed.decided().after(1).settled().runs(1).succeeds(0).decided(),
+        *(1, 0, Budget(used=1, streak=1), 3),
     ),
     "a pod that is taken away may know of attempts as well": (
         evicted.reports(1, code=205, cause="Stopped", attempt=4).decided(),

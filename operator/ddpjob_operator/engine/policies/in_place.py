@@ -13,12 +13,13 @@ from ddpjob_operator.engine.incident import RESOLUTION, TAKEN_AWAY, joined, reme
 from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.supervision import comes_up
 from ddpjob_operator.engine.view import View
 
 from .charging import cost, counts, why_final
 from .ending import fail
 from .hindsight import learned
-from .steps import attempt_after, replace_alone, restarting, short_grace, wait_after
+from .steps import attempt_after, replace_alone, restarting, short_grace, start_again, wait_after
 from .verdict import Verdict
 
 
@@ -91,6 +92,24 @@ def lost_together(view: View, ranks: tuple[int, ...], failures: list[Failure]) -
     says = restarting(incident.cause, message)
     until = view.status.backoff_until
     return replace_alone(view, ranks, says, message, grace=short_grace(view), until=until, **fields)
+
+
+def left_alone(view: View) -> Verdict | None:
+    """A new pod that finds another rank finished has nobody to train with: all start again, at no further cost.
+
+    It was decided before it was known that the rank finishes. One that finishes together with the new pod does so in
+    an attempt that has been heard of; where it has not, for being so short, all pods are new once, and not again.
+    """
+    known, done = view.status.last_failure, [rank for rank, pod in view.current.items() if pod.succeeded]
+    if known is None or not (done and view.status.incarnations.exceptions and comes_up(view)):
+        return None
+    until = view.status.backoff_until
+    wait = max(until - view.now, timedelta(0)) if until else timedelta(0)
+    message = f"{told(known)}; {cost(view, known, view.status.budget)}; rank {done[0]} had finished: all start again"
+    said = view.status.condition(ConditionType.RESTARTING)
+    assert said is not None, "it comes up"
+    says = restarting(said.reason, message)
+    return start_again(view, says, message, grace=short_grace(view), wait=wait)
 
 
 def _charge(view: View, said: HeardIncident) -> Verdict:
