@@ -1,6 +1,12 @@
 """Taking a port, on whatever versions of IP there are."""
 
+import errno
+import random
 import socket
+
+PORTS = range(10_000, 20_000)
+"""Below those that systems give out by themselves (from 32768 on Linux, net.ipv4.ip_local_port_range): a connection
+that any program makes could have such a one before the rank that is to listen there has started."""
 
 
 def listen_on(address: str | None, port: int) -> socket.socket:
@@ -13,3 +19,20 @@ def listen_on(address: str | None, port: int) -> socket.socket:
         return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     dual = socket.has_dualstack_ipv6()
     return socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual)
+
+
+def free_port(address: str | None) -> int:
+    """One of PORTS at which nobody listens, by chance.
+
+    Raises:
+        OSError: The address is none of this machine.
+    """
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        try:
+            listen_on(address, port).close()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return port

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddpjob_trainer.console import warn
-from ddpjob_trainer.supervisor.listening import listen_on
+from ddpjob_trainer.supervisor.listening import free_port
 from ddpjob_trainer.supervisor.watching.blame import blame
 from ddpjob_trainer.supervisor.watching.stalls import Stalls
 
@@ -240,7 +240,6 @@ class Leader:
         """The first attempt's store is where the contract says; each other one's has a port that none has had."""
         port = self._settings.master_port
         while not port or port in self._ports:
-            with listen_on(self._settings.listen, 0) as probe:
-                port = probe.getsockname()[1]
+            port = free_port(self._settings.listen)
         self._ports.add(port)
         return port
