@@ -104,7 +104,7 @@ def test_where_a_pod_was_replaced_alone_and_the_other_one_finishes_all_start_aga
     code, output = here.ddpjob("run", file)
     assert code == 0, output
     assert "killed by signal 9; restart 1 of 6; replacing its pod" in output
-    assert "killed by signal 9; restart 1 of 6; rank 0 had finished: all start again" in output
+    assert "killed by signal 9; restart 1 of 6; rank 0 has finished: all start again" in output
     status = here.status("late")
     assert (status["restarts"], status["disruptions"], status["incarnations"]["default"]) == (1, 0, 3)
 

@@ -50,8 +50,8 @@ class Env:
     MASTER_ADDR = "MASTER_ADDR"
     """Where rank 0 listens. Each attempt has a name of its own, so that no process meets a master of another one."""
     MASTER_PORT = "MASTER_PORT"
-    """Port on which rank 0 listens: `spec.masterPort`. After a restart in place the ranks have another, a free one of
-    10000 to 19999."""
+    """Port on which rank 0 listens: `spec.masterPort`. After a restart in place or a full preflight the ranks have
+    another, a free one of 10000 to 19999."""
     WORLD_SIZE = "WORLD_SIZE"
     """Number of processes of all nodes together."""
     NNODES = "NNODES"

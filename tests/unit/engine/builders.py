@@ -224,9 +224,11 @@ class Scene:
         """Somebody else deletes the pods of these ranks; they take their time to end."""
         return self._each(ranks, lambda pod: replace(pod, deleting=True))
 
-    def disrupted(self, rank: int, reason: str, message: str = "") -> "Scene":
-        """The cluster takes the pod of a rank away; it has its time to end."""
-        return self._each((rank,), lambda pod: replace(pod, deleting=True, disruption=Disruption(reason, message)))
+    def disrupted(self, rank: int, reason: str, message: str = "", *, seconds: float | None = None) -> "Scene":
+        """The cluster takes the pod of a rank away; it has its time to end, so many seconds where that is known."""
+        by = None if seconds is None else self.snapshot.now + timedelta(seconds=seconds)
+        taken = Disruption(reason, message)
+        return self._each((rank,), lambda pod: replace(pod, deleting=True, disruption=taken, gone_by=by))
 
     def evicted_by_kubelet(self, rank: int, message: str, *, disruption: bool) -> "Scene":
         """The kubelet ends a pod: for want of something on the node, or because of what the pod uses itself."""

@@ -34,14 +34,27 @@ gave_up = again.settled().fails(0, code=204).decided()
 WORDS = {"cause": "Application", "message": "killed by SIGKILL"}
 same_step = [an_incident(attempt, step=7) for attempt in (1, 2, 3)]
 LATER = (START + timedelta(seconds=30)).isoformat()
+TODAY = (START + timedelta(hours=10)).isoformat()
 
 evicted = gang.disrupted(1, "EvictionByEvictionAPI", "a drain")
 killed = gang.fails(1, code=137, message="step 12: loss 0.3")
 waits_for_1 = gang.hears("Gathering", missing=[1])
 replaced = evicted.decided().gone().decided()
+saves = gang.disrupted(1, "EvictionByEvictionAPI", "a drain", seconds=600)
 two_lost = evicted.decided().after(1).disrupted(2, "EvictionByEvictionAPI", "a drain")
 gathers = a_job(nodes=3).running().hears("Gathering", missing=[1])
 new_first = gang.deleted_by_hand(0).decided().gone().decided().runs(0)
+unasked = (
+    replaced.runs(1).decided().hears("Gathering", attempt=1, missing=[1]).decided().hears_nothing("refused").after(31)
+)
+long_since = replaced.runs(1).hears(attempt=2).settled().after(36000).hears(attempt=2).settled()
+rank_zero = (
+    a_job(nodes=3, successPolicy="RankZero")
+    .running()
+    .hears()
+    .settled()
+    .disrupted(1, "EvictionByEvictionAPI", "a drain")
+)
 dead_node = waits_for_1.after(60).node_has("node-1", "is not ready: silent")
 
 stalls_and_waits = (
@@ -248,6 +261,12 @@ TABLE: Table = {
         "Restarting",
         f"{EVICTED} (1 more rank failed with it); restart not counted; replacing its pod",
     ),
+    "and both have their time to save": (
+        saves.decided().after(1).disrupted(2, "EvictionByEvictionAPI", "a drain", seconds=600),
+        "",
+        "Restarting",
+        f"{EVICTED} (1 more rank failed with it); restart not counted; replacing its pod",
+    ),
     "of which both are replaced": (two_lost.decided().gone(), "+2.1 +2.2", "Restarting", "Creating 2 of 3 pods"),
     "a second disruption on the heels of the first waits": (
         replaced.runs(1).after(5).disrupted(1, "EvictionByEvictionAPI", "a drain"),
@@ -309,22 +328,28 @@ TABLE: Table = {
     ),
     "nor where that is found out when its new pod is to be made": (
         evicted.decided().gone().succeeds(0),
-        "-1.0/5 -1.2/5",
+        "-1.0/full -1.2/full",
         "Restarting",
-        f"{EVICTED}; restart not counted; rank 0 had finished: all start again",
+        f"{EVICTED}; restart not counted; rank 0 has finished: all start again",
+    ),
+    "which leaves the lost one its time to save": (
+        saves.decided().succeeds(0),
+        "-1.0/full -1.2/full",
+        "Restarting",
+        f"{EVICTED}; restart not counted; rank 0 has finished: all start again",
     ),
     "or runs already, and waits for what will not come": (
         killed.decided().after(1).settled().runs(1).succeeds(0),
         "-1.0/5 -1.2/5 -2.1/5",
         "Restarting",
-        f"{KILLED}; rank 0 had finished: all start again",
+        f"{KILLED}; rank 0 has finished: all start again",
     ),
     "be rank 0 the one that waits": (
         new_first.hears("Gathering", missing=[1]).succeeds(1),
-        "-1.1/5 -1.2/5 -2.0/5",
+        "-1.1/full -1.2/full -2.0/full",
         "Restarting",
         (
-            "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted; rank 1 had finished: all "
+            "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted; rank 1 has finished: all "
             "start again"
         ),
     ),
@@ -332,7 +357,43 @@ TABLE: Table = {
         killed.decided().succeeds(0).decided().gone(),
         "",
         "Restarting",
-        f"{KILLED}; rank 0 had finished: all start again",
+        f"{KILLED}; rank 0 has finished: all start again",
+    ),
+    "also where its supervisor could not be asked for a while, and then misses the one that finished": (
+        unasked.decided().succeeds(2).hears("Gathering", attempt=2, missing=[2]),
+        "-1.0/full -1.2/full -2.1/full",
+        "Restarting",
+        f"{EVICTED}; restart not counted; rank 2 has finished: all start again",
+    ),
+    "or where the operator is another one by then, and the pods' times tell": (
+        replaced.succeeds(2).after(5).runs(1).has_not_heard_yet(),
+        "-1.0/full -1.2/full -2.1/full",
+        "Restarting",
+        f"{EVICTED}; restart not counted; rank 2 has finished: all start again",
+    ),
+    "which may have missed that all trained with the new pod": (
+        replaced.runs(1).decided().after(7200).has_not_heard_yet().succeeds(0, 2),
+        "",
+        "Restarting",
+        "Creating 1 of 3 pods",
+    ),
+    "a pod that was replaced long ago does not wait": (
+        long_since.hears("Preflight", attempt=3, incidents=[an_incident(2, time=TODAY)]).settled().succeeds(2),
+        "",
+        "Restarting",
+        IN_PLACE,
+    ),
+    "nor does one that has finished itself": (
+        replaced.runs(1).succeeds(1),
+        "",
+        "Restarting",
+        "Creating 1 of 3 pods",
+    ),
+    "where rank 0 alone counts and is done, it may end": (
+        rank_zero.decided().gone().decided().runs(1).hears("Done", attempt=1).succeeds(2),
+        "",
+        "Restarting",
+        "Creating 1 of 3 pods",
     ),
     "but one that finishes together with the new pod has finished": (
         replaced.runs(1).hears(attempt=2).succeeds(0),

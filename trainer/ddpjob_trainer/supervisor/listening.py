@@ -5,8 +5,8 @@ import random
 import socket
 
 PORTS = range(10_000, 20_000)
-"""Below those that systems give out by themselves (from 32768 on Linux, net.ipv4.ip_local_port_range): a connection
-that any program makes could have such a one before the rank that is to listen there has started."""
+"""Below those that systems give out by themselves (by default from 32768 on Linux, net.ipv4.ip_local_port_range): a
+connection that any program makes could have such a one before the rank that is to listen there has started."""
 
 
 def listen_on(address: str | None, port: int) -> socket.socket:
@@ -25,7 +25,7 @@ def free_port(address: str | None) -> int:
     """One of PORTS at which nobody listens, by chance.
 
     Raises:
-        OSError: The address is none of this machine.
+        OSError: Nobody may listen at the address: it is none of this machine, say.
     """
     while True:
         port = random.SystemRandom().choice(PORTS)

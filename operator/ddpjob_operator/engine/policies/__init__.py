@@ -5,7 +5,7 @@ Read POLICIES as the table of contents. Each policy looks at the whole present s
 
 from .ending import ending, finished, past_deadline, past_start_deadline, succeeded
 from .failing import pods_failed, seen_clearer
-from .in_place import left_alone, restarted_in_place
+from .in_place import restarted_in_place, waits_in_vain
 from .sizing import gang_incomplete, grown, resized, shrunk
 from .starting import between_attempts, children_missing, first_start, refused, service_taken, under_way
 from .suspending import resumed, suspended
@@ -25,7 +25,7 @@ POLICIES: tuple[Policy, ...] = (
     first_start,
     restarted_in_place,
     pods_failed,
-    left_alone,
+    waits_in_vain,
     resized,
     seen_clearer,
     between_attempts,

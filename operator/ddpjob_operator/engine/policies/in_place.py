@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction, RestartMode
+from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction, RestartMode, SuccessPolicy
 from ddpjob_operator.api.status import MAX_EXCEPTIONS
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import charged, present
@@ -13,13 +13,14 @@ from ddpjob_operator.engine.incident import RESOLUTION, TAKEN_AWAY, joined, reme
 from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import Say, updated
-from ddpjob_operator.engine.supervision import comes_up
+from ddpjob_operator.engine.snapshot import Pod
+from ddpjob_operator.engine.supervision import comes_up, is_silent
 from ddpjob_operator.engine.view import View
 
 from .charging import cost, counts, why_final
 from .ending import fail
 from .hindsight import learned
-from .steps import attempt_after, replace_alone, restarting, short_grace, start_again, wait_after
+from .steps import attempt_after, grace_after, replace_alone, restarting, start_again, wait_after
 from .verdict import Verdict
 
 
@@ -91,25 +92,53 @@ def lost_together(view: View, ranks: tuple[int, ...], failures: list[Failure]) -
     )
     says = restarting(incident.cause, message)
     until = view.status.backoff_until
-    return replace_alone(view, ranks, says, message, grace=short_grace(view), until=until, **fields)
+    return replace_alone(view, ranks, says, message, grace=grace_after(view, incident.cause), until=until, **fields)
 
 
-def left_alone(view: View) -> Verdict | None:
+def waits_in_vain(view: View) -> Verdict | None:
     """A new pod that finds another rank finished has nobody to train with: all start again, at no further cost.
 
-    It was decided before it was known that the rank finishes. One that finishes together with the new pod does so in
-    an attempt that has been heard of; where it has not, for being so short, all pods are new once, and not again.
+    It was decided before it was known that the rank finishes. Not where rank 0 alone counts and is done.
     """
-    known, done = view.status.last_failure, [rank for rank, pod in view.current.items() if pod.succeeded]
-    if known is None or not (done and view.status.incarnations.exceptions and comes_up(view)):
+    known = view.status.last_failure
+    done = {rank: pod for rank, pod in view.current.items() if pod.succeeded}
+    new = [view.current.get(exception.rank) for exception in view.status.incarnations.exceptions]
+    if known is None or not done or _rank_zero_is_done(view):
+        return None
+    if not any(_in_vain(view, known, pod, done) for pod in new):
         return None
     until = view.status.backoff_until
     wait = max(until - view.now, timedelta(0)) if until else timedelta(0)
-    message = f"{told(known)}; {cost(view, known, view.status.budget)}; rank {done[0]} had finished: all start again"
-    said = view.status.condition(ConditionType.RESTARTING)
-    assert said is not None, "it comes up"
-    says = restarting(said.reason, message)
-    return start_again(view, says, message, grace=short_grace(view), wait=wait)
+    message = (
+        f"{told(known)}; {cost(view, known, view.status.budget)}; rank {min(done)} has finished: all start again"
+    )
+    says, grace = restarting(known.cause, message), grace_after(view, known.cause)
+    return start_again(view, says, message, grace=grace, wait=wait)
+
+
+def _rank_zero_is_done(view: View) -> bool:
+    """Whether the job succeeds as soon as rank 0's pod ends."""
+    counts_alone = view.spec.success_policy is SuccessPolicy.RANK_ZERO
+    return counts_alone and view.heard is not None and view.heard.phase is Phase.DONE
+
+
+def _in_vain(view: View, known: Failure, pod: Pod | None, done: dict[int, Pod]) -> bool:
+    """Whether a rank's new pod comes too late for those that are done.
+
+    What was heard last counts: an attempt too short to be heard of looks like none, and is made once more. Where an
+    operator cannot hear, or has not yet, the pods' times have to prove it.
+    """
+    if pod is not None and not pod.active:
+        return False
+    if pod is None or pod.started_at is None:
+        return True
+    heard = view.heard
+    if heard is None or is_silent(view):
+        ends = [one.exit.finished_at for one in done.values() if one.exit is not None]
+        return any(end is not None and end < pod.started_at for end in ends)
+    misses = heard.phase is Phase.GATHERING and not done.keys().isdisjoint(heard.missing)
+    is_new = pod.created_at is not None and pod.created_at + RESOLUTION > known.time
+    return misses or (is_new and comes_up(view))
 
 
 def _charge(view: View, said: HeardIncident) -> Verdict:

@@ -188,14 +188,19 @@ def short_grace(view: View) -> int:
     return max(1, view.spec.restart.grace_period_seconds)
 
 
+def grace_after(view: View, reason: str) -> int | None:
+    """For what is left of an attempt, by why it ends: some pods save, others have nothing to save."""
+    return None if reason in WITH_NOTICE else short_grace(view)
+
+
 def grace_between(view: View) -> int | None:
-    """For what is left of the last attempt, by why it ended: some pods save, others have nothing to save."""
+    """For what is left of the last attempt, by why it ended as the status says."""
     said = view.status.condition(ConditionType.RESTARTING)
     if said is None or said.status != "True":
         created = view.status.condition(ConditionType.CREATED)
         gave_up = created is not None and created.reason == Reason.GANG_INCOMPLETE
         return short_grace(view) if gave_up else None
-    return None if said.reason in WITH_NOTICE else short_grace(view)
+    return grace_after(view, said.reason)
 
 
 def budget(view: View) -> Budget:
