@@ -56,7 +56,9 @@ def test_a_killed_rank_is_started_again_in_place_and_its_pod_stays(here: Here) -
     assert {rank: one.pid for rank, one in here.trainers("place").items()} == {
         rank: one.pid for rank, one in supervisors.items()
     }
-    assert (status["restarts"], status["disruptions"], status["incarnations"]["default"]) == (1, 0, 1)
+    assert (status["restarts"], status["disruptions"], status["incarnations"]["default"]) == (1, 0, 1), (
+        here.evidence()
+    )
     assert status["attempt"] == 2
     failure = status["lastFailure"]
     assert (failure["attempt"], failure["rank"], failure["signal"], failure["cause"]) == (1, 1, 9, "Application")
@@ -78,7 +80,7 @@ def test_a_pod_that_is_lost_is_replaced_alone_and_the_other_one_waits(here: Here
     after = here.trainers("alone")
     assert after[1 - lost].pid == before[1 - lost].pid, "the other one stays"
     assert not alive(before[lost])
-    assert (status["restarts"], status["disruptions"]) == (0, 1)
+    assert (status["restarts"], status["disruptions"]) == (0, 1), here.evidence()
     assert status["incarnations"]["exceptions"] == [{"rank": lost, "incarnation": 2}]
     stop(run)
     assert [file.name for file in here.run("alone").glob("logs/attempt-1/*")].count(f"rank-{lost}.log") == 1
@@ -106,7 +108,9 @@ def test_where_a_pod_was_replaced_alone_and_the_other_one_finishes_all_start_aga
     assert "killed by signal 9; restart 1 of 6; replacing its pod" in output
     assert "killed by signal 9; restart 1 of 6; rank 0 has finished: all start again" in output
     status = here.status("late")
-    assert (status["restarts"], status["disruptions"], status["incarnations"]["default"]) == (1, 0, 3)
+    assert (status["restarts"], status["disruptions"], status["incarnations"]["default"]) == (1, 0, 3), (
+        here.evidence()
+    )
 
 
 def test_with_mode_recreate_all_pods_are_new(here: Here) -> None:
@@ -145,6 +149,6 @@ def test_a_ddpjob_run_that_takes_a_job_up_hears_it_and_counts_nothing_twice(here
     a_rank_of(supervisors[0]).kill()
     second = here.start("run", file)
     status = goes_on(here, "heard", 3)
-    assert (status["restarts"], status["incarnations"]["default"]) == (2, 1)
+    assert (status["restarts"], status["incarnations"]["default"]) == (2, 1), here.evidence()
     assert {one.pid for one in here.trainers("heard").values()} == {one.pid for one in supervisors.values()}
     stop(second)

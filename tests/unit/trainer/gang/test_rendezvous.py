@@ -230,6 +230,35 @@ def test_the_connection_to_the_former_leader_ends() -> None:
     run(test())
 
 
+def test_the_connection_to_a_new_rank_0_stays_where_it_announces_itself_after_it_was_found() -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0", incarnation=2)) as leader, listening(History(3)) as third:
+            known = rendezvous(leader.address)
+            link = await known.reach(HELLO)
+            known.members = {"3": third.address}
+            port = leader.address.rpartition(":")[2]
+            await known.announced(Announce("uid", 2, f":{port}"), "127.0.0.1")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(link.receive(), 0.1)
+            assert third.heard == [Announce("uid", 2, leader.address)], "who has not found it is told all the same"
+            await link.close()
+
+    run(test())
+
+
+def test_where_a_newer_rank_0_was_found_its_ranks_are_too() -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0", incarnation=3)) as leader:
+            known = rendezvous(leader.address)
+            await known.announced(Announce("uid", 2, f"127.0.0.2:{nobody().rpartition(':')[2]}"), "10.0.0.3")
+            assert known.master_addr == "127.0.0.2"
+            await (await known.reach(HELLO)).close()
+            assert known.master_addr == "127.0.0.1"
+            assert known.where() == Elsewhere(leader.address, 3)
+
+    run(test())
+
+
 def test_a_search_that_goes_on_finds_a_new_rank_0() -> None:
     async def test() -> None:
         async with listening(Welcome("0.1.0")) as leader:

@@ -121,7 +121,7 @@ class Leader:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         self._links[node] = link
-        link.send(Welcome(RELEASE, time.time()))
+        link.send(Welcome(RELEASE, time.time(), self._settings.incarnation))
         host = link.peer_host if isinstance(link, TcpLink) else ""
         self.coordinator.joined(node, hello, address_of(host, hello.port), self._now())
         self._act()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from ddpjob_trainer.errors import ConfigError, TrainerError
 from ddpjob_trainer.supervisor.watching import beat
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised with every change that an older supervisor could misunderstand."""
 
 NAMED = 8
@@ -102,6 +102,8 @@ class Welcome:
     release: str
     heard: float = 0.0
     """When Hello came, by the leader's clock."""
+    incarnation: int = 0
+    """The leader's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Elsewhere:
 
     address: str
     incarnation: int = 0
-    """Of that leader, where it has announced itself; 0: it has not."""
+    """Of that leader; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

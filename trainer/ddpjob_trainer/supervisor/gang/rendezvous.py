@@ -42,7 +42,7 @@ class Rendezvous:
         self._leader = ""
         """The leader's address, where it is not the one that was known from the start."""
         self._incarnation = 0
-        """Of the rank 0 that has announced itself last; 0: none has."""
+        """Of the newest rank 0 that has been heard of; 0: of none."""
         self._link: Link | None = None
         self._problem = ""
         """Why the last try to reach the leader came to nothing."""
@@ -103,6 +103,8 @@ class Rendezvous:
         if isinstance(answer, Welcome):
             if self._in_preflight:
                 tell(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
+            if answer.incarnation > self._incarnation:
+                self._hear(address, answer.incarnation)
             return link
         await link.close()
         match answer:
@@ -124,7 +126,7 @@ class Rendezvous:
         return self._settings.preflight != OFF and self._link is None
 
     def _hear(self, address: str, incarnation: int) -> None:
-        """Another one says where the leader is. That counts if it has heard of a newer one, or nothing is known."""
+        """Where the leader is, as it or another one says. It counts if it is a newer one, or nothing is known."""
         with contextlib.suppress(ValueError):
             host, _ = host_and_port(address)
             if incarnation > self._incarnation:
@@ -140,19 +142,20 @@ class Rendezvous:
 
     async def announced(self, announce: Announce, host: str) -> None:
         """Rank 0's supervisor is a new one: it is followed from now on, and the others are told."""
-        if announce.uid != self._settings.uid or announce.incarnation <= self._incarnation:
+        if announce.uid != self._settings.uid or announce.incarnation < self._incarnation:
             return
         itself = announce.address.startswith(":")
         try:
-            self.master_addr, port = host_and_port(f"[{host}]{announce.address}" if itself else announce.address)
+            address = address_of(*host_and_port(f"[{host}]{announce.address}" if itself else announce.address))
         except ValueError:
             return
-        self._incarnation, self._leader = announce.incarnation, address_of(self.master_addr, port)
-        say(f"rank 0 is at {self._leader} now")
-        if self._link is not None:
-            await self._link.close()
+        if announce.incarnation > self._incarnation:  # Else the connection may be one to it: it was found already.
+            self._hear(address, announce.incarnation)
+            say(f"rank 0 is at {address} now")
+            if self._link is not None:
+                await self._link.close()
         if itself:  # It may not know all of us.
-            told = Announce(announce.uid, announce.incarnation, self._leader)
+            told = Announce(announce.uid, announce.incarnation, address)
             others = (
                 address for node, address in self.members.items() if node not in {"0", str(self._settings.node)}
             )
