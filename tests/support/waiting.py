@@ -14,7 +14,7 @@ PAUSE_SECONDS = 0.01
 def patience(seconds: float) -> float:
     """How long to wait now for what takes at most so long on a quiet machine.
 
-    It grows with what waits for a core: four times as much where four processes want each core, and at most five times.
+    It grows with what waits for a core: to four times where four processes want each core, and at most to five times.
     So a deadline says what is promised, and a neighbour's load does not break the promise.
     """
     waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
