@@ -58,19 +58,15 @@ unit-trainer: $(READY)
 unit-others: $(READY)
 	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE) $(TRAINER))
 
-test: unit plant ## Everything: the inner loop, the state machine, real processes, the docs, clusters
-	@$(BIN)/pytest tests --ignore tests/unit --ignore tests/bench $(addprefix --ignore ,$(REAL) $(ALONE)) --numprocesses 3 --dist worksteal
-	$(BIN)/pytest $(ALONE)
-	$(BIN)/pytest $(REAL)
+test: $(READY) ## Everything once: the inner loop, the state machine, real processes, the docs, clusters (20 min)
+	@$(BIN)/python -m tests.stages
 
-# Tests on real nodes come one after another: they share their cluster, and the cores with its training.
-REAL := tests/plant/test_real.py tests/e2e
+test-full: $(READY) ## Everything at each of its levels, and every fault plan; nightly, and before a release
+	@$(BIN)/python -m tests.stages.full
+	$(BIN)/python -m tests.stages --full
 
-# Faults go on beside each other in one process, on one plant.
-FAULTS := tests/faults/test_faults.py
-
-# What has the cores to itself; speed first, before the other's plant is there.
-ALONE := tests/cluster/test_speed.py $(FAULTS)
+test-changed: $(READY) ## The full tests of what differs from BASE (main), for developers
+	@$(BIN)/python -m tests.stages --changed-since $(or $(BASE),main)
 
 e2e: $(if $(filter external,$(PLANT)),$(READY),plant) ## Real nodes, training and faults; PLANT=external: on the cluster of KUBECONFIG
 	@$(BIN)/pytest tests/e2e -rs
@@ -131,6 +127,7 @@ fault-table: $(READY) ## Every kind of fault at every stage of training; writes 
 	FAULT_TABLE=$$results $(BIN)/pytest tests/training/faults --numprocesses 2 --dist worksteal
 	$(BIN)/python -m tests.training.faults.page "$$results"
 
+FAULTS := tests/faults/test_faults.py
 faults: plant ## Break the operator in every way at every place of a job's life; writes docs/reference/fault-matrix.md (20 min)
 	@results=$$(mktemp -d)
 	trap 'rm -rf "$$results"' EXIT
@@ -140,4 +137,4 @@ faults: plant ## Break the operator in every way at every place of a job's life;
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator fault-table faults clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator fault-table faults clean

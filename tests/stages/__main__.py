@@ -1,0 +1,144 @@
+"""By hand: `python -m tests.stages`, with `--full` for all tests, or with names of stages for those alone."""
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from .changes import changed_files, concerned
+from .processes import Cost, adopt_orphans, run
+from .recorder import Record, command
+from .retry import MOST_FLAKY, Verdict, judge
+from .table import STAGES, Stage
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which tests are to run: of all stages or of some, of all rooms or of those that changed, with the full ones?
+
+    rooms    tests that a change concerns; None: all
+    changed  files that are not given a second run
+    """
+
+    stages: Collection[str]
+    full: bool
+    rooms: Collection[str] | None
+    changed: Collection[str]
+
+    def tests(self, stage: Stage) -> list[str]:
+        """Those of a stage."""
+        if self.rooms is None:
+            return list(stage.tests)
+        return [test for test in stage.tests if any(f"{test}/".startswith(f"{room}/") for room in self.rooms)]
+
+    def has(self, stage: Stage) -> bool:
+        """Whether anything of a stage is to run."""
+        return bool(stage.make or self.tests(stage)) and (not self.stages or stage.name in self.stages)
+
+
+@dataclass
+class Done:
+    """A stage that has run."""
+
+    stage: Stage
+    cost: Cost = field(default_factory=Cost)
+    ran: int = 0
+    verdict: Verdict = field(default_factory=lambda: Verdict([], []))
+    broken: bool = False
+    """It did not come to judge single tests: a target that failed, or tests that could not be collected."""
+
+
+def main() -> int:
+    """Runs the stages and says what came of them."""
+    choice = _choice(sys.argv[1:])
+    adopt_orphans()
+    # Ctrl-C is for what runs; that it ended so is seen here by its exit code.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    done: list[Done] = []
+    for stage in filter(choice.has, STAGES):
+        print(f"== {stage.name}", flush=True)
+        done.append(_make(stage) if stage.make else _pytest(stage, choice))
+        if done[-1].broken:
+            break
+    return _tell(done)
+
+
+def _choice(words: Sequence[str]) -> Choice:
+    parser = argparse.ArgumentParser(prog="python -m tests.stages", description="The project's tests, in stages.")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(stage.name for stage in STAGES)}")
+    parser.add_argument("--full", action="store_true", help="also the tests that are marked as full")
+    parser.add_argument("--changed-since", metavar="BASE", help="in full, those that changes since then concern")
+    arguments = parser.parse_args(words)
+    if unknown := set(arguments.stages) - {stage.name for stage in STAGES}:
+        parser.error(f"no stage {', '.join(sorted(unknown))}")
+    try:
+        changed = changed_files(arguments.changed_since)
+    except ValueError as error:
+        parser.error(str(error))
+    since = arguments.changed_since is not None
+    return Choice(arguments.stages, arguments.full or since, concerned(changed) if since else None, changed)
+
+
+def _make(stage: Stage) -> Done:
+    code, cost = run(["make", "--no-print-directory", stage.make])
+    return Done(stage, cost, broken=code != 0)
+
+
+def _pytest(stage: Stage, choice: Choice) -> Done:
+    chosen = [] if choice.full else ["-m", "not full"]
+    record, cost = _recorded([*choice.tests(stage), *stage.flags, *chosen])
+    again = Cost()
+
+    def passes_alone(test: str) -> bool:
+        nonlocal again
+        print(f"== once more, alone: {test}", flush=True)
+        second, took = _recorded([test])
+        again += took
+        return second.code == pytest.ExitCode.OK
+
+    verdict = judge(record.failures, choice.changed, passes_alone)
+    told = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
+    return Done(stage, cost + again, record.ran, verdict, broken=record.code not in told)
+
+
+def _recorded(arguments: list[str]) -> tuple[Record, Cost]:
+    """Runs pytest; a record without tests where it did not come to its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "record.json"
+        _, cost = run(command(file, arguments))
+        return (Record.read(file) if file.exists() else Record(pytest.ExitCode.INTERNAL_ERROR, 0, ())), cost
+
+
+def _tell(done: list[Done]) -> int:
+    flaky = [failure for one in done for failure in one.verdict.flaky]
+    failed = [failure for one in done for failure in one.verdict.failed]
+    for failure in flaky:
+        print(f"\n== FLAKY, passed alone: {failure.test}\n{failure.output}")
+    print(f"\n{'stage':<12}{'tests':>7}{'wall':>8}{'CPU s':>8}")
+    for one in done:
+        print(_row(one.stage.name, one.ran, one.cost))
+    print(_row("all", sum(one.ran for one in done), sum((one.cost for one in done), Cost())))
+    for failure in flaky:
+        print(f"FLAKY   {failure.test}")
+    for failure in failed:
+        print(f"FAILED  {failure.test}")
+    for one in done:
+        if one.broken:
+            print(f"BROKEN  {one.stage.name}: what came after it was not tried")
+    if len(flaky) > MOST_FLAKY:
+        print(f"{len(flaky)} flaky tests are too many: at most {MOST_FLAKY} pass as such")
+    return int(Verdict(flaky, failed).is_red or any(one.broken for one in done))
+
+
+def _row(name: str, ran: int, cost: Cost) -> str:
+    minutes, seconds = divmod(round(cost.wall), 60)
+    return f"{name:<12}{ran or '':>7}{f'{minutes}:{seconds:02}':>8}{cost.cpu:>8.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

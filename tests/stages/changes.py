@@ -1,0 +1,42 @@
+"""What has changed, by git."""
+
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
+
+from .table import ROOMS
+
+
+def changed_files(base: str | None = None) -> set[str]:
+    """Files that differ from where this branch left `base`, committed or not; without a base, from the commit before.
+
+    Empty where git cannot tell, as in an archive without its history.
+
+    Raises:
+        ValueError: there is no such base.
+    """
+    if base is not None:
+        if not (since := _git("merge-base", "HEAD", base)):
+            raise ValueError(f"{base} is nothing that this branch has left: name a branch or a commit, as BASE=main")
+        return _differing(since[0])
+    return _differing("HEAD^")
+
+
+def concerned(files: Collection[str]) -> set[str]:
+    """The tests that a change of these files concerns: files and folders."""
+    tests: set[str] = set()
+    for file in files:
+        tests.update(*(told for room, told in ROOMS.items() if file.startswith(room)))
+        parts = Path(file).parts
+        if parts[0] == "tests" and len(parts) > 2:
+            tests.add("/".join(parts[:2]))
+    return tests
+
+
+def _differing(since: str) -> set[str]:
+    return {*_git("diff", "--name-only", since), *_git("ls-files", "--others", "--exclude-standard")}
+
+
+def _git(*words: str) -> list[str]:
+    done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    return done.stdout.splitlines() if done.returncode == 0 else []

@@ -1,0 +1,73 @@
+"""The stages for real: pytest started by them, and what they say of tests that fail."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ONLY_ONE = """
+import sys
+from tests.stages import __main__ as stages
+from tests.stages.table import Stage
+
+stages.STAGES = (Stage("one", tests=(sys.argv.pop(),)),)
+sys.exit(stages.main())
+"""
+
+
+def tried(file: Path, body: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """A stage of one file; `seen(name)` in it tells whether it was called before."""
+    seen = f"import pathlib, pytest\ndef seen(name):\n    file = pathlib.Path({str(file.parent)!r}, name)\n"
+    file.write_text(f"{seen}    return file.exists() or file.touch()\n{body}")
+    command = [sys.executable, "-c", ONLY_ONE, *flags, file.name]
+    here = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    return subprocess.run(command, cwd=file.parent, env=here, capture_output=True, text=True, check=False)
+
+
+def test_a_test_that_passes_alone_is_told_with_all_that_it_said_first(tmp_path: Path) -> None:
+    body = "def test_once():\n    print('a word of the first time')\n    assert seen('once')\n"
+    done = tried(tmp_path / "test_it.py", body)
+    assert done.returncode == 0, done.stdout
+    first = done.stdout.partition("== FLAKY")[2]
+    assert "a word of the first time" in first
+    assert "AssertionError" in first or "assert" in first
+    assert "FLAKY   " in done.stdout
+
+
+def test_a_test_that_fails_twice_is_red(tmp_path: Path) -> None:
+    done = tried(tmp_path / "test_it.py", "def test_never():\n    assert False\n")
+    assert done.returncode == 1
+    assert "FAILED  " in done.stdout
+
+
+def test_tests_that_cannot_be_collected_are_red(tmp_path: Path) -> None:
+    done = tried(tmp_path / "test_it.py", "import nothing_of_this_name\n")
+    assert done.returncode == 1
+    assert "BROKEN  one" in done.stdout
+
+
+def test_only_full_runs_what_is_marked_as_full(tmp_path: Path) -> None:
+    body = "@pytest.mark.full('shown elsewhere')\ndef test_dear():\n    assert False\n"
+    assert tried(tmp_path / "test_it.py", body).returncode == 0
+    assert tried(tmp_path / "test_it.py", body, "--full").returncode == 1
+
+
+def test_the_time_of_what_outlives_its_parent_is_counted(tmp_path: Path) -> None:
+    busy = "import time\nwhile time.process_time() < 2: pass"
+    body = f"""
+import subprocess, sys, time
+def test_orphans():
+    shell = ["sh", "-c", '"$0" -c "$1" & echo $!', sys.executable, {busy!r}]
+    pid = subprocess.run(shell, stdout=subprocess.PIPE, check=True).stdout.decode().strip()
+    while pathlib.Path(f"/proc/{{pid}}/exe").exists():
+        time.sleep(0.01)
+"""
+    done = tried(tmp_path / "test_it.py", body)
+    assert done.returncode == 0, done.stdout
+    idle = tried(tmp_path / "test_it.py", "def test_idle():\n    pass\n")
+    assert cpu(done.stdout) - cpu(idle.stdout) > 1
+
+
+def cpu(output: str) -> float:
+    """The CPU seconds of all stages."""
+    return float(next(line for line in output.splitlines() if line.startswith("all ")).split()[-1])
