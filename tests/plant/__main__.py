@@ -4,6 +4,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 
 from . import Plant, PlantError, build, start_api, start_fake
@@ -44,8 +45,11 @@ def _build() -> None:
         build.build(real=False)
         return
     machine.install_missing()
-    build.build()
-    build_images()
+    # Images wait for a network and a disk most of the time, Go's compiler for the cores.
+    with ThreadPoolExecutor() as beside:
+        images = beside.submit(build_images)
+        build.build()
+        images.result()
 
 
 def _up(size: str) -> None:

@@ -1,8 +1,9 @@
 """`make plant`: builds every binary of the table into a cache that all checkouts of this machine share.
 
-A binary's place is named after all that it is made of, so what is there is current. It is built under another name
-and moved there whole. Go's own caches are several times as large as what comes out of them: ours are kept beside the
-binaries while anything is left to build, and removed after that.
+A binary's place is named after all that it is made of, so what is there is current. It is built in another folder,
+and moved there whole. Programs of one module are built by one call: one is linked while the next one is compiled.
+Go's own caches are several times as large as what comes out of them: ours are kept beside the binaries while
+anything is left to build, and removed after that.
 """
 
 import fcntl
@@ -12,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,10 +78,11 @@ def build(*, real: bool = True, bench: bool = False) -> None:
             return
         _check_disk()
         go = go_command()
-        for index, binary in enumerate(left):
-            print(f"[{index + 1}/{len(left)}] building {binary.name}", flush=True)
-            _build(go, binary)
-        _clear(GO_CACHES)
+        for together in _by_call(left):
+            begun = time.monotonic()
+            _build(go, together)
+            print(f"built {_names(together)} in {time.monotonic() - begun:.0f} s", flush=True)
+        _clear_behind(GO_CACHES)
         _forget_unused()
 
 
@@ -121,26 +124,52 @@ def _flags(binary: Binary) -> list[str]:
     return [*FLAGS, "-tags", binary.tags, "-ldflags", f"{LINK} {binary.ldflags}"]
 
 
-def _build(go: Path, binary: Binary) -> None:
-    place = _place(binary)
-    half_done = place.parent.with_name(f".{place.parent.name}")
+def _by_call(binaries: list[Binary]) -> list[list[Binary]]:
+    """Together those that one call of Go can build: it names them after the last part of their packages' paths."""
+    calls: dict[object, list[Binary]] = {}
+    for binary in binaries:
+        is_named_so = binary.package.endswith(f"/{binary.name}")
+        key = (binary.module, binary.cgo, binary.tags, binary.ldflags) if is_named_so else binary.name
+        calls.setdefault(key, []).append(binary)
+    return list(calls.values())
+
+
+def _build(go: Path, binaries: list[Binary]) -> None:
+    first = binaries[0]
     environment = {
-        "CGO_ENABLED": str(int(binary.cgo)),
+        "CGO_ENABLED": str(int(first.cgo)),
         "GOFLAGS": "-modcacherw",
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
         "GOCACHE": str(GO_CACHES / "build"),
         "GOMODCACHE": str(GO_CACHES / "mod"),
     }
-    command = [str(go), "build", *_flags(binary), "-o", str(half_done / binary.name), binary.package]
-    _run(command, f"building {binary.name}", MODULES / binary.module, environment)
+    (CACHE / "bin").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=CACHE / "bin") as folder:
+        half_done = Path(folder)
+        where = f"{half_done}/" if len(binaries) > 1 else str(half_done / first.name)
+        command = [str(go), "build", *_flags(first), "-o", where, *(binary.package for binary in binaries)]
+        _run(command, f"building {_names(binaries)}", MODULES / first.module, environment)
+        for binary in binaries:
+            _keep(go, binary, half_done / binary.name, environment)
+
+
+def _keep(go: Path, binary: Binary, built: Path, environment: dict[str, str]) -> None:
+    whole = built.with_name(f"{binary.name}.whole")
+    whole.mkdir()
+    built.rename(whole / binary.name)
     if binary.keeps:
         where = [str(go), "list", "-mod=readonly", "-f", "{{.Module.Dir}}", binary.package]
         module = Path(_run(where, f"looking for {binary.package}", MODULES / binary.module, environment).strip())
         for kept in binary.keeps:
-            shutil.copytree(module / kept, half_done / kept, copy_function=shutil.copyfile)
-    shutil.rmtree(place.parent, ignore_errors=True)
-    half_done.rename(place.parent)
+            shutil.copytree(module / kept, whole / kept, copy_function=shutil.copyfile)
+    place = _place(binary).parent
+    shutil.rmtree(place, ignore_errors=True)
+    whole.rename(place)
+
+
+def _names(binaries: list[Binary]) -> str:
+    return ", ".join(binary.name for binary in binaries)
 
 
 def _run(command: list[str], what: str, folder: Path, environment: dict[str, str]) -> str:
@@ -211,3 +240,12 @@ def _forget_unused() -> None:
 def _clear(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
+
+
+def _clear_behind(folder: Path) -> None:
+    """Removes a large folder while other things go on; what a killed removal leaves, the next one takes along."""
+    if folder.exists():
+        folder.rename(folder.with_name(f"{folder.name}.old-{time.time_ns()}"))
+    old = [str(left) for left in folder.parent.glob(f"{folder.name}.old-*")]
+    if old:
+        subprocess.Popen(["nice", "rm", "-rf", *old], start_new_session=True)

@@ -7,6 +7,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -61,11 +64,18 @@ def _build_all() -> None:
     if TRAINER not in names():
         _check_disk()
     if PYTHON not in names():
-        print(f"building {PYTHON}: Debian {SUITE} with {', '.join(PACKAGES)}", flush=True)
-        _build_base()
+        with _timed(f"{PYTHON}: Debian {SUITE} with {', '.join(PACKAGES)}"):
+            _build_base()
     for name, tag in (("operator", OPERATOR), ("trainer", TRAINER)):
-        print(f"building {tag}", flush=True)
-        _run(ROOT / "deploy/images/build", name, tag, "--build-arg", f"BASE={PYTHON}")
+        with _timed(tag):
+            _run(ROOT / "deploy/images/build", name, tag, "--build-arg", f"BASE={PYTHON}")
+
+
+@contextmanager
+def _timed(what: str) -> Iterator[None]:
+    begun = time.monotonic()
+    yield
+    print(f"built {what} in {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def _build_base() -> None:
