@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.chart.helm import CHART, NAMESPACE, RELEASE, ROOT, helm, named, render, settings
 from tests.plant import Plant, PlantError
+from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, helm, named, render, settings
 
 INSTALL = ROOT / "deploy" / "install.yaml"
 DIGITS = ROOT / "deploy" / "examples" / "digits.yaml"

@@ -12,8 +12,8 @@ from ddpjob_operator.api.crd import crd
 from ddpjob_operator.cluster.options import parse
 from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NODE_RIGHTS, RIGHTS
 
-from tests.chart.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render
 from tests.plant import build
+from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render
 
 DEPLOYMENT = ("Deployment", RELEASE)
 

@@ -1,18 +1,14 @@
 """The plants that these tests run on: one of each size per worker, with the CRD, brought up when first asked for."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from ddpjob_operator.api.contract import API_VERSION
 
 from tests.plant import Plant, start_api, start_fake
 from tests.plant.needs import demand
-
-from .jobs import Team
-from .operators import an_operator
-
-CRD = Path(__file__).parents[2] / "deploy" / "crd.yaml"
+from tests.support.crd import install_crd
+from tests.support.jobs import Team
+from tests.support.operators import an_operator
 
 
 @pytest.fixture(scope="session")
@@ -31,13 +27,6 @@ def fake() -> Iterator[Plant]:
     with start_fake() as plant:
         install_crd(plant)
         yield plant
-
-
-def install_crd(plant: Plant) -> None:
-    """As a user does it."""
-    plant.kubectl("apply", "-f", CRD)
-    # Not `kubectl wait`: it fails where the CRD is so new that it has no conditions yet.
-    plant.wait("the CRD to be served", lambda: plant.get(f"/apis/{API_VERSION}"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from .jobs import FOR_LONG, a_job, steered
+from tests.support.jobs import FOR_LONG, a_job, steered
 
 ADDRESS = "127.0.0.1"
 NOON = "2026-01-01T12:00:00.000Z"

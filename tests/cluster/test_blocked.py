@@ -8,8 +8,7 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import pod_name
 
 from tests.plant import Plant
-
-from .jobs import Team, a_job, condition
+from tests.support.jobs import Team, a_job, condition
 
 
 def blocked(team: Team) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.plant import Plant
-
-from .jobs import FOR_LONG, STUBBORN, Team, a_job, condition, silent
+from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, silent
 
 
 def when(status: dict[str, Any], name: str) -> datetime:

@@ -6,9 +6,8 @@ import pytest
 from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
-
-from .jobs import FOR_LONG, Team, a_job, condition
-from .operators import an_operator
+from tests.support.jobs import FOR_LONG, Team, a_job, condition
+from tests.support.operators import an_operator
 
 KINDS = "ddpjobs,pods,services,networkpolicies"
 

@@ -9,9 +9,8 @@ import pytest
 from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
-
-from .jobs import FOR_LONG, Team, a_job, on_whole_nodes, silent
-from .operators import an_operator
+from tests.support.jobs import FOR_LONG, Team, a_job, on_whole_nodes, silent
+from tests.support.operators import an_operator
 
 URGENT = "urgent"
 QUICKLY = [

@@ -9,9 +9,8 @@ import pytest
 from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant, PlantError
-
-from .jobs import FOR_LONG, Team, a_job, condition, on_whole_nodes
-from .operators import an_operator
+from tests.support.jobs import FOR_LONG, Team, a_job, condition, on_whole_nodes
+from tests.support.operators import an_operator
 
 TAINT = "example.com/reserved"
 HALF = ("node-2", "node-3")

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from tests.plant import Plant, start_api
-
-from .conftest import install_crd
-from .jobs import Team, a_job
-from .operators import an_operator
-from .test_replicas import created
+from tests.support.crd import install_crd
+from tests.support.jobs import Team, a_job, created
+from tests.support.operators import an_operator
 
 DIE_WITH_US = 4
 """Words before a program's own command in its process."""

@@ -6,8 +6,7 @@ from ddpjob_operator.api.contract import MAX_NAME_LENGTH, Label
 
 from tests.plant import Plant
 from tests.plant.fake import ALIVE
-
-from .jobs import FOR_LONG, STUBBORN, Team, a_job, condition, writes
+from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, writes
 
 
 def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, team: Team) -> None:

@@ -22,8 +22,7 @@ from ddpjob_operator.engine.build import build_network_policy
 from ddpjob_operator.engine.naming import network_policy_name
 
 from tests.plant import Plant
-
-from .jobs import Team, a_job
+from tests.support.jobs import Team, a_job
 
 A_WHILE = 60.0
 

@@ -8,9 +8,9 @@ import pytest
 from ddpjob_operator.engine import fingerprint
 
 from tests.plant import Plant
+from tests.support.jobs import Team, condition, writes
+from tests.support.operators import an_operator
 
-from .jobs import Team, condition, writes
-from .operators import an_operator
 from .pages import NOON, Page, a_page, supervised
 
 PROGRESS = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.0, "etaSeconds": 56, "lastStepTime": NOON}

@@ -9,10 +9,9 @@ import pytest
 from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant, start_api
-
-from .conftest import install_crd
-from .jobs import Team, a_job, writes
-from .operators import Operator, an_operator
+from tests.support.crd import install_crd
+from tests.support.jobs import Team, a_job, created, writes
+from tests.support.operators import Operator, an_operator
 
 
 @pytest.fixture
@@ -27,13 +26,6 @@ def a_replica(team: Team, *flags: str) -> Iterator[Operator]:
     lease = (f"--lease-namespace={team.namespace}", "--lease-name=operator")
     with an_operator(team.plant, f"--namespace={team.namespace}", *lease, *flags) as operator:
         yield operator
-
-
-def created(team: Team, name: str = "digits") -> bool:
-    """Whether the job says that all of its pods exist."""
-    return any(
-        one["type"] == "Created" and one["status"] == "True" for one in team.status(name).get("conditions", ())
-    )
 
 
 def places(team: Team) -> Counter[tuple[str, str, str]]:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.plant import Plant
-
-from .jobs import FOR_LONG, Team, a_job, condition, steered
-from .operators import an_operator
+from tests.support.jobs import FOR_LONG, Team, a_job, condition, steered
+from tests.support.operators import an_operator
 
 RULES = [
     {"exitCodes": [3], "action": "RestartFree"},

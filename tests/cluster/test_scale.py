@@ -9,9 +9,8 @@ from tests.bench.operator.audit import job_name, lives
 from tests.plant import Plant
 from tests.plant.api import ADMINS
 from tests.plant.audit import position
-
-from .jobs import Team, a_job
-from .operators import an_operator
+from tests.support.jobs import Team, a_job
+from tests.support.operators import an_operator
 
 JOBS, NODES, EVENTS = 100, 4, 3
 WRITES = NODES + 5

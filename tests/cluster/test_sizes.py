@@ -8,8 +8,7 @@ from ddpjob_operator.api.contract import API_VERSION, Env, Label
 
 from tests.plant import Plant, PlantError
 from tests.plant.fake import add_node
-
-from .jobs import FOR_LONG, Team, a_job, condition, on_whole_nodes
+from tests.support.jobs import FOR_LONG, Team, a_job, condition, on_whole_nodes
 
 
 def world(team: Team) -> dict[str, str]:

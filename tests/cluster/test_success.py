@@ -4,7 +4,7 @@ from datetime import datetime
 
 from ddpjob_operator.api.contract import Label
 
-from .jobs import FOR_LONG, STUBBORN, Team, a_job, condition
+from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition
 
 
 def exit_codes(team: Team) -> dict[str, int]:

@@ -8,9 +8,8 @@ import pytest
 from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
-
-from .jobs import FOR_LONG, STUBBORN, Team, a_job, condition, meanwhile, writes
-from .operators import an_operator
+from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, meanwhile, writes
+from tests.support.operators import an_operator
 
 MARKS = {
     "labels": {

@@ -9,11 +9,9 @@ from ddpjob_operator.api.contract import API_VERSION, KIND, Label
 from ddpjob_operator.engine import pod_name
 
 from tests.plant import Plant, start_api
-
-from .conftest import install_crd
-from .jobs import Team, a_job, condition
-from .operators import an_operator
-from .test_replicas import created
+from tests.support.crd import install_crd
+from tests.support.jobs import Team, a_job, condition, created
+from tests.support.operators import an_operator
 
 
 def test_without_the_crd_any_more_the_operator_says_so_in_one_line_and_ends() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chart.helm import CHART, NAMESPACE, RELEASE, helm
-from tests.cluster.jobs import Team
 from tests.plant import Plant
 from tests.plant.images import OPERATOR, TRAINER
 from tests.plant.needs import demand
 from tests.plant.real import RealPlant, start_real
+from tests.support.helm import CHART, NAMESPACE, RELEASE, helm
+from tests.support.jobs import Team
 
 from .external import External
 

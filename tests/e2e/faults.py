@@ -7,10 +7,10 @@ from typing import Any
 
 from ddpjob_operator.api.contract import Label
 
-from tests.chart.helm import NAMESPACE, RELEASE
-from tests.cluster.jobs import Team
 from tests.plant import Plant
 from tests.plant.real import RealPlant
+from tests.support.helm import NAMESPACE, RELEASE
+from tests.support.jobs import Team
 
 TOLERANT = [
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}

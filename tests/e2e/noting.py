@@ -9,8 +9,8 @@ from typing import Any
 
 from ddpjob_operator.api.contract import Label
 
-from tests.cluster.jobs import Team
 from tests.plant import PlantError
+from tests.support.jobs import Team
 
 from .faults import TOLERANT
 from .work import CODE_MOUNT, LONG, a_training, logs_of_pods, with_script

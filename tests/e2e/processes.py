@@ -8,8 +8,8 @@ from collections.abc import Container
 import psutil
 from ddpjob_operator.api.contract import Env
 
-from tests.chart.helm import NAMESPACE
 from tests.plant import Plant
+from tests.support.helm import NAMESPACE
 
 
 def rank_of(uid: str, rank: int) -> psutil.Process:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.jobs import Team, condition
 from tests.plant.real import Answer, RealPlant, start_registry
+from tests.support.jobs import Team, condition
 
 from .work import a_script, ddpjob, ended
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ddpjob_operator.api.contract import Label
 
-from tests.cluster.jobs import Team, condition
 from tests.plant.real import RealPlant
+from tests.support.jobs import Team, condition
 
 from .faults import graces
 from .work import BATCH, DEAF, LONG, STEPS, a_script, an_endless_training, change, saves, wait_for_steps

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.jobs import Team
 from tests.plant import Plant, build
 from tests.plant.images import PYTHON
+from tests.support.jobs import Team
 
 from .faults import pod_of
 

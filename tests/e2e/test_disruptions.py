@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.jobs import Team, condition
 from tests.plant import Plant
 from tests.plant.real import RealPlant
+from tests.support.jobs import Team, condition
 
 from .faults import TOLERANT, all_nodes_again, drained, evict, graces, pod_of, start_again
 from .work import DEAF, LONG, a_script, an_endless_training, saves, wait_for_steps

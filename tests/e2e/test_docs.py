@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.jobs import Team
 from tests.docs.pages import ON_A_CLUSTER, ROOT, pages_that_run
 from tests.docs.reader import Reader, read
 from tests.plant import build
+from tests.support.jobs import Team
 
 
 @pytest.mark.timeout(900)

@@ -5,8 +5,8 @@ from typing import Any
 
 from ddpjob_operator.api.contract import Label
 
-from tests.cluster.jobs import Team, condition
 from tests.plant import Plant
+from tests.support.jobs import Team, condition
 
 from .work import LONG, a_script, change, ddpjob, ended, logs
 

@@ -8,8 +8,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cluster.jobs import Team, condition, writes
 from tests.plant.real import RealPlant
+from tests.support.jobs import Team, condition, writes
 
 from .faults import pod_of
 from .figures import note

@@ -9,10 +9,10 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine.naming import network_policy_name, pod_name
 
-from tests.chart.helm import CHART, NAMESPACE, RELEASE, helm
-from tests.cluster.jobs import Team
 from tests.plant import Plant
 from tests.plant.real import RealPlant
+from tests.support.helm import CHART, NAMESPACE, RELEASE, helm
+from tests.support.jobs import Team
 
 from .faults import evict
 from .processes import operators

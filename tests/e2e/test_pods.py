@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from ddpjob_operator.api.contract import Label
 
-from tests.cluster.jobs import Team
 from tests.plant import Plant
+from tests.support.jobs import Team
 
 from .work import a_script, logs
 

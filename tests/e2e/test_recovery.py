@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.jobs import Team
 from tests.plant.real import RealPlant
+from tests.support.jobs import Team
 
 from .faults import TOLERANT, all_nodes_again, pod_of
 from .processes import rank_of

@@ -5,8 +5,8 @@ import re
 import yaml
 from ddpjob_operator.api.contract import Label
 
-from tests.cluster.jobs import Team
 from tests.plant import Plant
+from tests.support.jobs import Team
 
 from .work import CODE_MOUNT, EXAMPLE, LONG, PLAIN_SCRIPT, a_training, logs, with_script
 

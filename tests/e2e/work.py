@@ -9,9 +9,9 @@ from typing import Any
 
 from ddpjob_operator.api.contract import API_VERSION, KIND
 
-from tests.cluster.jobs import Team
 from tests.plant import build
 from tests.plant.images import PYTHON, TRAINER
+from tests.support.jobs import Team
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
 LONG = 600

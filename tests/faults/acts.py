@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from tests.cluster.jobs import FOR_LONG, a_job, steered
+from tests.support.jobs import FOR_LONG, a_job, steered
 
 from .calls import phase_of, place_of
 from .life import NAME, Act, Reached, User

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 from ddpjob_operator.api.contract import API_VERSION
 
-from tests.cluster.conftest import install_crd
 from tests.plant import Plant, start_fake
 from tests.plant.needs import demand
+from tests.support.crd import install_crd
 
 from . import clock
 from .conductor import Outcome, live

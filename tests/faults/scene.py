@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.cluster.operators import Operator, an_operator
 from tests.plant import Plant
+from tests.support.operators import Operator, an_operator
 
 from .clock import environment, set_clock
 from .proxy import Proxy

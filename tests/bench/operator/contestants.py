@@ -10,11 +10,11 @@ from socket import AF_INET
 import psutil
 from ddpjob_operator.api.contract import API_VERSION
 
-from tests.cluster.conftest import install_crd
-from tests.cluster.jobs import a_job, steered
-from tests.cluster.operators import Operator, an_operator
 from tests.plant import Plant
 from tests.plant.api import ADMINS
+from tests.support.crd import install_crd
+from tests.support.jobs import a_job, steered
+from tests.support.operators import Operator, an_operator
 
 from .client import BenchError, Manifest
 from .others import JOBSET, TRAINING_OPERATOR, Foreign, installed

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import psutil
 from ddpjob_operator.api.contract import Label
 
-from tests.cluster.jobs import steered
-from tests.cluster.operators import Operator
 from tests.plant.audit import kind, position, seconds, writes
+from tests.support.jobs import steered
+from tests.support.operators import Operator
 
 from .audit import job_name
 from .client import Manifest

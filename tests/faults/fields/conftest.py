@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from tests.cluster.conftest import install_crd
-from tests.cluster.operators import an_operator
 from tests.plant import start_api, start_fake
 from tests.plant.needs import demand
+from tests.support.crd import install_crd
+from tests.support.operators import an_operator
 
 from .jobs import Jobs
 from .server import Server

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.cluster.jobs import a_job
+from tests.support.jobs import a_job
 
 from .leaves import Leaf, greatest, least, put, take
 from .table import FIELDS, FROM_SCHEMA, Change, Field

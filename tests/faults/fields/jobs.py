@@ -10,8 +10,8 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.numbers import MOST_SECONDS
 from ddpjob_operator.engine.budget import JITTER
 
-from tests.cluster.jobs import steered
-from tests.cluster.operators import Operator
+from tests.support.jobs import steered
+from tests.support.operators import Operator
 
 from .server import Server
 from .table import GONE, Follows, Then

@@ -13,7 +13,7 @@ from ddpjob_operator.api import Cause
 from ddpjob_operator.api.numbers import MOST_SECONDS
 from ddpjob_operator.api.restart import Signal
 
-from tests.cluster.jobs import FOR_LONG, STUBBORN, steered
+from tests.support.jobs import FOR_LONG, STUBBORN, steered
 
 
 class When(StrEnum):

@@ -3,8 +3,8 @@
 import pytest
 from ddpjob_operator.api.contract import MAX_NODES
 
-from tests.cluster.jobs import FOR_LONG, Team, a_job, condition
-from tests.cluster.operators import an_operator
+from tests.support.jobs import FOR_LONG, Team, a_job, condition
+from tests.support.operators import an_operator
 
 from .documents import before, changed
 from .jobs import Jobs

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api.validation import problems
 
-from tests.cluster.jobs import a_job
+from tests.support.jobs import a_job
 from tests.unit.engine.builders import a_document
 from tests.unit.engine.builders import a_job as a_scene
 

@@ -11,7 +11,7 @@ from ddpjob_operator.api.problems import dotted
 from ddpjob_operator.api.rules import RULES
 from ddpjob_operator.api.validation import problems
 
-from tests.cluster.test_crd import NEW_JOBS, Case, a_job
+from tests.support.refused_jobs import NEW_JOBS, Case, a_job
 
 NOT_IN_CEL = {
     "unique_names": "lists whose items have names are maps to the API server",

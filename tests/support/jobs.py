@@ -139,6 +139,13 @@ class Team:
         self.kubectl("wait", f"--for=jsonpath={path}", f"ddpjob/{name}", f"--timeout={seconds}s")
 
 
+def created(team: Team, name: str = "digits") -> bool:
+    """Whether the job says that all of its pods exist."""
+    return any(
+        one["type"] == "Created" and one["status"] == "True" for one in team.status(name).get("conditions", ())
+    )
+
+
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
     """A condition that was set."""
     return next(one for one in status["conditions"] if one["type"] == kind)

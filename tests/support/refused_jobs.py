@@ -1,0 +1,233 @@
+"""Jobs that a rule of the API refuses, each beside the nearest that it lets pass."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from ddpjob_operator.api.contract import MAX_NAME_LENGTH
+
+Values = dict[str, Any]
+"""Values by their path in the job, with dots; whatever is missing on the way is made."""
+
+CONTAINER = "spec.template.spec.containers.0"
+INIT = [{"name": "prepare", "image": "any", "env": [{"name": "SIZE", "value": "1"}]}]
+BOTH = {"path": "/checkpoints", "everySteps": 5, "everySeconds": 5}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a rule refuses, and the nearest that it lets pass.
+
+    path  where the API server says that it is wrong
+    """
+
+    path: str
+    message: str
+    bad: Values
+    good: Values
+
+
+def _reserved(path: str, message: str, kind: str) -> Case:
+    there = f"spec.template.metadata.{kind}"
+    return Case(path, message, {there: {"ddpjob.dev/team": "a"}}, {there: {"example.com/team": "a"}})
+
+
+OF_THE_CONTRACT = "a variable of the contract between DDPJob and its pods"
+
+
+def _rules(path: str, message: str, bad: Values, good: Values) -> Case:
+    """About a rule of what to do after a failure."""
+    bad, good = ({"spec.restart.rules": [{"action": "Fail"} | rule]} for rule in (bad, good))
+    return Case(f"spec.restart.rules[0]{path}", message, bad, good)
+
+
+RESERVED = "ddpjob.dev/ is reserved for DDPJob; choose another"
+SET_BY_US = "is set by DDPJob itself; remove it"
+FOREVER = "can never be changed: who brings a job forward is decided when it is made"
+WHILE_SUSPENDED = "may change only while the job is suspended: set spec.suspend first"
+
+NEW_JOBS = [
+    *(
+        Case("", "metadata.name must be at most", {"metadata.name": bad}, {"metadata.name": good})
+        for bad, good in [("a" * (MAX_NAME_LENGTH + 1), "a" * MAX_NAME_LENGTH), ("1a", "a1"), ("a.b", "a-b")]
+    ),
+    *(
+        Case(
+            "spec.procsPerNode",
+            "must be Auto or a whole number",
+            {"spec.procsPerNode": bad},
+            {"spec.procsPerNode": good},
+        )
+        for bad, good in [(0, 1), (65, 64), ("auto", "Auto")]
+    ),
+    Case(
+        "spec.template.spec.containers",
+        "needs one container named trainer",
+        {f"{CONTAINER}.name": "main"},
+        {f"{CONTAINER}.name": "trainer"},
+    ),
+    Case(
+        "spec.template.spec.containers",
+        OF_THE_CONTRACT,
+        {f"{CONTAINER}.env": [{"name": "WORLD_SIZE", "value": "2"}]},
+        {f"{CONTAINER}.env": [{"name": "WORLD", "value": "2"}]},
+    ),
+    Case(
+        "spec.template.spec.initContainers",
+        OF_THE_CONTRACT,
+        {"spec.template.spec.initContainers": INIT, "spec.template.spec.initContainers.0.env.0.name": "MASTER_ADDR"},
+        {"spec.template.spec.initContainers": INIT},
+    ),
+    Case(
+        "spec.template.spec.volumes",
+        "ddpjob- is reserved for DDPJob",
+        {"spec.template.spec.volumes": [{"name": "ddpjob-data", "emptyDir": {}}]},
+        {"spec.template.spec.volumes": [{"name": "data", "emptyDir": {}}]},
+    ),
+    _reserved("spec.template.metadata.labels", RESERVED, "labels"),
+    _reserved("spec.template.metadata.annotations", RESERVED, "annotations"),
+    *(
+        Case(f"spec.template.spec.{name}", SET_BY_US, {f"spec.template.spec.{name}": "a"}, {})
+        for name in ("hostname", "subdomain")
+    ),
+    Case(
+        "spec.template.spec.restartPolicy",
+        "must be Never",
+        {"spec.template.spec.restartPolicy": "OnFailure"},
+        {"spec.template.spec.restartPolicy": "Never"},
+    ),
+    *(
+        Case(
+            "spec.template.spec.containers",
+            f"GPUs of the trainer's {kind} must be a whole number, at most 64",
+            {f"{CONTAINER}.resources": {kind: {name: bad}}},
+            {f"{CONTAINER}.resources": {kind: {name: good}}},
+        )
+        for kind in ("limits", "requests")
+        for name, bad, good in [
+            ("nvidia.com/gpu", "one", "1"),
+            ("nvidia.com/gpu", "0.5", "0"),
+            ("nvidia.com/gpu", -1, 0),
+            ("amd.com/gpu", 65, 64),
+            ("amd.com/gpu", "65", "64"),
+            ("nvidia.com/mig-1g.5gb", "1k", 1),
+        ]
+    ),
+    Case(
+        "spec.procsPerNode",
+        "Auto cannot count devices that are claimed",
+        {f"{CONTAINER}.resources": {"claims": [{"name": "gpus"}]}},
+        {f"{CONTAINER}.resources": {"claims": [{"name": "gpus"}]}, "spec.procsPerNode": 2},
+    ),
+    Case(
+        "spec.checkpoint.everySeconds",
+        "cannot be set together with everySteps",
+        {"spec.checkpoint": BOTH},
+        {"spec.checkpoint": {"path": "/checkpoints", "everySeconds": 5}},
+    ),
+    Case(
+        "spec.restart.backoffSeconds",
+        "must not be more than maxBackoffSeconds",
+        {"spec.restart": {"backoffSeconds": 11, "maxBackoffSeconds": 10}},
+        {"spec.restart": {"backoffSeconds": 10, "maxBackoffSeconds": 10}},
+    ),
+    *(
+        Case(
+            "spec.checkpoint.everySeconds",
+            "must be Auto or a whole number from 1",
+            {"spec.checkpoint": {"path": "/checkpoints", "everySeconds": bad}},
+            {"spec.checkpoint": {"path": "/checkpoints", "everySeconds": good}},
+        )
+        for bad, good in [(0, 1), ("auto", "Auto")]
+    ),
+    Case(
+        "spec.statusPort",
+        "is masterPort already; ports must differ",
+        {"spec.statusPort": 29500},
+        {"spec.statusPort": 2000},
+    ),
+    *(
+        Case(
+            "spec.controlPort",
+            "is masterPort or statusPort already; ports must differ",
+            {"spec.controlPort": bad},
+            {"spec.controlPort": 2000},
+        )
+        for bad in (29500, 29501)
+    ),
+    Case(
+        "spec.nodes",
+        "is less than elastic.minNodes",
+        {"spec.nodes": 1, "spec.elastic": {"minNodes": 2}},
+        {"spec.nodes": 2, "spec.elastic": {"minNodes": 2}},
+    ),
+    Case(
+        "spec.nodes",
+        "is more than elastic.maxNodes",
+        {"spec.nodes": 4, "spec.elastic": {"maxNodes": 3}},
+        {"spec.nodes": 3, "spec.elastic": {"maxNodes": 3}},
+    ),
+    _rules("", "matches nothing; give one of exitCodes, signals, causes", {}, {"exitCodes": [3]}),
+    _rules("", "matches nothing", {}, {"signals": ["SIGBUS"]}),
+    _rules("", "matches nothing", {}, {"causes": ["OutOfMemory"]}),
+    *(
+        _rules(
+            f".exitCodes[{len(bad) - 1}]",
+            "must be an exit code from 1 to 255",
+            {"exitCodes": bad},
+            {"exitCodes": good},
+        )
+        for bad, good in [
+            ([0], [1]),
+            ([256], [255]),
+            (["3"], [3]),
+            (["0-3"], ["1-3"]),
+            (["200-256"], ["200-255"]),
+            ([5, "64-63"], [5, "64-64"]),
+            ([5, "a-b"], [5, "1-2"]),
+            (["1-2-3"], ["1-2"]),
+        ]
+    ),
+]
+
+CHANGES = [
+    Case(path, WHILE_SUSPENDED, {at: value}, {at: value, "spec.suspend": True})
+    for path, at, value in [
+        ("spec.template", f"{CONTAINER}.image", "another"),
+        ("spec.procsPerNode", "spec.procsPerNode", 2),
+        ("spec.backend", "spec.backend", "Gloo"),
+        ("spec.masterPort", "spec.masterPort", 29600),
+        ("spec.statusPort", "spec.statusPort", 29601),
+        ("spec.controlPort", "spec.controlPort", 29602),
+        ("spec.waitForMaster", "spec.waitForMaster", False),
+        ("spec.networkPolicy", "spec.networkPolicy", "Enabled"),
+        ("spec.checkpoint", "spec.checkpoint", {"path": "/checkpoints"}),
+    ]
+] + [
+    Case(
+        "spec.managedBy",
+        FOREVER,
+        {"spec.managedBy": "example.com/other", "spec.suspend": True},
+        {"spec.suspend": True},
+    )
+]
+
+CASES = NEW_JOBS + CHANGES
+
+
+def a_job(values: Values) -> dict[str, Any]:
+    """The smallest job there is, with these values."""
+    trainer = {"name": "trainer", "image": "any"}
+    job: dict[str, Any] = {
+        "apiVersion": "ddpjob.dev/v1alpha1",
+        "kind": "DDPJob",
+        "metadata": {"name": "digits"},
+        "spec": {"template": {"spec": {"containers": [trainer]}}},
+    }
+    for path, value in values.items():
+        *way, last = path.split(".")
+        place: Any = job
+        for part in way:
+            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+        place[last] = copy.deepcopy(value)
+    return job
