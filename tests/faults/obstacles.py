@@ -14,11 +14,11 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.engine import network_policy_name, pod_name
 
 from .life import NAME
-from .scene import PATIENCE_SECONDS, POLL_SECONDS, Scene
+from .rig import PATIENCE_SECONDS, POLL_SECONDS, Rig
 from .witness import Manifest, NeverError
 
-Act = Callable[[Scene], Awaitable[None]]
-Felt = Callable[[Scene], bool]
+Act = Callable[[Rig], Awaitable[None]]
+Felt = Callable[[Rig], bool]
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 NOT_TODAY = "no pods today"
@@ -35,11 +35,11 @@ NEVER_PLACED = {
 """A pod on a node would be ended late by kwok, which asks for no uid: its successor's name is the same."""
 
 
-async def _nothing(_: Scene) -> None:
+async def _nothing(_: Rig) -> None:
     """It stays, or has gone by itself."""
 
 
-def _at_once(_: Scene) -> bool:
+def _at_once(_: Rig) -> bool:
     return True
 
 
@@ -66,8 +66,8 @@ class Obstacle:
 def _blocked(reason: str) -> Felt:
     """The job says so."""
 
-    def felt(scene: Scene) -> bool:
-        conditions = scene.witness.status().get("conditions", ())
+    def felt(rig: Rig) -> bool:
+        conditions = rig.witness.status().get("conditions", ())
         return any((one["type"], one["status"], one["reason"]) == ("Blocked", "True", reason) for one in conditions)
 
     return felt
@@ -80,10 +80,10 @@ def quota(stage: str) -> Obstacle:
     """
     name = "few"
 
-    async def put(scene: Scene) -> None:
+    async def put(rig: Rig) -> None:
         hard = {"pods": 1, "count/configmaps": 0}
-        await scene.ask("POST", _url(scene, "resourcequotas"), _named(name, spec={"hard": hard}))
-        await _until_refused(scene, _url(scene, "configmaps"), _named("probe"), "exceeded quota")
+        await rig.ask("POST", _url(rig, "resourcequotas"), _named(name, spec={"hard": hard}))
+        await _until_refused(rig, _url(rig, "configmaps"), _named("probe"), "exceeded quota")
 
     return Obstacle(
         stage,
@@ -97,8 +97,8 @@ def quota(stage: str) -> Obstacle:
 def pod_security(stage: str, level: str) -> Obstacle:
     """The namespace admits only such pods, from now on; those of a job are."""
 
-    async def put(scene: Scene) -> None:
-        await _enforce(scene, level)
+    async def put(rig: Rig) -> None:
+        await _enforce(rig, level)
 
     return Obstacle(stage, f"Pod Security: {level}", put, _at_once, _nothing)
 
@@ -106,11 +106,11 @@ def pod_security(stage: str, level: str) -> Obstacle:
 def pod_security_violated(stage: str) -> Obstacle:
     """The namespace admits restricted pods only, which an operator with `--pod-security=none` does not make."""
 
-    async def put(scene: Scene) -> None:
-        await _enforce(scene, "restricted")
+    async def put(rig: Rig) -> None:
+        await _enforce(rig, "restricted")
 
-    async def lift(scene: Scene) -> None:
-        await _label_namespace(scene, None)
+    async def lift(rig: Rig) -> None:
+        await _label_namespace(rig, None)
 
     return Obstacle(stage, "Pod Security that pods violate", put, _blocked("PodSecurityViolation"), lift)
 
@@ -119,11 +119,11 @@ def limit_range(stage: str) -> Obstacle:
     """Pods get what they did not ask for."""
     limit = {"type": "Container", "default": {"cpu": "1", "memory": "1Gi"}}
 
-    async def put(scene: Scene) -> None:
-        await scene.ask("POST", _url(scene, "limitranges"), _named("defaults", spec={"limits": [limit]}))
+    async def put(rig: Rig) -> None:
+        await rig.ask("POST", _url(rig, "limitranges"), _named("defaults", spec={"limits": [limit]}))
 
-    def felt(scene: Scene) -> bool:
-        pods = scene.witness.pods()
+    def felt(rig: Rig) -> bool:
+        pods = rig.witness.pods()
         return bool(pods) and all("limits" in pod["spec"]["containers"][0]["resources"] for pod in pods)
 
     return Obstacle(stage, "a LimitRange that changes pods", put, felt, _nothing)
@@ -132,11 +132,11 @@ def limit_range(stage: str) -> Obstacle:
 def denying_webhook(stage: str) -> Obstacle:
     """A validating webhook says no to pods."""
 
-    async def put(scene: Scene) -> None:
-        url = await _serve_no(scene)
-        await _hook(scene, url)
+    async def put(rig: Rig) -> None:
+        url = await _serve_no(rig)
+        await _hook(rig, url)
         pod = _named("probe", spec={"containers": [{"name": "probe", "image": "any"}]})
-        await _until_refused(scene, scene.witness.url("pods"), pod, NOT_TODAY)
+        await _until_refused(rig, rig.witness.url("pods"), pod, NOT_TODAY)
 
     return Obstacle(stage, "a webhook that denies", put, _blocked("Forbidden"), _unhook)
 
@@ -144,8 +144,8 @@ def denying_webhook(stage: str) -> Obstacle:
 def dead_webhook(stage: str) -> Obstacle:
     """A validating webhook that pods cannot do without does not answer."""
 
-    async def put(scene: Scene) -> None:
-        await _hook(scene, "https://127.0.0.1:1/")
+    async def put(rig: Rig) -> None:
+        await _hook(rig, "https://127.0.0.1:1/")
 
     return Obstacle(stage, "a webhook that does not answer", put, _blocked("WebhookFailed"), _unhook)
 
@@ -153,8 +153,8 @@ def dead_webhook(stage: str) -> Obstacle:
 def foreign_service(stage: str) -> Obstacle:
     """Somebody else's Service has the job's name."""
 
-    async def put(scene: Scene) -> None:
-        await scene.create("services", _named(NAME, spec={"ports": [{"port": 80}]}))
+    async def put(rig: Rig) -> None:
+        await rig.create("services", _named(NAME, spec={"ports": [{"port": 80}]}))
 
     return Obstacle(stage, "a foreign Service", put, _blocked("ServiceTaken"), _deletes("services", NAME))
 
@@ -162,8 +162,8 @@ def foreign_service(stage: str) -> Obstacle:
 def foreign_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
     """Somebody else's pod has the name of one to come."""
 
-    async def put(scene: Scene) -> None:
-        await scene.create("pods", _named(_pod_name(scene, rank, incarnation), spec=NEVER_PLACED))
+    async def put(rig: Rig) -> None:
+        await rig.create("pods", _named(_pod_name(rig, rank, incarnation), spec=NEVER_PLACED))
 
     return Obstacle(stage, "a foreign pod", put, _blocked("PodTaken"), _deletes_pod(rank, incarnation))
 
@@ -171,8 +171,8 @@ def foreign_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
 def disowned_service(stage: str) -> Obstacle:
     """Somebody takes the owner reference from the job's Service: it is nobody's then."""
 
-    async def put(scene: Scene) -> None:
-        await _disown(scene, "services", NAME)
+    async def put(rig: Rig) -> None:
+        await _disown(rig, "services", NAME)
 
     return Obstacle(stage, "the Service without its owner", put, _blocked("ServiceTaken"), _deletes("services", NAME))
 
@@ -180,11 +180,11 @@ def disowned_service(stage: str) -> Obstacle:
 def disowned_policy(stage: str) -> Obstacle:
     """Somebody takes the owner reference from the job's NetworkPolicy: it is nobody's then."""
 
-    async def put(scene: Scene) -> None:
-        await _disown(scene, "networkpolicies", _policy_name(scene))
+    async def put(rig: Rig) -> None:
+        await _disown(rig, "networkpolicies", _policy_name(rig))
 
-    async def lift(scene: Scene) -> None:
-        await scene.delete("networkpolicies", _policy_name(scene))
+    async def lift(rig: Rig) -> None:
+        await rig.delete("networkpolicies", _policy_name(rig))
 
     return Obstacle(stage, "the NetworkPolicy without its owner", put, _blocked("NetworkPolicyTaken"), lift)
 
@@ -192,11 +192,11 @@ def disowned_policy(stage: str) -> Obstacle:
 def disowned_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
     """Somebody takes the owner reference from a pod: it is nobody's then, and so it is gone for the job."""
 
-    async def put(scene: Scene) -> None:
-        await _disown(scene, "pods", _pod_name(scene, rank, incarnation))
+    async def put(rig: Rig) -> None:
+        await _disown(rig, "pods", _pod_name(rig, rank, incarnation))
 
-    def felt(scene: Scene) -> bool:
-        return bool(scene.witness.status()["attempt"] > incarnation)
+    def felt(rig: Rig) -> bool:
+        return bool(rig.witness.status()["attempt"] > incarnation)
 
     return Obstacle(stage, "a pod without its owner", put, felt, _deletes_pod(rank, incarnation))
 
@@ -204,13 +204,13 @@ def disowned_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
 def second_operator(stage: str) -> Obstacle:
     """Another operator works beside the first, and neither knows of the other."""
 
-    async def put(scene: Scene) -> None:
-        scene.start_operator()
-        await scene.until_it_watches()
+    async def put(rig: Rig) -> None:
+        rig.start_operator()
+        await rig.until_it_watches()
 
-    def both_write(scene: Scene) -> bool:
+    def both_write(rig: Rig) -> bool:
         """Or try to, and are refused because the other was first."""
-        log = scene.proxy.log
+        log = rig.proxy.log
         began = next(record.began for record in log if record.process == SECOND)
         writes = (one for one in log if one.call.writes and one.call.resource != "events")
         return {FIRST, SECOND} <= {one.process for one in writes if one.began > began}
@@ -221,12 +221,12 @@ def second_operator(stage: str) -> Obstacle:
 def clock_step(stage: str, hours: int) -> Obstacle:
     """The operator's clock is set."""
 
-    async def put(scene: Scene) -> None:
-        scene.set_clock(hours * HOUR)
+    async def put(rig: Rig) -> None:
+        rig.set_clock(hours * HOUR)
 
-    def told(scene: Scene) -> bool:
+    def told(rig: Rig) -> bool:
         """The last line of the operator's log is of another hour."""
-        moments = MOMENT.findall(scene.operators[-1].log)
+        moments = MOMENT.findall(rig.operators[-1].log)
         there = datetime.now().astimezone() + timedelta(hours=hours)
         last = there.replace(**dict(zip(("hour", "minute", "second"), map(int, moments[-1]), strict=True)))
         apart = abs(last - there)
@@ -235,41 +235,41 @@ def clock_step(stage: str, hours: int) -> Obstacle:
     return Obstacle(stage, f"the clock is set by {hours:+d} h", put, told, _nothing, clock=True)
 
 
-def _pod_name(scene: Scene, rank: int, incarnation: int) -> str:
-    return pod_name(DDPJob.from_dict(scene.witness.job()), rank, incarnation)
+def _pod_name(rig: Rig, rank: int, incarnation: int) -> str:
+    return pod_name(DDPJob.from_dict(rig.witness.job()), rank, incarnation)
 
 
-def _policy_name(scene: Scene) -> str:
-    return network_policy_name(DDPJob.from_dict(scene.witness.job()))
+def _policy_name(rig: Rig) -> str:
+    return network_policy_name(DDPJob.from_dict(rig.witness.job()))
 
 
-async def _disown(scene: Scene, kind: str, name: str) -> None:
-    await scene.merge(kind, name, {"metadata": {"ownerReferences": None}})
+async def _disown(rig: Rig, kind: str, name: str) -> None:
+    await rig.merge(kind, name, {"metadata": {"ownerReferences": None}})
 
 
 def _deletes_pod(rank: int, incarnation: int) -> Act:
-    async def act(scene: Scene) -> None:
-        await scene.delete("pods", _pod_name(scene, rank, incarnation))
+    async def act(rig: Rig) -> None:
+        await rig.delete("pods", _pod_name(rig, rank, incarnation))
 
     return act
 
 
-async def _enforce(scene: Scene, level: str) -> None:
+async def _enforce(rig: Rig, level: str) -> None:
     """From now on the namespace admits only such pods: one that wants the node's network is refused."""
-    await _label_namespace(scene, level)
+    await _label_namespace(rig, level)
     pod = _named("probe", spec={"hostNetwork": True, "containers": [{"name": "probe", "image": "any"}]})
-    await _until_refused(scene, scene.witness.url("pods"), pod, "violates PodSecurity")
+    await _until_refused(rig, rig.witness.url("pods"), pod, "violates PodSecurity")
 
 
-async def _label_namespace(scene: Scene, level: str | None) -> None:
+async def _label_namespace(rig: Rig, level: str | None) -> None:
     labels = {"pod-security.kubernetes.io/enforce": level}
-    await scene.ask("PATCH", f"/api/v1/namespaces/{scene.witness.namespace}", {"metadata": {"labels": labels}})
+    await rig.ask("PATCH", f"/api/v1/namespaces/{rig.witness.namespace}", {"metadata": {"labels": labels}})
 
 
-async def _serve_no(scene: Scene) -> str:
-    """A server that denies every request, for as long as the scene lives."""
-    pair = scene.plant.authority.server("webhook", reached_as={"127.0.0.1"})
-    files = [scene.plant.directory / "pki" / f"{scene.witness.namespace}.{kind}" for kind in ("crt", "key")]
+async def _serve_no(rig: Rig) -> str:
+    """A server that denies every request, for as long as the rig lives."""
+    pair = rig.plant.authority.server("webhook", reached_as={"127.0.0.1"})
+    files = [rig.plant.directory / "pki" / f"{rig.witness.namespace}.{kind}" for kind in ("crt", "key")]
     for file, text in zip(files, (pair.certificate, pair.key), strict=True):
         file.write_text(text)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -282,32 +282,32 @@ async def _serve_no(scene: Scene) -> str:
 
     runner = web.ServerRunner(web.Server(deny, access_log=None), shutdown_timeout=0.1)
     await runner.setup()
-    scene.closing.push_async_callback(runner.cleanup)
+    rig.closing.push_async_callback(runner.cleanup)
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     return f"https://127.0.0.1:{runner.addresses[0][1]}/"
 
 
-async def _hook(scene: Scene, url: str) -> None:
+async def _hook(rig: Rig, url: str) -> None:
     """Pods of the namespace are shown to it first."""
-    namespace = scene.witness.namespace
+    namespace = rig.witness.namespace
     hook = {
         "name": "pods.test.ddpjob.dev",
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "timeoutSeconds": 5,
-        "clientConfig": {"url": url, "caBundle": b64encode(scene.plant.authority.certificate.encode()).decode()},
+        "clientConfig": {"url": url, "caBundle": b64encode(rig.plant.authority.certificate.encode()).decode()},
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
     }
-    await scene.ask("POST", HOOKS, _named(namespace, webhooks=[hook]))
+    await rig.ask("POST", HOOKS, _named(namespace, webhooks=[hook]))
 
 
-async def _unhook(scene: Scene) -> None:
-    await scene.ask("DELETE", f"{HOOKS}/{scene.witness.namespace}", {})
+async def _unhook(rig: Rig) -> None:
+    await rig.ask("DELETE", f"{HOOKS}/{rig.witness.namespace}", {})
 
 
-def _url(scene: Scene, kind: str, name: str = "") -> str:
-    return f"/api/v1/namespaces/{scene.witness.namespace}/{kind}" + (f"/{name}" if name else "")
+def _url(rig: Rig, kind: str, name: str = "") -> str:
+    return f"/api/v1/namespaces/{rig.witness.namespace}/{kind}" + (f"/{name}" if name else "")
 
 
 def _named(name: str, **fields: Any) -> Manifest:
@@ -315,22 +315,22 @@ def _named(name: str, **fields: Any) -> Manifest:
 
 
 def _deletes(kind: str, name: str) -> Act:
-    async def lift(scene: Scene) -> None:
-        await scene.ask("DELETE", _url(scene, kind, name), {})
+    async def lift(rig: Rig) -> None:
+        await rig.ask("DELETE", _url(rig, kind, name), {})
 
     return lift
 
 
-async def _until_refused(scene: Scene, url: str, body: Manifest, words: str) -> None:
+async def _until_refused(rig: Rig, url: str, body: Manifest, words: str) -> None:
     """The server tells nobody when what is to refuse begins to count."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await _is_refused(scene, url, body, words):  # noqa: ASYNC110  It is another process.
+            while not await _is_refused(rig, url, body, words):  # noqa: ASYNC110  It is another process.
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         raise NeverError(f"the server never says {words!r} to {url}") from None
 
 
-async def _is_refused(scene: Scene, url: str, body: Manifest, words: str) -> bool:
-    async with scene.upstream.post(f"{url}?dryRun=All", json=body) as answer:
+async def _is_refused(rig: Rig, url: str, body: Manifest, words: str) -> bool:
+    async with rig.upstream.post(f"{url}?dryRun=All", json=body) as answer:
         return words in await answer.text()

@@ -5,6 +5,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 from .errors import PlantError
 
@@ -16,13 +17,31 @@ _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plant")
 _DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
+class Process(Protocol):
+    """What is used of `subprocess.Popen`, which this is where a program is not forked (tests/support/warm.py)."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Nothing where it has ended."""
+
+    def kill(self) -> None:
+        """kill -9."""
+
+
 @dataclass
 class Program:
     """A running program."""
 
     name: str
     log: Path
-    process: subprocess.Popen[bytes]
+    process: Process
 
     def check(self) -> None:
         """Raises a PlantError with the end of the program's log if it has ended."""
@@ -53,14 +72,7 @@ class Programs:
         self.logs.mkdir(exist_ok=True)
         log = self.logs / f"{name}.log"
         with log.open("ab") as file:
-            process = _starter.submit(
-                subprocess.Popen,
-                [*_DIE_WITH_US, *map(str, command)],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            ).result()
+            process = start_with_us(*command, stdout=file, stderr=subprocess.STDOUT)
         self.running[name] = Program(name, log, process)
         return self.running[name]
 
@@ -76,6 +88,16 @@ class Programs:
         for program in self.running.values():
             program.process.wait()
         self.running.clear()
+
+
+def start_with_us(*command: str | Path, **options: Any) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, which dies with this one; `options` are those of `subprocess.Popen`."""
+    line = [*_DIE_WITH_US, *map(str, command)]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(line, stdin=subprocess.DEVNULL, start_new_session=True, **options)
+
+    return _starter.submit(start).result()
 
 
 def reserve_port(address: str = "127.0.0.1") -> socket.socket:

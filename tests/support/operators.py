@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from tests.plant import Plant
 from tests.plant.processes import Program
+from tests.support.warm import fork_operator
 
 PROGRAM = Path(sys.executable).with_name("ddpjob-operator")
 SERVING = re.compile(r"on port (\d+)")
@@ -95,18 +96,21 @@ def an_operator(
     kubeconfig: Path | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
     until_ready: bool = True,
+    forked: bool = False,
 ) -> Iterator[Operator]:
-    """A replica beside a plant, gone at exit; `environment`: more variables of its own."""
-    program = plant.programs.start(
-        f"operator-{next(_numbers)}",
-        "env",
-        f"KUBECONFIG={kubeconfig or plant.kubeconfig}",
-        *(f"{name}={value}" for name, value in environment.items()),
-        PROGRAM,
-        "--port=0",
-        "--log-format=text",
-        *flags,
-    )
+    """A replica beside a plant, gone at exit.
+
+    environment  more variables of its own
+    forked       from a process that has imported it, which saves 0.7 s of a core
+    """
+    name = f"operator-{next(_numbers)}"
+    variables = {"KUBECONFIG": str(kubeconfig or plant.kubeconfig), **environment}
+    flags = ("--port=0", "--log-format=text", *flags)
+    if forked:
+        program = fork_operator(plant.programs, name, variables, *flags)
+    else:
+        settings = (f"{variable}={value}" for variable, value in variables.items())
+        program = plant.programs.start(name, "env", *settings, PROGRAM, *flags)
     operator = Operator(plant, program)
     try:
         if until_ready:

@@ -1,4 +1,4 @@
-"""Where a life takes place: a namespace with an operator behind a proxy, a witness, and what a user does there."""
+"""A test rig for one life: a namespace with an operator behind a proxy, a witness, and what a user does there."""
 
 import asyncio
 import json
@@ -36,8 +36,8 @@ def session_of(plant: Plant) -> aiohttp.ClientSession:
 
 
 @dataclass
-class Scene:
-    """One of these."""
+class Rig:
+    """What one life needs, and what can be done to its operator."""
 
     plant: Plant
     upstream: aiohttp.ClientSession
@@ -79,6 +79,7 @@ class Scene:
             kubeconfig=config,
             environment=environment(self.clock) if self.clock else {},
             until_ready=False,
+            forked=self.clock is None,
         )
         self.operators.append(self.stack.enter_context(operator))
 
@@ -193,26 +194,26 @@ class Scene:
 
 
 @asynccontextmanager
-async def a_scene(
+async def a_rig(
     plant: Plant, upstream: aiohttp.ClientSession, *flags: str, with_clock: bool = False
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[Rig]:
     """A new namespace with all of it; `with_clock`, the operator's clock can be set."""
     async with AsyncExitStack() as stack:
         namespace = await _new_namespace(upstream)
         witness = await stack.enter_async_context(Witness(upstream, namespace))
         proxy = Proxy(upstream)
         clock = plant.directory / f"clock-{namespace}" if with_clock else None
-        scene = Scene(plant, upstream, proxy, witness, flags, clock, stack)
+        rig = Rig(plant, upstream, proxy, witness, flags, clock, stack)
         if with_clock:
-            scene.set_clock(0)
-        proxy.crash, proxy.remember = scene.crash, scene.remember
+            rig.set_clock(0)
+        proxy.crash, proxy.remember = rig.crash, rig.remember
         stack.push_async_callback((await proxy.start()).cleanup)
-        stack.enter_context(scene.stack)
-        scene.start_operator()
-        stack.callback(scene.kill_operator)
-        keeper = asyncio.create_task(scene.keep_operator())
+        stack.enter_context(rig.stack)
+        rig.start_operator()
+        stack.callback(rig.kill_operator)
+        keeper = asyncio.create_task(rig.keep_operator())
         stack.callback(keeper.cancel)
-        yield scene
+        yield rig
 
 
 async def _new_namespace(upstream: aiohttp.ClientSession) -> str:

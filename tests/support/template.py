@@ -1,0 +1,78 @@
+"""`python -P template.py MODULE SOCKET`: imports MODULE once, and forks a process that runs its `main` on request.
+
+A request is a JSON object with `argv` and `environment`, sent with the file for the output and the writing end of a
+pipe. Into the pipe go the process's id and, when it has ended, its exit code.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import Any
+
+MOST_BYTES = 2**17
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Returns in each process that is to run the module's `main`, and when nobody can ask any more."""
+    module, descriptor = sys.argv[1:]
+    run: Callable[[], str | int | None] = import_module(module).main
+    requests = socket.socket(fileno=int(descriptor))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # So keepers leave no zombies.
+    gc.freeze()  # Else the first collection of each process would copy what all share.
+    while True:
+        request, files, *_ = socket.recv_fds(requests, MOST_BYTES, 2)
+        if not request:
+            return
+        template = os.getpid()
+        if os.fork() == 0:
+            requests.close()
+            _keep(template, run, json.loads(request), *files)
+        for file in files:
+            os.close(file)
+
+
+def _keep(
+    template: int, run: Callable[[], str | int | None], request: dict[str, Any], output: int, pipe: int
+) -> None:
+    """Starts the process as a child of its own: only a parent learns an exit code."""
+    _die_with(template)
+    told = Connection(pipe, readable=False)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    keeper, pid = os.getpid(), os.fork()
+    if pid == 0:
+        told.close()
+        _die_with(keeper)
+        _become(output, **request)
+        sys.exit(run())  # As the script of an entry point does.
+    told.send(pid)
+    told.send(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    os._exit(0)
+
+
+def _die_with(parent: int) -> None:
+    """By SIGKILL, as `setpriv --pdeathsig` arranges it for what is not forked."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _become(output: int, argv: list[str], environment: dict[str, str]) -> None:
+    os.setsid()
+    sys.argv = argv
+    os.environ.clear()
+    os.environ.update(environment)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    os.close(output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Programs that are forked from a process which has imported them, where tests start them by the hundred.
+
+The operator takes 0.7 s of a core to import and some milliseconds to fork. What is forked is killed, exits and dies
+with the tests like what is started; what needs another interpreter (`LD_PRELOAD`) has to be started.
+"""
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Lock
+
+from tests.plant.processes import Program, Programs, start_with_us
+
+TEMPLATE = Path(__file__).with_name("template.py")
+
+
+class Fork:
+    """A forked process, with what is used of `subprocess.Popen`."""
+
+    def __init__(self, told: Connection) -> None:
+        self.pid: int = told.recv()
+        self.returncode: int | None = None
+        self._told = told
+        self._reading = Lock()
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended."""
+        return self._learn(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended."""
+        code = self._learn(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"the fork {self.pid}", timeout or 0.0)
+        return code
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number: int) -> None:
+        """Nothing where it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def _learn(self, timeout: float | None) -> int | None:
+        if self.returncode is None and self._told.poll(timeout):
+            with self._reading:  # Of two threads that wait, one reads.
+                if self.returncode is None:
+                    self.returncode = self._told.recv()
+        return self.returncode
+
+
+class Template:
+    """A process that has imported a module with a `main`; it ends with this one."""
+
+    def __init__(self, module: str) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = (sys.executable, "-P", TEMPLATE, module, str(theirs.fileno()))
+            self._process = start_with_us(*command, pass_fds=[theirs.fileno()])
+
+    def close(self) -> None:
+        """Ends it, and what was forked with it."""
+        self._requests.close()
+        self._process.wait()
+
+    def fork(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> Fork:
+        """Runs `main` in a process of its own, whose output goes to the end of a file."""
+        ours, theirs = Pipe(duplex=False)
+        request = json.dumps({"argv": argv, "environment": dict(environment)})
+        with theirs, log.open("ab") as output:
+            socket.send_fds(self._requests, [request.encode()], [output.fileno(), theirs.fileno()])
+        return Fork(ours)
+
+
+@cache
+def _template(module: str) -> Template:
+    template = Template(module)
+    atexit.register(template.close)
+    return template
+
+
+def fork_operator(programs: Programs, name: str, environment: Mapping[str, str], *flags: str) -> Program:
+    """As `programs.start` with `ddpjob-operator`."""
+    programs.logs.mkdir(exist_ok=True)
+    log = programs.logs / f"{name}.log"
+    process = _template("ddpjob_operator.cluster.main").fork(
+        ["ddpjob-operator", *flags], os.environ | environment, log
+    )
+    programs.running[name] = Program(name, log, process)
+    return programs.running[name]
