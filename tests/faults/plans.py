@@ -1,8 +1,8 @@
 """All plans: what is broken where, in which way."""
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from zlib import crc32
 
 from .calls import EVENT
@@ -327,19 +327,25 @@ PLANS = (
     *HINDERED,
 )
 
-ONE_IN = 10
+ALWAYS = frozenset({*EVER_FAILED, *MET_A_BOUND, *(plan.name for plan in UNDISTURBED.values())})
 
 
-def chosen() -> tuple[Plan, ...]:
-    """All plans where `FAULT_MATRIX` names a folder for what comes of them; else always the same tenth.
+def shown(plan: Plan) -> set[object]:
+    """What of a plan is to be seen in `make test`: its row of the page, and each thing that goes wrong."""
+    return {(plan.family, plan.place), *map(str, plan.faults), plan.happens, str(plan.obstacle)}
 
-    With it go each that ever failed, and the first of each family and place that the tenth leaves out.
+
+@cache
+def chosen() -> frozenset[str]:
+    """Plans of `make test`, by name: what ever failed, and as few others as show each row and each thing once.
+
+    The next is always the one that shows most that is still lacking; among equals a lot decides, always the same.
     """
-    if "FAULT_MATRIX" in os.environ:
-        return PLANS
-    always = {*EVER_FAILED, *MET_A_BOUND, *(plan.name for plan in UNDISTURBED.values())}
-    tenth = [plan for plan in PLANS if crc32(plan.name.encode()) % ONE_IN == 0 or plan.name in always]
-    first = {(plan.family, plan.place): plan for plan in reversed(PLANS)}
-    rows = first | {(plan.family, plan.place): plan for plan in tenth}
-    names = {plan.name for plan in (*tenth, *rows.values())}
-    return tuple(plan for plan in PLANS if plan.name in names)
+    shows = {plan.name: shown(plan) for plan in PLANS}
+    names = set(ALWAYS)
+    lacking = set.union(*shows.values()).difference(*(shows[name] for name in names))
+    while lacking:
+        best = max(shows, key=lambda name: (len(shows[name] & lacking), crc32(name.encode())))
+        names.add(best)
+        lacking -= shows[best]
+    return frozenset(names)

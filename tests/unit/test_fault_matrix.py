@@ -2,7 +2,8 @@
 
 from tests.faults.ever_failed import EVER_FAILED, MET_A_BOUND
 from tests.faults.page import PAGE, cells, groups
-from tests.faults.plans import DIFFERS, PLANS
+from tests.faults.plan import Family, Happening
+from tests.faults.plans import DIFFERS, PLANS, chosen
 
 CONTENT = PAGE.read_text(encoding="utf-8")
 
@@ -19,3 +20,18 @@ def test_the_page_tells_what_was_found() -> None:
 
 def test_what_ever_failed_is_still_tried() -> None:
     assert EVER_FAILED.keys() | MET_A_BOUND | DIFFERS.keys() <= {plan.name for plan in PLANS}
+
+
+def test_make_test_tries_each_row_each_thing_that_goes_wrong_and_what_ever_failed() -> None:
+    tried = [plan for plan in PLANS if plan.name in chosen()]
+    assert {plan.family for plan in tried} == set(Family)
+    assert {(plan.family, plan.place) for plan in tried} == groups().keys()
+    assert {str(fault) for plan in tried for fault in plan.faults} == {
+        str(one) for plan in PLANS for one in plan.faults
+    }
+    assert {plan.happens for plan in tried} == {None, *Happening}
+    assert EVER_FAILED.keys() | MET_A_BOUND <= chosen()
+
+
+def test_make_test_leaves_most_plans_to_make_test_full() -> None:
+    assert len(chosen()) < len(PLANS) / 5
