@@ -10,6 +10,7 @@ from functools import partial
 import aiohttp
 
 from tests.plant import Plant
+from tests.support.waiting import patience
 
 from . import oracle
 from .faults import Armed, Gone, HalfOpen, Truncate
@@ -18,7 +19,7 @@ from .obstacles import Obstacle
 from .oracle import Account
 from .plan import Family, Happening, Plan
 from .proxy import Record
-from .scene import PATIENCE_SECONDS, POLL_SECONDS, Scene, a_scene
+from .rig import PATIENCE_SECONDS, POLL_SECONDS, Rig, a_rig
 from .witness import NeverError
 
 LAST_LINES = 80
@@ -50,27 +51,27 @@ async def live(
     """A whole life. Without an account of an undisturbed one, this is it."""
     outcome = Outcome(plan)
     with_clock = plan.obstacle is not None and plan.obstacle.clock
-    async with a_scene(plant, upstream, *plan.flags, with_clock=with_clock) as scene:
+    async with a_rig(plant, upstream, *plan.flags, with_clock=with_clock) as rig:
         armed = [Armed(fault) for fault in plan.faults]
-        scene.proxy.arm(*armed)
+        rig.proxy.arm(*armed)
         try:
             began = asyncio.get_running_loop().time()
-            await scene.until_it_watches()
+            await rig.until_it_watches()
             outcome.seconds["start"] = asyncio.get_running_loop().time() - began
-            await _stages(plan, scene, outcome)
+            await _stages(plan, rig, outcome)
         except NeverError as error:
             outcome.wrong.append(str(error))
         usual = await undisturbed if undisturbed is not None else outcome.account
-        outcome.wrong += _verdict(plan, scene, outcome.account, usual)
+        outcome.wrong += _verdict(plan, rig, outcome.account, usual)
         outcome.wrong += [f"the fault never struck: {one.fault}" for one in armed if not one.fired]
-        if plan.obstacle and not plan.obstacle.proved(scene):
+        if plan.obstacle and not plan.obstacle.proved(rig):
             outcome.wrong.append(f"nothing has come of {plan.obstacle}")
-        outcome.wrong += [f"the old list was never read: {kind}" for kind in scene.proxy.untold()]
-        outcome.story = _story(scene, outcome)
+        outcome.wrong += [f"the old list was never read: {kind}" for kind in rig.proxy.untold()]
+        outcome.story = _story(rig, outcome)
     return outcome
 
 
-async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
+async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
     """The stages of a life; where a job is made anew, that one's life."""
     clock = asyncio.get_running_loop()
     life = plan.life.stages
@@ -78,145 +79,140 @@ async def _stages(plan: Plan, scene: Scene, outcome: Outcome) -> None:
     lives = 1
     while stages:
         stage = stages.pop(0)
-        if stage.name == plan.after and not scene.proxy.remembered:  # Else a moment of its own was planned.
-            await scene.remember()
+        if stage.name == plan.after and not rig.proxy.remembered:  # Else a moment of its own was planned.
+            await rig.remember()
         hindered = plan.obstacle if plan.obstacle and plan.obstacle.stage == stage.name else None
         if hindered:
-            await hindered.put(scene)
+            await hindered.put(rig)
         began = clock.time()
-        await stage.act(scene)
+        await stage.act(rig)
         if hindered:
-            await _felt(hindered, scene)
+            await _felt(hindered, rig)
             began = clock.time()
-        await scene.witness.until(stage.name, stage.reached, PATIENCE_SECONDS)
+        await rig.witness.until(stage.name, stage.reached, PATIENCE_SECONDS)
         outcome.seconds[stage.name] = clock.time() - began
         if stage.name == plan.after and lives == 1:
-            await _happen(plan, scene, outcome)
+            await _happen(plan, rig, outcome)
             if plan.happens in {Happening.REMADE, Happening.REMADE_UNSEEN}:
                 outcome.account.ends.clear()
                 stages, lives = list(life[1:]), 2
-                await scene.witness.until("run again", life[0].reached, PATIENCE_SECONDS)
-                outcome.account.ends[life[0].name] = oracle.end_of(scene.witness)
+                await rig.witness.until("run again", life[0].reached, PATIENCE_SECONDS)
+                outcome.account.ends[life[0].name] = oracle.end_of(rig.witness)
                 continue
         if stage is life[-2]:
-            await _struck(scene)
-            await _watches_again(scene)
-            await scene.until_it_has_looked()
-            await _rest(scene)
-            idle = await _renew(scene)
-            made_by = scene.witness.job()["metadata"]["uid"]
+            await _struck(rig)
+            await _watches_again(rig)
+            await rig.until_it_has_looked()
+            await _rest(rig)
+            idle = await _renew(rig)
+            made_by = rig.witness.job()["metadata"]["uid"]
         if stage is not life[-1]:
-            outcome.account.ends[stage.name] = oracle.end_of(scene.witness)
-    await scene.proxy.drained()
-    await scene.witness.until("nothing any more", life[-1].reached, PATIENCE_SECONDS)
-    outcome.wrong += oracle.needless(scene.proxy.log, idle, began)
-    outcome.account.made, outcome.account.gone = oracle.objects(scene.witness.history, made_by)
-    outcome.account.said = oracle.events_of(scene.proxy.log)
+            outcome.account.ends[stage.name] = oracle.end_of(rig.witness)
+    await rig.proxy.drained()
+    await rig.witness.until("nothing any more", life[-1].reached, PATIENCE_SECONDS)
+    outcome.wrong += oracle.needless(rig.proxy.log, idle, began)
+    outcome.account.made, outcome.account.gone = oracle.objects(rig.witness.history, made_by)
+    outcome.account.said = oracle.events_of(rig.proxy.log)
 
 
-async def _struck(scene: Scene) -> None:
+async def _struck(rig: Rig) -> None:
     """Until faults have struck whose moment comes by itself, however soon a life is over: at an event, or a list."""
-    waiting = [one for one in scene.proxy.armed if one.fault.on.resource == "events" or one.fault.on.verb == "list"]
-    await scene.proxy.until(lambda: all(one.fired for one in waiting), PATIENCE_SECONDS)
-    await scene.proxy.drained()  # What strikes may kill the operator a moment later.
+    waiting = [one for one in rig.proxy.armed if one.fault.on.resource == "events" or one.fault.on.verb == "list"]
+    await rig.proxy.until(lambda: all(one.fired for one in waiting), PATIENCE_SECONDS)
+    await rig.proxy.drained()  # What strikes may kill the operator a moment later.
 
 
-async def _rest(scene: Scene) -> None:
+async def _rest(rig: Rig) -> None:
     """Until two operators who do not know of each other have both come to rest."""
-    if len(scene.at_work) < 2:
+    if len(rig.at_work) < 2:
         return
     for _ in range(math.ceil(PATIENCE_SECONDS / QUIET_SECONDS)):
-        before = len(scene.proxy.log)
+        before = len(rig.proxy.log)
         await asyncio.sleep(QUIET_SECONDS)
-        writes = [record for record in scene.proxy.log[before:] if record.call.writes]
+        writes = [record for record in rig.proxy.log[before:] if record.call.writes]
         if not writes:
             return
     raise NeverError(f"they do not come to rest: {'; '.join(map(str, writes))}")
 
 
-async def _watches_again(scene: Scene) -> None:
+async def _watches_again(rig: Rig) -> None:
     """Until each watch that was broken has been followed by another one, and not by readings of everything alone."""
-    for one in scene.proxy.armed:
+    for one in rig.proxy.armed:
         broken = one.fault.on.verb == "watch" or isinstance(one.fault.effect, Gone | Truncate | HalfOpen)
         if broken and one.fired:
-            await scene.proxy.until(partial(_is_open, scene, one.fault.on.resource, one.fired[-1]), SILENCE_SECONDS)
+            await rig.proxy.until(partial(_is_open, rig, one.fault.on.resource, one.fired[-1]), SILENCE_SECONDS)
 
 
-def _is_open(scene: Scene, kind: str, since: float) -> bool:
+def _is_open(rig: Rig, kind: str, since: float) -> bool:
     return any(
         (record.call.verb, record.call.resource, record.status) == ("watch", kind, 200) and record.answered > since
-        for record in scene.proxy.log
+        for record in rig.proxy.log
     )
 
 
-async def _felt(obstacle: Obstacle, scene: Scene) -> None:
+async def _felt(obstacle: Obstacle, rig: Rig) -> None:
     """Until it is; then it is taken away."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not obstacle.felt(scene):  # noqa: ASYNC110  Some are seen in the log of requests alone.
+            while not obstacle.felt(rig):  # noqa: ASYNC110  Some are seen in the log of requests alone.
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
-        raise NeverError(f"nothing is felt of {obstacle}; there is:\n{scene.witness}") from None
+        raise NeverError(f"nothing is felt of {obstacle}; there is:\n{rig.witness}") from None
     await asyncio.sleep(obstacle.held)
-    await obstacle.lift(scene)
+    await obstacle.lift(rig)
 
 
-async def _happen(plan: Plan, scene: Scene, outcome: Outcome) -> None:
+async def _happen(plan: Plan, rig: Rig, outcome: Outcome) -> None:
     match plan.happens:
         case Happening.RESTART:
-            await scene.crash()
-            await scene.until_it_watches()
-            await scene.until_it_has_looked_again()
-            outcome.wrong += oracle.needless(scene.proxy.log, scene.proxy.process)
+            await rig.crash()
+            await rig.until_it_watches()
+            await rig.until_it_has_looked_again()
+            outcome.wrong += oracle.needless(rig.proxy.log, rig.proxy.process)
         case Happening.TRAVEL_BACK:
-            scene.proxy.travel_back()
-            await scene.crash()
-            await scene.until_it_has_looked()
+            rig.proxy.travel_back()
+            await rig.crash()
+            await rig.until_it_has_looked()
         case Happening.REMADE:
-            await _remake(plan.life, scene)
+            await _remake(plan.life, rig)
         case Happening.REMADE_UNSEEN:
-            scene.kill_operator()
-            await _remake(plan.life, scene)
-            scene.start_operator()
+            rig.kill_operator()
+            await _remake(plan.life, rig)
+            rig.start_operator()
 
 
-async def _remake(life: Life, scene: Scene) -> None:
-    former = scene.witness.job()["metadata"]["uid"]
-    await scene.delete("ddpjobs", NAME)
-    await life.stages[0].act(scene)
-    await scene.witness.until(
+async def _remake(life: Life, rig: Rig) -> None:
+    former = rig.witness.job()["metadata"]["uid"]
+    await rig.delete("ddpjobs", NAME)
+    await life.stages[0].act(rig)
+    await rig.witness.until(
         "made anew", lambda there: bool(job := there.job()) and job["metadata"]["uid"] != former, PATIENCE_SECONDS
     )
 
 
-async def _renew(scene: Scene) -> int:
+async def _renew(rig: Rig) -> int:
     """A new process has looked at a job that needs nothing. Returns its number."""
-    await scene.proxy.drained()
-    await scene.stop_operator()
-    scene.start_operator()
-    await scene.until_it_watches()
-    await scene.until_it_has_looked()
-    return scene.proxy.process
+    await rig.proxy.drained()
+    await rig.stop_operator()
+    rig.start_operator()
+    await rig.until_it_watches()
+    await rig.until_it_has_looked()
+    return rig.proxy.process
 
 
-def _verdict(plan: Plan, scene: Scene, mine: Account, usual: Account) -> list[str]:
+def _verdict(plan: Plan, rig: Rig, mine: Account, usual: Account) -> list[str]:
     """All oracles."""
-    log, history = scene.proxy.log, scene.witness.history
+    log, history = rig.proxy.log, rig.witness.history
     return [
         *oracle.differences(mine, usual, plan.differs),
         *oracle.two_of_one_rank(history),
         *oracle.former_uids(history, log),
         *oracle.unconditional(log),
-        *oracle.hot_loops(log),
+        *oracle.hot_loops(log, patience(oracle.AT_ONCE_SECONDS)),
         *oracle.quarrels(history, log),
         *oracle.impatient(log),
-        *oracle.ended(scene.ended, plan.differs.last_words),
-        *(
-            f"a bug: {line}"
-            for operator in scene.operators
-            for line in operator.log.splitlines()
-            if A_BUG.search(line)
-        ),
+        *oracle.ended(rig.ended, plan.differs.last_words),
+        *(f"a bug: {line}" for operator in rig.operators for line in operator.log.splitlines() if A_BUG.search(line)),
         *(oracle.unsaid(mine, usual) if plan.family is Family.LOST else ()),
         *(_uneventful(plan.life, log) if not plan.faults and plan.happens is None and plan.obstacle is None else ()),
     ]
@@ -245,11 +241,11 @@ def _uneventful(life: Life, log: list[Record]) -> Iterator[str]:
             yield f"refused, though nothing stands in its way: {record}"
 
 
-def _story(scene: Scene, outcome: Outcome) -> str:
-    requests = [str(record) for record in scene.proxy.log]
-    changes = [str(change) for change in scene.witness.history]
-    said = [line for operator in scene.operators for line in operator.log.splitlines()]
-    told = [f"{time:9.3f} {call}" for time, call in scene.proxy.told]
+def _story(rig: Rig, outcome: Outcome) -> str:
+    requests = [str(record) for record in rig.proxy.log]
+    changes = [str(change) for change in rig.witness.history]
+    said = [line for operator in rig.operators for line in operator.log.splitlines()]
+    told = [f"{time:9.3f} {call}" for time, call in rig.proxy.told]
     took = [f"{stage} {seconds:.1f} s" for stage, seconds in outcome.seconds.items()]
     parts = {
         "stages": took,

@@ -28,7 +28,7 @@ BY_TWO = {"ddpjobs", "pods"}
 """What kopf lists beside us, and what we list for a single job beside a whole list."""
 REFUSED = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}
 AT_ONCE_SECONDS = 1.0
-"""What a request brings with it follows so soon, also on a busy machine."""
+"""What a request brings with it follows so soon."""
 
 PASSING = frozenset(
     {
@@ -152,10 +152,13 @@ def unconditional(log: Iterable[Record]) -> Iterator[str]:
             yield f"{record}: says neither a uid nor a version: {record.body[:200]!r}"
 
 
-def hot_loops(log: Iterable[Record]) -> Iterator[str]:
-    """Nothing is asked again and again, by all processes together."""
+def hot_loops(log: Iterable[Record], at_once: float = AT_ONCE_SECONDS) -> Iterator[str]:
+    """Nothing is asked again and again, by all processes together.
+
+    at_once  how soon what a request brings with it follows, by the patience that a busy machine needs
+    """
     asked: defaultdict[str, list[Record]] = defaultdict(list)
-    for record in _by_itself(log):
+    for record in _by_itself(log, at_once):
         # A question about rights is asked once per right; statuses that the server itself answers, as a whole.
         own = record.call.subresource == "status" and record.injected is None
         if record.call.resource != "selfsubjectaccessreviews" and not own:
@@ -172,7 +175,7 @@ def hot_loops(log: Iterable[Record]) -> Iterator[str]:
                 break
 
 
-def _by_itself(log: Iterable[Record]) -> Iterator[Record]:
+def _by_itself(log: Iterable[Record], at_once: float) -> Iterator[Record]:
     """All but what another request, which is counted, brings with it at once: one that is reset itself, once more; a
     status that was refused, a look at the job and its pods."""
     brought: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
@@ -184,7 +187,7 @@ def _by_itself(log: Iterable[Record]) -> Iterator[Record]:
             brought[process, _asked(call)] = due[1:]
             continue
         yield record
-        soon = max(record.began, record.answered) + AT_ONCE_SECONDS
+        soon = max(record.began, record.answered) + at_once
         if isinstance(record.injected, Reset) and call.verb in ASKED_ONCE_MORE:
             brought[process, _asked(call)].append(soon)
         if call.subresource == "status" and record.status in REFUSED:
