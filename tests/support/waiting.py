@@ -22,15 +22,21 @@ def patience(seconds: float) -> float:
 
 
 def wait_for(
-    what: str, condition: Callable[[], T], seconds: float = 60.0, *, story: Callable[[], object] = lambda: ""
+    what: str,
+    condition: Callable[[], T],
+    seconds: float = 60.0,
+    *,
+    story: Callable[[], object] = lambda: "",
+    pause: float = PAUSE_SECONDS,
 ) -> T:
     """The first true value of a condition, asked again and again; fails with the story of what there was instead.
 
     seconds  at most, on a quiet machine
+    pause    from one question to the next, longer where each is work for somebody else
     """
     begun = time.monotonic()
     while not (value := condition()):
         waited = time.monotonic() - begun
         assert waited < patience(seconds), f"waited {waited:.0f} s for {what}\n{story()}"
-        time.sleep(PAUSE_SECONDS)
+        time.sleep(pause)
     return value

@@ -1,11 +1,11 @@
-"""The plants of these tests: an API server alone, and a cluster with one operator for the jobs of all fields."""
+"""One cluster for all fields: a namespace in which nothing acts on jobs, and one with an operator for them."""
 
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from tests.plant import start_api, start_fake
+from tests.plant import Plant, start_fake
 from tests.plant.needs import demand
 from tests.support.crd import install_crd
 from tests.support.operators import an_operator
@@ -15,24 +15,27 @@ from .server import Server
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    """An API server on which nothing acts."""
-    demand("api")
-    with start_api() as plant:
-        install_crd(plant)
-        with closing(Server(plant, plant.new_namespace())) as server:
-            yield server
-
-
-@pytest.fixture(scope="session")
-def jobs() -> Iterator[Jobs]:
-    """A namespace in a cluster whose nodes say that they run pods, with an operator."""
+def plant() -> Iterator[Plant]:
+    """A cluster whose nodes say that they run pods."""
     demand("fake")
     with start_fake() as plant:
         install_crd(plant)
-        namespace = plant.new_namespace()
-        with (
-            closing(Server(plant, namespace)) as server,
-            an_operator(plant, f"--namespace={namespace}", "--no-leader-elect") as operator,
-        ):
-            yield Jobs(server, operator)
+        yield plant
+
+
+@pytest.fixture(scope="session")
+def server(plant: Plant) -> Iterator[Server]:
+    """A namespace without an operator: what is there stays as it is."""
+    with closing(Server(plant, plant.new_namespace())) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def jobs(plant: Plant) -> Iterator[Jobs]:
+    """A namespace with an operator."""
+    namespace = plant.new_namespace()
+    with (
+        closing(Server(plant, namespace)) as server,
+        an_operator(plant, f"--namespace={namespace}", "--no-leader-elect", forked=True) as operator,
+    ):
+        yield Jobs(server, operator)

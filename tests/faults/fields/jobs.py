@@ -1,6 +1,5 @@
 """Jobs of a cluster with an operator: what befalls them, and what has become of them."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,12 +11,13 @@ from ddpjob_operator.engine.budget import JITTER
 
 from tests.support.jobs import steered
 from tests.support.operators import Operator
+from tests.support.waiting import wait_for
 
 from .server import Server
 from .table import GONE, Follows, Then
 
-PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.1
+"""Each look is three requests."""
 # The longest wait that can be asked for may come out shorter by its jitter; an hour is for the test itself.
 LONG = timedelta(seconds=MOST_SECONDS * (1 - JITTER)) - timedelta(hours=1)
 
@@ -31,10 +31,11 @@ class Jobs:
 
     def until(self, what: str, lacking: Callable[[], Any]) -> None:
         """Waits until nothing is lacking; else says what is, and shows the operator's log."""
-        end = time.monotonic() + PATIENCE_SECONDS
-        while left := lacking():
-            assert time.monotonic() < end, f"waited for {what}: {left}\n{self.operator.program.last_words()}"
-            time.sleep(POLL_SECONDS)
+
+        def story() -> str:
+            return f"{lacking()}\n{self.operator.program.last_words()}"
+
+        wait_for(what, lambda: not lacking(), story=story, pause=POLL_SECONDS)
 
     def unseen(self, name: str) -> bool:
         """Whether the operator has still to decide on what is asked for now."""
