@@ -33,10 +33,14 @@ class External(Plant):
         """The one that was given."""
         return Path(os.environ["KUBECONFIG"])
 
+    def text(self, path: str) -> str:
+        """What is at a path of the API."""
+        return self.kubectl("get", "--raw", path)
+
     def get(self, path: str) -> Any:
         """The JSON at a path of the API; None where there is nothing."""
         try:
-            return json.loads(self.kubectl("get", "--raw", path))
+            return json.loads(self.text(path))
         except PlantError as error:
             if "NotFound" in str(error):
                 return None

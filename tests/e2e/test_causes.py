@@ -39,15 +39,30 @@ class Told:
     message: str
 
 
-FATES = {
-    "it takes more memory than its limit": (HOARD, Told("OutOfMemory", {137}, "killed by signal 9")),
-    "a process of it does, and it ends by itself": (IN_A_CHILD, Told("OutOfMemory", {1, 137}, "")),
-    "it raises an error": ("raise ValueError('shard 3')", Told("Application", {1}, "ValueError: shard 3")),
-    "it crashes": ("import ctypes; ctypes.string_at(0)", Told("Application", {139}, "killed by signal 11")),
-}
+FATES = [
+    pytest.param(HOARD, Told("OutOfMemory", {137}, "killed by signal 9"), id="it takes more memory than its limit"),
+    pytest.param(
+        IN_A_CHILD,
+        Told("OutOfMemory", {1, 137}, ""),
+        id="a process of it does, and it ends by itself",
+        marks=pytest.mark.full("tests/local/test_container.py, tests/training/test_memory.py"),
+    ),
+    pytest.param(
+        "raise ValueError('shard 3')",
+        Told("Application", {1}, "ValueError: shard 3"),
+        id="it raises an error",
+        marks=pytest.mark.full("test_docs.py: the page find-out-why-it-failed"),
+    ),
+    pytest.param(
+        "import ctypes; ctypes.string_at(0)",
+        Told("Application", {139}, "killed by signal 11"),
+        id="it crashes",
+        marks=pytest.mark.full("tests/local/test_container.py"),
+    ),
+]
 
 
-@pytest.mark.parametrize(("fate", "told"), FATES.values(), ids=FATES)
+@pytest.mark.parametrize(("fate", "told"), FATES)
 def test_the_cause_is_told_and_the_gang_starts_again_when(fate: str, told: Told, team: Team) -> None:
     job = a_script(
         "fated", ["python3", "-c", FIRST_TIME.format(fate=fate)], nodes=2, restart={"gracePeriodSeconds": 1}
@@ -75,23 +90,28 @@ def a_broken_job(name: str, container: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-BROKEN = {
-    "its program does not exist": (
-        {"command": ["/no/such/program"]},
-        ("StartError", "/no/such/program"),
+OTHER_IMAGES = pytest.mark.full("images that are not there, in the registry's words, below")
+
+BROKEN = [
+    pytest.param(
+        {"command": ["/no/such/program"]}, ("StartError", "/no/such/program"), id="its program does not exist"
     ),
-    "its image is not there and may not be pulled": (
+    pytest.param(
         {"image": "registry.example/trainer:1", "imagePullPolicy": "Never"},
         ("ImageError", 'ErrImageNeverPull: Container image "registry.example/trainer:1" is not present'),
+        id="its image is not there and may not be pulled",
+        marks=OTHER_IMAGES,
     ),
-    "its image has a name that none can have": (
+    pytest.param(
         {"image": "Trainer:1:2"},
         ("ImageError", 'InvalidImageName: Failed to apply default image tag "Trainer:1:2"'),
+        id="its image has a name that none can have",
+        marks=OTHER_IMAGES,
     ),
-}
+]
 
 
-@pytest.mark.parametrize(("container", "told"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("container", "told"), BROKEN)
 def test_a_job_fails_at_once_when(container: dict[str, Any], told: tuple[str, str], team: Team) -> None:
     team.apply(a_broken_job("broken", container))
     fails_for(team, "broken", *told)

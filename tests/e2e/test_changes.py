@@ -17,8 +17,10 @@ from .work import BATCH, DEAF, LONG, STEPS, a_script, an_endless_training, chang
 def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
     host: RealPlant, team: Team, tmp_path: Path
 ) -> None:
-    team.apply(an_endless_training(tmp_path))
+    # Its pods are let through to each other, and so is the operator, which asks them how far they are.
+    team.apply(an_endless_training(tmp_path, networkPolicy="Enabled"))
     wait_for_steps(team, attempt=1)
+    host.wait("its progress", lambda: team.status().get("progress", {}).get("step"))
     begun = started(team.status())
     assert not saves(tmp_path), "nobody has asked for it yet"
 
@@ -42,6 +44,7 @@ def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
     team.kubectl("delete", "ddpjob", "digits")
 
 
+@pytest.mark.full("test_docs.py: the page scale; tests/training/test_resume.py; tests/cluster/test_sizes.py")
 def test_scaled_from_two_nodes_to_three_and_to_one_each_world_goes_on_where_the_last_one_stopped(
     host: RealPlant, team: Team, tmp_path: Path
 ) -> None:
@@ -68,6 +71,7 @@ def test_scaled_from_two_nodes_to_three_and_to_one_each_world_goes_on_where_the_
     team.kubectl("delete", "ddpjob", "digits")
 
 
+@pytest.mark.full("tests/cluster/test_suspending.py and test_sizes.py")
 @pytest.mark.parametrize("field", [{"suspend": True}, {"nodes": 3}], ids=["suspended", "resized"])
 def test_pods_that_are_slow_to_save_have_their_whole_grace_when_a_job_is(field: dict[str, Any], team: Team) -> None:
     pod = {"terminationGracePeriodSeconds": 6}

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.plant import Plant
 from tests.plant.real import RealPlant
 from tests.support.jobs import Team, condition
@@ -13,6 +15,7 @@ from .faults import TOLERANT, all_nodes_again, drained, evict, graces, pod_of, s
 from .work import DEAF, LONG, a_script, an_endless_training, saves, wait_for_steps
 
 
+@pytest.mark.full("the drained node below; tests/cluster/test_disruptions.py")
 def test_a_gang_one_of_which_is_evicted_goes_on_with_new_pods_and_all_have_their_grace(
     real: Plant, team: Team
 ) -> None:
@@ -28,6 +31,7 @@ def test_a_gang_one_of_which_is_evicted_goes_on_with_new_pods_and_all_have_their
     assert not before & names(present(team, "evicted"))
 
 
+@pytest.mark.full("tests/cluster/test_disruptions.py, with the same scheduler")
 def test_a_gang_that_is_preempted_waits_for_room_and_says_so(real: Plant, team: Team) -> None:
     node = real.get("/api/v1/nodes")["items"][-1]
     large = {"requests": {"cpu": f"{int(millicores(node) * 0.6)}m"}}
@@ -60,6 +64,7 @@ def test_a_drained_node_lets_training_save_and_go_on_elsewhere(host: RealPlant, 
         team.kubectl("delete", "ddpjob", "digits")
 
 
+@pytest.mark.full("the lost node in test_recovery.py; tests/cluster/test_disruptions.py")
 def test_a_pod_that_is_stuck_on_a_lost_node_is_in_nobody_s_way_and_the_node_is_avoided(
     host: RealPlant, team: Team
 ) -> None:

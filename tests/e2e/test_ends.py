@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
@@ -34,6 +35,7 @@ sys.exit(1)
 """
 
 
+@pytest.mark.full("tests/cluster/test_deadlines.py; tests/local/test_life.py")
 def test_a_silent_job_is_stopped_at_its_deadline_and_keeps_its_logs(real: Plant, team: Team) -> None:
     team.apply(a_script("silent", ["python3", "-c", SILENT], nodes=2))
     team.wait("Running", "silent", LONG)
@@ -50,6 +52,7 @@ def test_a_silent_job_is_stopped_at_its_deadline_and_keeps_its_logs(real: Plant,
     assert kept == [f"[rank {rank}] {word}" for rank in (0, 1) for word in ("begun", "saved")]
 
 
+@pytest.mark.full("test_docs.py: the page bound-a-jobs-time")
 def test_a_gang_that_finds_no_place_says_what_lacks_and_fails_at_its_start_deadline(team: Team) -> None:
     job = a_script("large", ["true"], nodes=2)
     job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "10000"}}
@@ -66,6 +69,7 @@ def test_a_gang_that_finds_no_place_says_what_lacks_and_fails_at_its_start_deadl
     team.plant.wait("the pods to go", lambda: not team.pods("large"))
 
 
+@pytest.mark.full("test_docs.py: the page bound-a-jobs-time; tests/cluster/test_after_the_end.py")
 def test_a_job_that_has_had_its_time_to_live_goes_with_all_that_is_its_own(real: Plant, team: Team) -> None:
     team.apply(a_script("brief", ["true"], nodes=2, ttlSecondsAfterFinished=3, networkPolicy="Enabled"))
     real.wait("its end", lambda: team.events("brief")["Succeeded"], LONG)

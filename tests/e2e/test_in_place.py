@@ -58,6 +58,7 @@ def training(running: Training) -> Training:
     return running
 
 
+@pytest.mark.full("test_docs.py: the page watch-progress; tests/cluster/test_progress.py")
 def test_the_status_follows_training_and_is_written_every_ten_seconds(host: RealPlant, training: Training) -> None:
     team = training.team
     seen = [progress_of(team)]
@@ -97,7 +98,10 @@ def test_a_killed_rank_is_started_again_in_its_pod_and_no_pod_is_replaced(traini
     assert team.events()["Restarting"] == events + 1
 
 
-@pytest.mark.parametrize("lost", [1, 0])
+@pytest.mark.parametrize(
+    "lost",
+    [pytest.param(1, marks=pytest.mark.full("the lost node in test_recovery.py; tests/local/test_in_place.py")), 0],
+)
 def test_only_the_pod_that_is_deleted_is_replaced(lost: int, training: Training) -> None:
     team = training.team
     for _ in range(2):
@@ -147,6 +151,7 @@ def test_what_is_restarted_while_no_operator_runs_is_counted_once_each(host: Rea
     host.wait("the operators to come back", lambda: len(operators(host)) == 2)
 
 
+@pytest.mark.full("tests/training/test_in_place.py; tests/cluster/test_rules.py")
 def test_after_the_last_restart_in_place_all_pods_are_new_and_a_rule_ends_the_job(team: Team) -> None:
     """The supervisors leave to the operator what is its to decide."""
     pod = with_script(team, FAILS_AT_STEP_20)

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from typing import Any
 
+import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine.naming import network_policy_name, pod_name
@@ -39,6 +40,7 @@ def places(team: Team, name: str) -> Counter[tuple[str, str]]:
     return Counter((one[Label.RANK], one[Label.INCARNATION]) for one in labels)
 
 
+@pytest.mark.full("tests/cluster/test_replicas.py; tests/faults")
 def test_the_leader_killed_while_it_creates_pods_leaves_no_gap_and_no_second_pod(host: RealPlant, team: Team) -> None:
     processes = operators(host)
     team.apply(a_script("wide", SLEEP, nodes=10))
@@ -50,6 +52,7 @@ def test_the_leader_killed_while_it_creates_pods_leaves_no_gap_and_no_second_pod
     team.kubectl("delete", "ddpjob", "wide")
 
 
+@pytest.mark.full("tests/cluster/test_replicas.py")
 def test_the_leader_killed_under_load_is_succeeded_within_seconds(host: RealPlant, team: Team) -> None:
     team.apply(*(a_script(f"short-{number}", ["sleep", "1"], nodes=2) for number in range(12)))
     host.wait("the first to run", lambda: any(team.status(f"short-{number}").get("attempt") for number in range(12)))
@@ -65,6 +68,7 @@ def test_the_leader_killed_under_load_is_succeeded_within_seconds(host: RealPlan
         assert (status["attempt"], status["restarts"]) == (1, 0)
 
 
+@pytest.mark.full("test_in_place.py: all operators killed while ranks restart")
 def test_all_operators_killed_while_a_job_runs_change_nothing_about_it(host: RealPlant, team: Team) -> None:
     team.apply(a_script("steady", SLEEP, nodes=2))
     team.wait("Running", "steady", LONG)
@@ -80,6 +84,7 @@ def test_all_operators_killed_while_a_job_runs_change_nothing_about_it(host: Rea
     host.wait("the old pods to go", lambda: not before & {pod["metadata"]["uid"] for pod in team.pods("steady")})
 
 
+@pytest.mark.full("tests/cluster/test_replicas.py; tests/chart/test_release.py")
 def test_a_roll_with_another_default_leaves_running_jobs_as_they_are(real: Plant, team: Team) -> None:
     team.apply(a_script("steady", SLEEP, nodes=2))
     team.wait("Running", "steady", LONG)

@@ -25,7 +25,13 @@ print("connected")
 
 
 @pytest.mark.parametrize(
-    ("context", "user"), [({}, "1000"), ({"runAsNonRoot": False}, "0")], ids=["default", "opt-out"]
+    ("context", "user"),
+    [
+        pytest.param({}, "1000", id="default"),
+        pytest.param(
+            {"runAsNonRoot": False}, "0", id="opt-out", marks=pytest.mark.full("tests/unit/engine/test_pods.py")
+        ),
+    ],
 )
 def test_an_image_that_runs_as_root_is_given_a_user_unless_the_template_wants_root(
     context: dict[str, Any], user: str, team: Team
@@ -57,6 +63,7 @@ def test_the_other_pods_wait_for_the_master_s_port(team: Team) -> None:
     team.kubectl("delete", "ddpjob", "wait")
 
 
+@pytest.mark.full("tests/cluster/test_life.py")
 def test_other_containers_end_with_the_job(team: Team) -> None:
     job = a_script("beside", ["true"])
     sidecar = {"name": "sidecar", "image": job["spec"]["template"]["spec"]["containers"][0]["image"]}
@@ -66,7 +73,10 @@ def test_other_containers_end_with_the_job(team: Team) -> None:
     team.plant.wait("the pod to go", lambda: not team.pods("beside"))
 
 
-@pytest.mark.parametrize("policy", ["Enabled", "Disabled"])
+@pytest.mark.parametrize(
+    "policy",
+    ["Enabled", pytest.param("Disabled", marks=pytest.mark.full("tests/unit/engine; pods reach each other"))],
+)
 def test_a_network_policy_lets_in_the_job_s_own_pods_and_nobody_else(policy: str, real: Plant, team: Team) -> None:
     team.apply(a_script("listens", ["python3", "-c", LISTENS], networkPolicy=policy))
     team.wait("Running", "listens")

@@ -14,7 +14,7 @@ from .faults import TOLERANT, all_nodes_again, pod_of
 from .processes import rank_of
 from .work import LONG, a_training, logs
 
-ARGUMENTS = ["--workload", "convnet", "--data", "digits", "--epochs", "30"]
+ARGUMENTS = ["--workload", "convnet", "--data", "digits", "--epochs", "10"]
 
 
 def kill_a_rank(plant: RealPlant, team: Team) -> None:
@@ -41,19 +41,29 @@ class Fault:
     stay: set[int]
 
 
-FAULTS = {
-    "a rank is killed": Fault(kill_a_rank, {"restarts": 1, "disruptions": 0}, "InPlace", {0, 1}),
-    "a rank is killed and pods are to be new": Fault(
-        kill_a_rank, {"restarts": 1, "disruptions": 0}, "Recreate", set()
+RECREATE = pytest.mark.full("tests/local/test_in_place.py and test_recovery.py")
+
+FAULTS = [
+    pytest.param(
+        Fault(kill_a_rank, {"restarts": 1, "disruptions": 0}, "InPlace", {0, 1}),
+        id="a rank is killed",
+        marks=pytest.mark.full("test_in_place.py; tests/local/test_training.py, to the last bit"),
     ),
-    "a pod is deleted by hand and all are to be new": Fault(
-        delete_a_pod, {"restarts": 0, "disruptions": 1}, "Recreate", set()
+    pytest.param(
+        Fault(kill_a_rank, {"restarts": 1, "disruptions": 0}, "Recreate", set()),
+        id="a rank is killed and pods are to be new",
+        marks=RECREATE,
     ),
-    "a node is lost": Fault(kill_a_node, {"restarts": 0, "disruptions": 1}, "InPlace", {0}),
-}
+    pytest.param(
+        Fault(delete_a_pod, {"restarts": 0, "disruptions": 1}, "Recreate", set()),
+        id="a pod is deleted by hand and all are to be new",
+        marks=RECREATE,
+    ),
+    pytest.param(Fault(kill_a_node, {"restarts": 0, "disruptions": 1}, "InPlace", {0}), id="a node is lost"),
+]
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_training_goes_on_from_its_checkpoint_when(fault: Fault, host: RealPlant, team: Team, tmp_path: Path) -> None:
     team.apply(_a_long_training(tmp_path, fault.mode))
     team.wait("Running", seconds=LONG)

@@ -1,27 +1,31 @@
 """The first things that a user does, on nodes that run containers."""
 
 import re
+from pathlib import Path
 
+import pytest
 import yaml
 from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
 from tests.support.jobs import Team
 
+from .reading import read_with
 from .work import CODE_MOUNT, EXAMPLE, LONG, PLAIN_SCRIPT, a_training, logs, with_script
 
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 
 
-def test_the_example_trains_on_two_nodes_under_the_restricted_standard(real: Plant) -> None:
+@pytest.mark.timeout(900)
+def test_the_example_of_the_readme_trains_on_two_nodes_under_the_restricted_standard(
+    real: Plant, tmp_path: Path
+) -> None:
     team = Team(real, real.new_namespace(**RESTRICTED))
-    said = team.kubectl("apply", "-f", str(EXAMPLE))
-    assert said == "ddpjob.ddpjob.dev/digits created\n"
-    team.wait("Running", seconds=LONG)
+    read_with(team, "README.md", tmp_path)
+    status = team.wait("Succeeded", seconds=LONG)
     pods = team.pods()
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2, "one on each node"
     assert {pod["metadata"]["labels"][Label.RANK] for pod in pods} == {"0", "1"}
-    status = team.wait("Succeeded", seconds=LONG)
     assert (status["restarts"], status["disruptions"]) == (0, 0)
     accuracy = re.findall(r"^finished .*accuracy=([0-9.]+)", logs(team, "digits"), re.MULTILINE)
     assert [float(value) >= 0.97 for value in accuracy] == [True], accuracy
@@ -39,6 +43,7 @@ def test_the_example_trains_on_two_nodes_under_the_restricted_standard(real: Pla
     real.wait("nothing to be left", lambda: not team.kubectl("get", kinds, "--output=name"))
 
 
+@pytest.mark.full("the same under torchrun, below")
 def test_an_unchanged_script_trains(team: Team) -> None:
     pod = with_script(team, PLAIN_SCRIPT)
     team.apply(a_training("plain", {"command": ["python", "/code/train.py"], **CODE_MOUNT}, pod=pod))
@@ -56,6 +61,7 @@ def test_an_unchanged_script_trains_under_torchrun_with_two_processes_on_each_no
     assert {f"rank {rank} of 4 is done" for rank in range(4)} <= set(logs(team, "elastic").splitlines())
 
 
+@pytest.mark.full("test_changes.py, whose training has both")
 def test_the_example_trains_with_a_read_only_root_and_a_network_policy(team: Team) -> None:
     job = yaml.safe_load(EXAMPLE.read_text())
     job["spec"]["networkPolicy"] = "Enabled"

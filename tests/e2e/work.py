@@ -64,12 +64,13 @@ def a_script(name: str, command: list[str], nodes: int = 1, **spec: Any) -> dict
 
 
 def an_endless_training(shared: Path, **spec: Any) -> dict[str, Any]:
-    """A job that saves into a folder of this machine, and only when it is told to stop."""
+    """A job that saves into a folder of this machine, and only when it is told to stop. Its root is read-only."""
     shared.chmod(0o777)
     arguments = ["--workload", "mlp", "--epochs", "10000", f"--global-batch-size={BATCH}"]
     volume = {"hostPath": {"path": str(shared)}}
     checkpoint = {"path": "/checkpoints", "everySteps": 1_000_000_000, "keep": 1000, "volume": volume}
-    return a_training("digits", {"args": arguments}, checkpoint=checkpoint, **spec)
+    container = {"args": arguments, "securityContext": {"readOnlyRootFilesystem": True}}
+    return a_training("digits", container, checkpoint=checkpoint, **spec)
 
 
 def saves(shared: Path) -> list[dict[str, Any]]:
@@ -108,7 +109,8 @@ def logs(team: Team, name: str) -> str:
 def logs_of_pods(team: Team, name: str) -> list[str]:
     """The same for each of them."""
     stay = [pod["metadata"]["name"] for pod in team.pods(name) if "deletionTimestamp" not in pod["metadata"]]
-    return [team.kubectl("logs", pod, "--container=trainer") for pod in stay]
+    pods = f"/api/v1/namespaces/{team.namespace}/pods"
+    return [team.plant.text(f"{pods}/{pod}/log?container=trainer") for pod in stay]
 
 
 def change(team: Team, name: str, **fields: Any) -> None:

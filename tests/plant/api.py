@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import patience
+
 from . import build
 from .certificates import Authority, Pair, new_key, pem
 from .directory import plant_directory
@@ -121,16 +123,20 @@ class Plant:
                 return None
             raise
 
+    def text(self, path: str) -> str:
+        """What is at a path of the API, such as a container's log, read by an admin."""
+        return self._read(path).decode()
+
     def wait(self, what: str, condition: Callable[[], Any], seconds: float = UP_SECONDS) -> Any:
-        """The first true value of a condition, asked again and again.
+        """The first true value of a condition, asked again and again: for so long at most on a quiet machine.
 
         Raises:
             PlantError: a program of the plant ended meanwhile, or the time is over.
         """
-        end = time.monotonic() + seconds
+        begun = time.monotonic()
         while not (value := condition()):
             self.programs.check()
-            if time.monotonic() > end:
+            if time.monotonic() > begun + patience(seconds):
                 words = "\n".join(program.last_words() for program in self.programs.running.values())
                 raise PlantError(f"waited {seconds:.0f} s for {what}\n{words}")
             time.sleep(POLL_SECONDS)

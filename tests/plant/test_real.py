@@ -141,6 +141,7 @@ def wait_for_log(plant: RealPlant, namespace: str, pod: str, lines: set[str]) ->
     plant.wait(f"{pod} to say all", lambda: lines <= set(plant.kubectl("logs", pod, "-n", namespace).splitlines()))
 
 
+@pytest.mark.full("tests/e2e/test_recovery.py")
 def test_a_killed_node_takes_its_containers_with_it_and_comes_back(plant: RealPlant, namespace: str) -> None:
     running(plant, namespace, create(plant, namespace, 2, "sleep", "3600"))
     sleeper = processes(plant, "node-2", "sleep")[-1]
@@ -152,6 +153,7 @@ def test_a_killed_node_takes_its_containers_with_it_and_comes_back(plant: RealPl
     plant.wait("the node to be back", lambda: plant.ready_nodes() == {"node-1", "node-2"})
 
 
+@pytest.mark.full("tests/e2e kills whole nodes")
 @pytest.mark.parametrize(
     ("lose", "regain"),
     [
@@ -172,6 +174,7 @@ def test_a_node_that_loses_only(
     plant.wait("the node to be back", lambda: plant.ready_nodes() == {"node-1", "node-2"})
 
 
+@pytest.mark.full("tests/e2e/test_pods.py")
 def test_a_network_policy_keeps_others_out(plant: RealPlant, namespace: str) -> None:
     server = create(plant, namespace, 1, "python3", "-c", SERVE)
     friend = create(plant, namespace, 2, "sleep", "3600")
