@@ -16,12 +16,12 @@ from .faults import TOLERANT
 from .work import CODE_MOUNT, LONG, a_training, logs_of_pods, with_script
 
 SOON = 120
-"""Seconds that a restart may take here at most, whatever else runs on this machine. Figures are printed."""
+"""Seconds that a restart may take here at most. Figures are printed."""
 
 NOTES = "notes"
 """A file in the job's shared folder."""
 
-FURTHER = 200
+FURTHER = 100
 """More steps than are made between two saves, a second and a write apart, at 20 ms each."""
 
 TASK = f"""

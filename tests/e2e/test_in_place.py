@@ -10,6 +10,7 @@ import pytest
 
 from tests.plant.real import RealPlant
 from tests.support.jobs import Team, condition, writes
+from tests.support.waiting import patience
 
 from .faults import pod_of
 from .figures import note
@@ -125,7 +126,7 @@ def test_a_rank_that_is_stopped_is_named_by_the_status_and_started_again(trainin
     with training.told():
         team.plant.wait("the stall to be told", lambda: words in stall_told(team.status(), before["attempt"]), SOON)
     note("rank stopped, named", time.time() - stopped)
-    assert time.time() - stopped < STALL_SECONDS + 30
+    assert time.time() - stopped < patience(STALL_SECONDS + 10)
     note("rank stopped", training.begins(before["attempt"] + 1) - stopped)
     status = team.status()
     assert cost(before, status) == (1, 0)

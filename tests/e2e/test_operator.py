@@ -14,6 +14,7 @@ from tests.plant import Plant
 from tests.plant.real import RealPlant
 from tests.support.helm import CHART, NAMESPACE, RELEASE, helm
 from tests.support.jobs import Team
+from tests.support.waiting import patience
 
 from .faults import evict
 from .processes import operators
@@ -62,7 +63,7 @@ def test_the_leader_killed_under_load_is_succeeded_within_seconds(host: RealPlan
     # Maybe in the same pod, where the other one's still waits to be started again.
     host.wait("another leader", lambda: holder(host) != first)
     print(f"failover after {time.monotonic() - begun:.1f} s")
-    assert time.monotonic() - begun < 40, "10 s are promised; this machine may be busy"
+    assert time.monotonic() - begun < patience(20), "10 s are promised; what has just been applied is busy as well"
     for number in range(12):
         status = team.wait("Succeeded", f"short-{number}", LONG)
         assert (status["attempt"], status["restarts"]) == (1, 0)

@@ -12,9 +12,20 @@ from tests.support.jobs import Team
 
 from .faults import TOLERANT, all_nodes_again, pod_of
 from .processes import rank_of
-from .work import LONG, a_training, logs
+from .work import CODE_MOUNT, LONG, a_training, logs, with_script
 
-ARGUMENTS = ["--workload", "convnet", "--data", "digits", "--epochs", "10"]
+TASK = """
+import time
+
+from ddpjob_trainer.workloads.mlp import MlpTask
+
+
+class Slow(MlpTask):
+    def loss(self, output, target):
+        time.sleep(0.02)  # Long enough to be interrupted, and the cores are free for others.
+        return super().loss(output, target)
+"""
+ARGUMENTS = ["--workload=train:Slow", "--epochs=15"]
 
 
 def kill_a_rank(plant: RealPlant, team: Team) -> None:
@@ -65,7 +76,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_training_goes_on_from_its_checkpoint_when(fault: Fault, host: RealPlant, team: Team, tmp_path: Path) -> None:
-    team.apply(_a_long_training(tmp_path, fault.mode))
+    team.apply(_a_long_training(team, tmp_path, fault.mode))
     team.wait("Running", seconds=LONG)
     host.wait("a checkpoint", lambda: "saved step=" in logs(team, "digits"), LONG)
     before = _pods(team)
@@ -86,13 +97,13 @@ def _pods(team: Team) -> dict[int, str]:
     return {rank: pod_of(team, rank)["metadata"]["name"] for rank in (0, 1)}
 
 
-def _a_long_training(shared: Path, mode: str) -> dict[str, Any]:
+def _a_long_training(team: Team, shared: Path, mode: str) -> dict[str, Any]:
     shared.chmod(0o777)
     volume = {"hostPath": {"path": str(shared)}}
     return a_training(
         "digits",
-        {"args": ARGUMENTS},
+        {"command": ["ddpjob-train"], "args": ARGUMENTS, "workingDir": "/code", **CODE_MOUNT},
         checkpoint={"path": "/checkpoints", "everySteps": 20, "volume": volume},
         restart={"mode": mode},
-        pod={"tolerations": TOLERANT},
+        pod={**with_script(team, TASK), "tolerations": TOLERANT},
     )

@@ -43,7 +43,6 @@ def test_the_example_of_the_readme_trains_on_two_nodes_under_the_restricted_stan
     real.wait("nothing to be left", lambda: not team.kubectl("get", kinds, "--output=name"))
 
 
-@pytest.mark.full("the same under torchrun, below")
 def test_an_unchanged_script_trains(team: Team) -> None:
     pod = with_script(team, PLAIN_SCRIPT)
     team.apply(a_training("plain", {"command": ["python", "/code/train.py"], **CODE_MOUNT}, pod=pod))
@@ -53,6 +52,7 @@ def test_an_unchanged_script_trains(team: Team) -> None:
     assert {f"rank {rank} of 2 is done" for rank in range(2)} <= set(logs(team, "plain").splitlines())
 
 
+@pytest.mark.full("the same without torchrun, above; tests/training/test_launching.py; tests/local/test_runs.py")
 def test_an_unchanged_script_trains_under_torchrun_with_two_processes_on_each_node(team: Team) -> None:
     pod = with_script(team, PLAIN_SCRIPT)
     container = {"command": ["torchrun", "/code/train.py"], **CODE_MOUNT}

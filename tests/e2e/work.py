@@ -24,6 +24,9 @@ STEPS = 1437 // BATCH
 DEAF = ["python3", "-c", "import time; time.sleep(3600)"]
 """Nobody told it about SIGTERM: it runs until its grace is over."""
 
+ONE_THREAD = {"name": "OMP_NUM_THREADS", "value": "1"}
+"""For ranks: each would start as many threads as there are cores, and all nodes have the same ones."""
+
 PLAIN_SCRIPT = """
 import torch
 import torch.distributed as dist
@@ -48,7 +51,7 @@ dist.destroy_process_group()
 
 def a_training(name: str, container: dict[str, Any], nodes: int = 2, **spec: Any) -> dict[str, Any]:
     """A job of the trainer's image; `container` says what it runs."""
-    trainer = {"name": "trainer", "image": TRAINER, **container}
+    trainer = {"name": "trainer", "image": TRAINER, "env": [ONE_THREAD], **container}
     template = {"spec": {"containers": [trainer], **spec.pop("pod", {})}}
     return {
         "apiVersion": API_VERSION,

@@ -8,6 +8,8 @@ from pathlib import Path
 BASE = Path("/sys/fs/cgroup")
 PREFIX = "ddpjob-plant-"
 GONE_SECONDS = 10.0
+SHARES = 8192
+"""Of the processor: by default all that runs on a node would get as much as any one other process of the machine."""
 POLL_SECONDS = 0.05
 
 
@@ -22,6 +24,8 @@ def make(name: str) -> list[Path]:
     folders = [_place(option) / path.lstrip("/") / f"{PREFIX}{name}" for option, path in hierarchies().items()]
     for folder in folders:
         folder.mkdir(exist_ok=True)
+        if (folder / "cpu.shares").exists():
+            (folder / "cpu.shares").write_text(str(SHARES))
         for setting in ("cpuset.cpus", "cpuset.mems"):  # Empty in a new one, which then can hold no process.
             if (folder / setting).exists():
                 (folder / setting).write_text((folder.parent / setting).read_text())

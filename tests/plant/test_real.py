@@ -127,6 +127,7 @@ def processes(plant: RealPlant, node: str, name: str) -> list[psutil.Process]:
     return [process for process in found if process.name() == name]
 
 
+@pytest.mark.full("tests/e2e, whose pods find each other and the API")
 def test_pods_on_two_nodes_find_each_other_and_the_api(plant: RealPlant, namespace: str) -> None:
     plant.kubectl("create", "service", "clusterip", "peers", "--clusterip=None", "-n", namespace)
     pods = [
@@ -206,6 +207,7 @@ def reaches(plant: RealPlant, namespace: str, pod: str, address: str) -> bool:
     return said == "reached\n"
 
 
+@pytest.mark.full("only a message of the plant's own")
 def test_an_image_that_is_not_there_is_named_beside_those_that_are(plant: RealPlant) -> None:
     with pytest.raises(PlantError, match=f"no image localhost/other:1 in .*{PYTHON}.*: run make plant"):
         plant.load("localhost/other:1")
