@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ddpjob_operator.local import container
 
-from tests.cgroups import GREEDY, small_cgroup, within
+from tests.support.cgroups import GREEDY, small_cgroup, within
 
 
 def start(directory: Path, *argv: str, cgroup: Path | None = None, **files: object) -> subprocess.Popen[bytes]:

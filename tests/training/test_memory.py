@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cgroups import GREEDY, small_cgroup, within
+from tests.support.cgroups import GREEDY, small_cgroup, within
 from tests.training.test_ranks_of_a_node import NODE, PRELUDE, SUPERVISOR
 
 
