@@ -18,6 +18,7 @@ from tests.bench.jobs import PLENTY, ROOT, a_place, quiet
 from tests.bench.notes import Notes, NotGoneOnError
 from tests.bench.noting import NOTES
 from tests.bench.table import Row
+from tests.training.forking import start_supervisor_cold
 from tests.training.gang import SCRIPT, a_gang
 
 NODES = 2
@@ -118,7 +119,7 @@ def script_in_place(directory: Path) -> Iterator[Training]:
 
 def _in_place(directory: Path, notes: Path, env: dict[str, str], *words: str) -> Iterator[Training]:
     directory.mkdir(parents=True)
-    with a_gang(directory, NODES, 1, **env) as gang:
+    with a_gang(directory, NODES, launch=start_supervisor_cold, **env) as gang:
         gang.start(*words)
         living = gang.supervisors.values()
         yield Training(Notes(notes, NODES), lambda: any(one.poll() is not None for one in living))

@@ -2,37 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.training import ranks
 from tests.training.machines import on_one_bridge
-
-
-class Runs:
-    """Starts runs, each in a directory of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.started: list[ranks.Run] = []
-
-    def start(self, size: int, *arguments: object, **more: Any) -> ranks.Run:
-        run = ranks.start(self.directory / f"run-{len(self.started)}", size, *arguments, **more)
-        self.started.append(run)
-        return run
-
-    def train(self, size: int, *arguments: object, **more: Any) -> ranks.Run:
-        """A run that is expected to succeed, to its end."""
-        run = self.start(size, *arguments, **more)
-        assert run.end() == [0] * size, run.story()
-        return run
-
-    def command(self, *words: object, code: int = 0) -> ranks.Run:
-        """A command beside training, in one process, to its end."""
-        run = self.start(1, *words, flags=())
-        assert run.end() == [code], run.story()
-        return run
+from tests.training.runs import Runs
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ddpjob_operator.local.machine import free_port
+
+from tests.support.ports import hold_port
+from tests.support.waiting import patience, wait_for
+from tests.training.forking import Launch, Supervisor, fork_supervisor
 
 DEADLINE_SECONDS = 90
 
@@ -59,8 +60,9 @@ class Gang:
     nodes: int
     processes: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
-    supervisors: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
-    ports: tuple[int, int, int] = field(default_factory=lambda: (free_port(), free_port(), free_port()))
+    launch: Launch = fork_supervisor
+    supervisors: dict[int, Supervisor] = field(default_factory=dict)
+    ports: tuple[int, int, int] = field(default_factory=lambda: (hold_port(), hold_port(), hold_port()))
     incarnations: dict[int, int] = field(default_factory=dict)
     module: str = "ddpjob_trainer.supervisor"
 
@@ -72,16 +74,13 @@ class Gang:
     def start_node(self, node: int, *words: str, attempt: int = 1, peers: str = "", **env: str) -> None:
         """Starts one node's, as the next incarnation of its pod."""
         self.incarnations[node] = self.incarnations.get(node, 0) + 1
-        output = (self.directory / f"node-{node}.{self.incarnations[node]}.log").open("wb")
-        with output:
-            self.supervisors[node] = subprocess.Popen(
-                [sys.executable, "-m", self.module, *words],
-                env={**os.environ, **self._env(node, attempt, peers), **self.env, **env},
-                cwd=self.directory,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self.supervisors[node] = self.launch(
+            self.module,
+            words,
+            {**os.environ, **self._env(node, attempt, peers), **self.env, **env},
+            self.directory,
+            self.directory / f"node-{node}.{self.incarnations[node]}.log",
+        )
 
     def address(self, node: int) -> str:
         """Where a node listens."""
@@ -140,12 +139,9 @@ class Gang:
         self.wait(f"step {least} of attempt {attempt} on each of {world} ranks", all_there)
         return found
 
-    def wait(self, what: str, happens: Callable[[], bool]) -> None:
+    def wait(self, what: str, happens: Callable[[], object]) -> None:
         """Until something is there to be seen."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not happens():
-            assert time.monotonic() < deadline, f"{what} did not happen:\n{self.story()}"
-            time.sleep(0.01)
+        wait_for(what, happens, DEADLINE_SECONDS, story=self.story)
 
     def ranks(self, node: int) -> list[psutil.Process]:
         """The rank processes of a node: those that noted a step and live."""
@@ -183,10 +179,14 @@ class Gang:
 
     def ends(self) -> list[int]:
         """The exit codes, once all supervisors have ended."""
+        return [self.end_of(node) for node in range(self.nodes)]
+
+    def end_of(self, node: int) -> int:
+        """A supervisor's exit code, once it has ended."""
         try:
-            return [self.supervisors[node].wait(DEADLINE_SECONDS) for node in range(self.nodes)]
+            return self.supervisors[node].wait(patience(DEADLINE_SECONDS))
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"no end:\n{self.story()}") from None
+            raise AssertionError(f"no end of node {node}:\n{self.story()}") from None
 
     def log(self, node: int) -> str:
         """What a node's present incarnation has printed."""
@@ -198,10 +198,12 @@ class Gang:
 
 
 @contextlib.contextmanager
-def a_gang(directory: Path, nodes: int, processes: int = 1, **env: str) -> Iterator[Gang]:
+def a_gang(
+    directory: Path, nodes: int, processes: int = 1, *, launch: Launch = fork_supervisor, **env: str
+) -> Iterator[Gang]:
     """A gang that does not outlive the block; `train.py` in its directory is the script above."""
     (directory / "train.py").write_text(SCRIPT)
-    gang = Gang(directory, nodes, processes, env)
+    gang = Gang(directory, nodes, processes, env, launch)
     try:
         yield gang
     finally:

@@ -1,20 +1,23 @@
 """Machines, as far as the network goes: network namespaces on one bridge."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-import pytest
+from tests.plant.needs import leave_out
+from tests.plant.real.machine import can_install, install_missing, missing
+
+IP = {"ip": "iproute2"}
 
 
 @contextmanager
 def on_one_bridge(count: int) -> Iterator[list[str]]:
     """So many, by name. Machine n has the address 10.77.0.1n, which none of them finds by its own name."""
-    if sys.platform != "linux" or os.geteuid() or not shutil.which("ip"):
-        pytest.skip("left out: network namespaces need Linux, root and ip (of iproute2)")
+    if sys.platform != "linux" or os.geteuid() or (missing(IP) and not can_install()):
+        leave_out("left out: network namespaces need Linux, root and ip (of iproute2)")
+    install_missing(IP)
     bridge = f"pf{os.getpid()}"
     names = [f"{bridge}-{number}" for number in range(count)]
     with ExitStack() as cleanup:

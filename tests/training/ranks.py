@@ -1,21 +1,19 @@
-"""Runs of the trainer with real processes, forked from one that has imported torch already: that takes seconds."""
+"""Runs of the trainer with real processes."""
 
 import json
-import multiprocessing
 import os
 import resource
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddpjob_operator.local.machine import free_port
+from tests.support.ports import hold_port
+from tests.support.waiting import patience, wait_for
+from tests.training.forking import FORKS, settle
 
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["torch._dynamo", "ddpjob_trainer.training.run", "ddpjob_trainer.workloads.convnet"])
 DEADLINE_SECONDS = 120
 
 
@@ -45,23 +43,24 @@ class Run:
         line = [line for line in self.output(rank).splitlines() if line.startswith(f"{word} ")][-1]
         return dict(token.partition("=")[::2] for token in line.split()[1:])[key]
 
-    def wait(self, what: str, happens: Callable[[], bool]) -> None:
+    def wait(self, what: str, happens: Callable[[], object]) -> None:
         """Until something is there to be seen."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not happens():
-            assert time.monotonic() < deadline, f"{what} did not happen:\n{self.story()}"
-            time.sleep(0.01)
+        wait_for(what, happens, DEADLINE_SECONDS, story=self.story)
 
     def send(self, number: signal.Signals, rank: int = 0) -> None:
         os.kill(self.processes[rank].pid, number)
 
     def end(self) -> list[int]:
         """The exit codes, once all processes have ended."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        for process in self.processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-        assert all(process.exitcode is not None for process in self.processes), f"no end:\n{self.story()}"
-        return [process.exitcode for process in self.processes]
+        return [self.end_of(rank) for rank in range(len(self.processes))]
+
+    def end_of(self, rank: int) -> int:
+        """The exit code of the process that was started in this place, once it has ended."""
+        process = self.processes[rank]
+        process.join(patience(DEADLINE_SECONDS))
+        assert process.exitcode is not None, f"process {rank} does not end:\n{self.story()}"
+        code: int = process.exitcode
+        return code
 
     def kill(self) -> None:
         for process in self.processes:
@@ -86,7 +85,7 @@ def start(
     What they are given is `flags`, which make a test short and its output full, and the arguments.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    run, port = Run(directory), free_port()
+    run, port = Run(directory), hold_port()
     for rank in range(size) if ranks is None else ranks:
         environment = {
             **os.environ,
@@ -123,11 +122,7 @@ def world(rank: int, size: int, port: int) -> dict[str, str]:
 def _train(argv: list[str], environment: dict[str, str], files: str, file_limit: int | None) -> None:
     if file_limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-    for descriptor, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(f"{files}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # It may have workers.
-    os.environ.clear()
-    os.environ.update(environment)
+    settle(environment, [(1, Path(f"{files}.out")), (2, Path(f"{files}.err"))])
     sys.argv = argv
     from ddpjob_trainer.main import main  # noqa: PLC0415  (in the child)
 

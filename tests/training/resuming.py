@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from tests.training.conftest import Runs
 from tests.training.ranks import Run
+from tests.training.runs import Runs
 from tests.training.states import tensors
 
 EVERY, KEEP = 10, 100

@@ -12,8 +12,8 @@ from ddpjob_trainer.workloads.mlp import MlpTask
 from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
-from tests.training.conftest import Runs
 from tests.training.resuming import different, train_twice
+from tests.training.runs import Runs
 from tests.training.states import state
 
 CPU = torch.device("cpu")

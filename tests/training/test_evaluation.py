@@ -7,7 +7,7 @@ import pytest
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor
 
-from tests.training.conftest import Runs
+from tests.training.runs import Runs
 
 
 class Told(MlpTask):

@@ -21,7 +21,7 @@ from ddpjob_trainer.workloads.imagenet import ImageNetTask
 from PIL import Image
 
 from tests.training import pictures
-from tests.training.conftest import Runs
+from tests.training.runs import Runs
 
 SMALL = ["--workload", "imagenet", "--arch", "resnet18", "--image-size", 64, "--workers", 1]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ddpjob_trainer.supervisor.page.document import fingerprint
 
-from tests.training.gang import DEADLINE_SECONDS, Gang, a_gang
+from tests.training.gang import Gang, a_gang
 
 LONG = "1000000"
 
@@ -130,7 +130,7 @@ def test_a_node_joins_while_it_is_looked_at_and_heeds_a_request_meanwhile(tmp_pa
         gang.start_node(1, "train.py", LONG, attempt=7)
         gang.wait("all to be there", lambda: gang.status()["phase"] == "Running")
         gang.supervisors[0].send_signal(signal.SIGTERM)
-        assert gang.supervisors[0].wait(DEADLINE_SECONDS) == 128 + signal.SIGTERM
+        assert gang.end_of(0) == 128 + signal.SIGTERM
         assert not gang.steps()
 
 
@@ -161,7 +161,7 @@ def test_asked_to_stop_one_node_goes_and_the_other_waits_for_the_one_that_takes_
     gang.start("train.py", LONG)
     gang.await_steps(1, least=3)
     gang.supervisors[1].send_signal(signal.SIGTERM)
-    assert gang.supervisors[1].wait(60) == 143
+    assert gang.end_of(1) == 143
     gang.wait("rank 1 missing", lambda: gang.status()["missing"] == [1])
     assert gang.status()["incidents"] == []
     gang.start_node(1, "train.py", LONG, attempt=2)
@@ -183,7 +183,7 @@ def test_a_node_that_is_not_fit_starts_no_rank_and_says_what_would_be_right(tmp_
     unfit = str(tmp_path / "file" / "checkpoints")
     with a_gang(tmp_path, 2, DDPJOB_PREFLIGHT="Fast", DDPJOB_CHECKPOINT_DIR=unfit) as gang:
         gang.start("train.py", LONG)
-        assert gang.supervisors[0].wait(60) == 202
+        assert gang.end_of(0) == 202
         assert gang.report(0)["cause"] == "PreflightFailed"
         assert unfit in gang.report(0)["message"]
         assert not gang.steps()

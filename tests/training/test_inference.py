@@ -8,7 +8,7 @@ import torch
 from ddpjob_trainer.workloads.linear import Model
 
 from tests.training import ranks
-from tests.training.conftest import Runs
+from tests.training.runs import Runs
 
 
 @pytest.fixture(scope="module")

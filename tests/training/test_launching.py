@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.local.machine import free_port
 
+from tests.support.ports import hold_port
+from tests.support.waiting import patience
 from tests.training.ranks import world
 
 TRAIN = ["--epochs", "1", "--threads", "1", "--checkpoint-dir"]
@@ -20,7 +21,7 @@ def started(command: list[object], env: dict[str, str]) -> subprocess.CompletedP
         env={**clean, **env},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=patience(60),
         check=False,
     )
 
@@ -53,11 +54,11 @@ def test_two_processes_of_one_node_are_started(tmp_path: Path, launcher: str) ->
             "--nproc-per-node",
             "2",
             "--master-port",
-            free_port(),
+            hold_port(),
         ]
         done = started([*torchrun, "-m", "ddpjob_trainer", *TRAIN, tmp_path], {})
     else:
-        done = started([sys.executable, "-m", "ddpjob_trainer", *TRAIN, tmp_path], node(free_port()))
+        done = started([sys.executable, "-m", "ddpjob_trainer", *TRAIN, tmp_path], node(hold_port()))
     assert done.returncode == 0, done.stderr
     assert "rank 0 of 2" in done.stdout
     assert "rank 1 of 2" in done.stdout
@@ -68,7 +69,7 @@ def test_two_processes_of_one_node_are_started(tmp_path: Path, launcher: str) ->
 
 
 def test_torch_distributed_launch_passes_a_local_rank_and_that_is_right(tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.launch", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    launch = [sys.executable, "-m", "torch.distributed.launch", "--nproc_per_node=2", f"--master_port={hold_port()}"]
     done = started([*launch, "-m", "ddpjob_trainer", "--workload", "random", *TRAIN, tmp_path], {})
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("  In Model: input size torch.Size([30, 5]) output size torch.Size([30, 2])") == 2

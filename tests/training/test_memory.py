@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cgroups import GREEDY, small_cgroup, within
 
 from tests.support.cgroups import GREEDY, small_cgroup, within
+from tests.support.waiting import patience
 from tests.training.test_ranks_of_a_node import NODE, PRELUDE, SUPERVISOR
 
 
@@ -27,7 +29,7 @@ def ended_within(group: Path, *command: str, report: Path, **env: str) -> tuple[
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=False,
     )
     return done.returncode, done.stdout, json.loads(report.read_text())

@@ -9,7 +9,7 @@ from ddpjob_trainer.training import modes
 from ddpjob_trainer.world import World
 from torch import nn
 
-from tests.training.conftest import Runs
+from tests.training.runs import Runs
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 1)
 

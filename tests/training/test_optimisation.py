@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.training.conftest import Runs
 from tests.training.resuming import different, train_twice
+from tests.training.runs import Runs
 from tests.training.states import state
 
 CPU = torch.device("cpu")

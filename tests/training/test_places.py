@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.process_group.stores import Meeting
 from ddpjob_trainer.world import World
 
-from tests.training.conftest import Runs
+from tests.support.ports import hold_port
+from tests.support.waiting import patience
 from tests.training.ranks import world
+from tests.training.runs import Runs
 
 DEADLINE_SECONDS = 60
 TRAIN = ("-m", "ddpjob_trainer", "--threads", "1", "--epochs", "1")
@@ -51,7 +52,7 @@ class Shell:
 
     def end(self) -> int:
         try:
-            return self.process.wait(DEADLINE_SECONDS)
+            return self.process.wait(patience(DEADLINE_SECONDS))
         except subprocess.TimeoutExpired:
             raise AssertionError(f"no end:\n{self.said}") from None
 
@@ -102,7 +103,7 @@ def node_of(nodes: int, rank: int, port: int) -> dict[str, str]:
 
 
 def test_two_nodes_with_two_processes_each_train_in_two_shells_of_one_machine(shell: Type) -> None:
-    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(hold_port())}
     nodes = [shell(*TRAIN, "-n", 2, "-g", 2, "-nr", rank, **master) for rank in (1, 0)]
     assert [node.end() for node in nodes] == [0, 0], "".join(node.said for node in nodes)
     assert {f"rank {rank} of 4: backend gloo, device cpu" for rank in (2, 3)} <= set(nodes[0].said.splitlines())
@@ -137,7 +138,7 @@ def script(tmp_path: Path) -> tuple[Path, Path]:
 def test_when_one_node_is_asked_to_stop_all_save_and_stop(
     shell: Type, script: tuple[Path, Path], stopped: int
 ) -> None:
-    port = free_port()
+    port = hold_port()
     nodes = [shell(*SUPERVISE, *script, **node_of(2, rank, port)) for rank in (0, 1)]
     for rank, node in enumerate(nodes):
         node.wait_for(f"started {rank}")
@@ -156,7 +157,7 @@ def test_when_one_node_is_asked_to_stop_all_save_and_stop(
 def test_when_one_node_is_lost_the_other_says_so_and_ends(
     shell: Type, script: tuple[Path, Path], lost: int, codes: list[int], message: str
 ) -> None:
-    port = free_port()
+    port = hold_port()
     nodes = [shell(*SUPERVISE, *script, **node_of(2, rank, port)) for rank in (0, 1)]
     for rank, node in enumerate(nodes):
         node.wait_for(f"started {rank}")
@@ -166,7 +167,7 @@ def test_when_one_node_is_lost_the_other_says_so_and_ends(
 
 
 def test_when_a_rank_fails_every_shell_says_which(shell: Type, script: tuple[Path, Path]) -> None:
-    port = free_port()
+    port = hold_port()
     nodes = [
         shell(*SUPERVISE, script[0], script[1].with_suffix(f".{rank}"), **node_of(2, rank, port)) for rank in (0, 1)
     ]
@@ -178,7 +179,7 @@ def test_when_a_rank_fails_every_shell_says_which(shell: Type, script: tuple[Pat
 
 
 def test_a_second_node_with_the_same_number_is_turned_away(shell: Type, script: tuple[Path, Path]) -> None:
-    port = free_port()
+    port = hold_port()
     nodes = [shell(*SUPERVISE, *script, **node_of(2, rank, port)) for rank in (0, 1)]
     nodes[1].wait_for("started 1")
     second = shell(*SUPERVISE, *script, **node_of(2, 1, port))
@@ -199,7 +200,7 @@ def test_a_second_node_with_the_same_number_is_turned_away(shell: Type, script: 
     ],
 )
 def test_whoever_waits_in_vain_says_for_whom(shell: Type, rank: int, code: int, message: str) -> None:
-    words = ("--nodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", free_port())
+    words = ("--nodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", hold_port())
     node = shell(*TRAIN, *words, "--timeout-seconds", 1)
     assert node.end() == code, node.said
     assert message in node.said
@@ -234,7 +235,7 @@ def test_a_file_that_cannot_be_written_is_named(runs: Runs, tmp_path: Path) -> N
 
 
 def test_processes_that_count_differently_are_told_apart(runs: Runs) -> None:
-    port = str(free_port())
+    port = str(hold_port())
     two = runs.start(2, ranks=[0], env={"MASTER_PORT": port})
     three = runs.start(3, ranks=[2], env={"MASTER_PORT": port})
     assert two.end() == [2], two.story()

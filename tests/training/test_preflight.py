@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.supervisor.preflight import collective, exchange
 from ddpjob_trainer.supervisor.preflight.course import Outcome
 from ddpjob_trainer.supervisor.preflight.exchange import Meeting, meet
@@ -25,8 +24,11 @@ from ddpjob_trainer.supervisor.starting.ranks import Place
 from ddpjob_trainer.supervisor.starting.warm import Warm
 from ddpjob_trainer.world import World
 
+from tests.support.ports import hold_port
+from tests.support.waiting import patience
+from tests.training.forking import FORKS
 from tests.training.machines import ip
-from tests.training.ranks import FORKS, Run, world
+from tests.training.ranks import Run, world
 
 SOON, PATIENTLY = 3, 60
 """Seconds for a trial: where it must fail, and where it must not."""
@@ -36,10 +38,7 @@ Meet = Callable[[Meeting, World, str, float], Outcome]
 
 def rank_of(environment: dict[str, str], files: str, seconds: int, meet: Meet | None) -> None:
     """One rank of the collective part; `meet` stands for what its children do."""
-    for descriptor, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(f"{files}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-    os.environ.clear()
-    os.environ.update(environment)
+    settle(environment, [(1, Path(f"{files}.out")), (2, Path(f"{files}.err"))])
     sys.argv = ["collective", "--timeout-seconds", str(seconds)]
     if meet is not None:
         collective.Trials = partial(collective.Trials, meet=meet)  # type: ignore[assignment,misc]
@@ -76,7 +75,7 @@ class Gang:
         self, size: int, present: set[int] | None = None, *, seconds: int = PATIENTLY, port: int = 0, **meets: Meet
     ) -> Run:
         """Those of `size` ranks that are present; `r1=...` is what rank 1's children do."""
-        port = port or free_port()
+        port = port or hold_port()
         for rank in range(size) if present is None else sorted(present):
             environment = {
                 **os.environ,
@@ -133,9 +132,7 @@ def test_of_two_nodes_both_are_named_with_what_one_of_them_knows(gang: Gang) -> 
 
 def test_a_rank_that_hangs_is_named_by_rank_0(gang: Gang) -> None:
     run = gang(3, seconds=SOON, r1=stops_its_rank)
-    for rank in (0, 2):
-        run.processes[rank].join(30)
-    assert [run.processes[rank].exitcode for rank in (0, 2)] == [201, 0], run.story()
+    assert [run.end_of(rank) for rank in (0, 2)] == [201, 0], run.story()
     assert run.report()["message"].startswith("rank 1 on node 1 fell silent: a hang, or"), run.story()
 
 
@@ -196,7 +193,7 @@ def test_two_nodes_whose_packets_are_dropped_are_named(machines: list[str], tmp_
     for rank, machine in enumerate(machines):
         environment = {
             **os.environ,
-            **world(rank, 3, free_port()),
+            **world(rank, 3, hold_port()),
             "MASTER_ADDR": "10.77.0.10",
             "MASTER_PORT": "29500",
             "DDPJOB_BACKEND": "gloo",
@@ -207,7 +204,7 @@ def test_two_nodes_whose_packets_are_dropped_are_named(machines: list[str], tmp_
                 subprocess.Popen(["ip", "netns", "exec", machine, *command], env=environment, stderr=errors)
             )
     try:
-        codes = [process.wait(90) for process in started]
+        codes = [process.wait(patience(90)) for process in started]
     finally:
         for process in started:
             process.kill()

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.waiting import patience
+
 SUPERVISOR = """
 import asyncio, os, sys
 from ddpjob_trainer.supervisor import supervise
@@ -58,7 +60,7 @@ class Launched:
         return [self.process.stdout.readline().strip() for _ in range(count)]
 
     def end(self) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=DEADLINE_SECONDS)
+        output, _ = self.process.communicate(timeout=patience(DEADLINE_SECONDS))
         return self.process.returncode, output
 
     def report(self) -> dict[str, object]:
@@ -217,7 +219,7 @@ def test_no_rank_outlives_its_supervisor(launch: Launcher) -> None:
     lines = launched.lines(4)
     ranks = [psutil.Process(int(line)) for line in lines if line.isdecimal()]
     launched.process.kill()
-    _, alive = psutil.wait_procs(ranks, timeout=DEADLINE_SECONDS)
+    _, alive = psutil.wait_procs(ranks, timeout=patience(DEADLINE_SECONDS))
     assert not alive
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from ddpjob_operator.report.recorded import read
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.training.conftest import Runs
+from tests.training.runs import Runs
 
 SLOWLY = {"TEST_STEP_SECONDS": "0.03"}
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.supervisor.starting.cold import Cold
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place
@@ -18,7 +17,9 @@ from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor
 
-from tests.training.conftest import Runs
+from tests.support.ports import hold_port
+from tests.support.waiting import patience, wait_for
+from tests.training.runs import Runs
 
 DEADLINE_SECONDS = 120
 
@@ -37,7 +38,7 @@ def told(directory: Path, programs: Sequence[str], method: str) -> list[Beat | N
     async def run() -> list[int]:
         async with Warm(["torch"]) if method == "warm" else Cold() as starter:
             ranks = [await starter.start(place(local_rank)) for local_rank in range(len(programs))]
-            return [await asyncio.wait_for(rank.ended, DEADLINE_SECONDS) for rank in ranks]
+            return [await asyncio.wait_for(rank.ended, patience(DEADLINE_SECONDS)) for rank in ranks]
 
     def place(local_rank: int) -> Place:
         script = directory / f"train_{local_rank}.py"
@@ -134,7 +135,7 @@ class Slow(MlpTask):
 
 
 def test_our_loop_tells_all_of_itself(runs: Runs, heartbeats: Heartbeats, tmp_path: Path) -> None:
-    port = free_port()
+    port = hold_port()
     started = [
         runs.start(
             2,
@@ -145,12 +146,13 @@ def test_our_loop_tells_all_of_itself(runs: Runs, heartbeats: Heartbeats, tmp_pa
         )
         for rank in range(2)
     ]
-    seen = []
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while any(process.is_alive() for run in started for process in run.processes):
-        assert time.monotonic() < deadline, started[0].story()
-        seen += [beat for beat in heartbeats.read() if beat]
-        time.sleep(0.005)
+    seen: list[Beat] = []
+
+    def over() -> bool:
+        seen.extend(beat for beat in heartbeats.read() if beat)
+        return not any(process.is_alive() for run in started for process in run.processes)
+
+    wait_for("the end", over, DEADLINE_SECONDS, story=started[0].story)
     assert [run.end() for run in started] == [[0], [0]], started[0].story()
     assert {"starting", "training", "evaluation"} <= {beat.activity for beat in seen}
     assert {beat.step for beat in seen if beat.activity == "starting"} == {None}

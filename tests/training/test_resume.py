@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.conftest import Runs
 from tests.training.ranks import Run
+from tests.training.runs import Runs
 from tests.training.states import state, tensors
 
 EPOCHS = 3

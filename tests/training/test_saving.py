@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.conftest import Runs
 from tests.training.ranks import Run
+from tests.training.runs import Runs
 
 TASKS = "tests.training.tasks"
 KILLS = 6

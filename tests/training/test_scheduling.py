@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.conftest import Runs
+from tests.training.runs import Runs
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="the system has no such policy")

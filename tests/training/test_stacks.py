@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.supervisor.starting.cold import Cold
 from ddpjob_trainer.supervisor.starting.program import program_of
 from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, Starter
@@ -20,6 +19,8 @@ from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 from ddpjob_trainer.supervisor.watching.procfs import Process
 from ddpjob_trainer.supervisor.watching.stacks import collect
 
+from tests.support.ports import hold_port
+from tests.support.waiting import patience
 from tests.training.ranks import world
 
 DEADLINE_SECONDS = 60
@@ -89,20 +90,24 @@ class Pair:
     async def stuck(self, state: str) -> Found:
         """What each was found doing, once rank 1 is stuck in that state, and rank 0 has come to wait for it."""
         await self._until(lambda: self._ready.exists() and Process.of(self.ranks[1].pid).state == state)
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        begun = time.monotonic()
         while not (found := await self._collect(0))["collective"]:
-            assert time.monotonic() < deadline, f"rank 0 does not come to the collective: {found}"
+            assert time.monotonic() < begun + patience(DEADLINE_SECONDS), (
+                f"rank 0 does not come to the collective: {found}"
+            )
         return {0: found, 1: await self._collect(1)}
 
     async def _collect(self, rank: int) -> dict[str, Any]:
         return await collect(self.ranks[rank].pid, rank, self.heartbeats.path(rank), 7)
 
     async def _until(self, happens: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        begun = time.monotonic()
         while not happens():
             assert not any(rank.ended.done() for rank in self.ranks), "a rank has ended: see its output"
             states = [Process.of(rank.pid) for rank in self.ranks]
-            assert time.monotonic() < deadline, f"rank 1 is not stuck, ready: {self._ready.exists()}, {states}"
+            assert time.monotonic() < begun + patience(DEADLINE_SECONDS), (
+                f"rank 1 is not stuck, ready: {self._ready.exists()}, {states}"
+            )
             await asyncio.sleep(0.02)
 
     @property
@@ -130,7 +135,7 @@ class Pairs:
         return pair
 
     async def _start(self, starter: Starter) -> Pair:
-        port, heartbeats = free_port(), Heartbeats(self._directory, 2)
+        port, heartbeats = hold_port(), Heartbeats(self._directory, 2)
         program = program_of([str(self._directory / "train.py")])
         places = [
             Place(

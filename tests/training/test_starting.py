@@ -20,6 +20,8 @@ from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place, Starter, StartError
 from ddpjob_trainer.supervisor.starting.warm import Warm
 
+from tests.support.waiting import patience
+
 DEADLINE_SECONDS = 30
 WAIT = "import time; time.sleep(3600)"
 
@@ -41,7 +43,7 @@ class Scene:
         """The scene, with its starter ready."""
 
         async def all_of_it() -> None:
-            async with asyncio.timeout(DEADLINE_SECONDS), self.starter:
+            async with asyncio.timeout(patience(DEADLINE_SECONDS)), self.starter:
                 await scene()
 
         asyncio.run(all_of_it())

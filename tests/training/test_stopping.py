@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from tests.training.conftest import Runs
+from tests.training.runs import Runs
 
 BETWEEN = """
 import os, signal, time
@@ -47,6 +47,5 @@ def test_a_second_signal_ends_a_process_at_once_even_inside_a_collective(runs: R
     run.send(signal.SIGTERM, rank=0)
     run.wait("the first signal", lambda: "asked to stop (SIGTERM)" in run.output())
     run.send(signal.SIGTERM, rank=0)
-    run.processes[0].join(30)
-    assert run.processes[0].exitcode == 128 + signal.SIGTERM, run.story()
+    assert run.end_of(0) == 128 + signal.SIGTERM, run.story()
     assert run.output().endswith("stopped at once by a second signal (SIGTERM)\n")

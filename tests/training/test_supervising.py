@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.local.machine import free_port
+
+from tests.support.ports import hold_port
+from tests.support.waiting import patience
 
 SCRIPT = """
 import os, resource, sys
@@ -40,7 +42,7 @@ def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "NPROC_PER_NODE": "2",
         "WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(hold_port()),
         "DDPJOB_TERMINATION_LOG": str(directory / "report"),
     }
     clean = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
@@ -59,7 +61,7 @@ def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=patience(60),
         check=False,
     )
 

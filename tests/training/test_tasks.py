@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.training.conftest import Runs
+from tests.training.runs import Runs
 
 TASKS = "tests.training.tasks"
 

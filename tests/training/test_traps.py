@@ -14,8 +14,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from tests.support.waiting import patience
 from tests.training import ranks
-from tests.training.conftest import Runs
+from tests.training.forking import FORKS
+from tests.training.runs import Runs
 
 FEW, MANY = TensorDataset(torch.zeros(10, 1)), TensorDataset(torch.zeros(20, 1))
 
@@ -160,9 +162,9 @@ nn.Linear(1, 1).load_state_dict({"module.weight": None})
 def test_a_supervised_script_that_falls_into_one_is_never_tried_again_either(tmp_path: Path) -> None:
     script, errors, report = tmp_path / "train.py", tmp_path / "errors", tmp_path / "report"
     script.write_text(SCRIPT)
-    rank = ranks.FORKS.Process(target=_supervised, args=(str(script), str(errors), str(report)), daemon=True)
+    rank = FORKS.Process(target=_supervised, args=(str(script), str(errors), str(report)), daemon=True)
     rank.start()
-    rank.join(ranks.DEADLINE_SECONDS)
+    rank.join(patience(ranks.DEADLINE_SECONDS))
     assert rank.exitcode == 1, "as the interpreter ends it"
     last = errors.read_text().splitlines()[-1]
     assert last.startswith("error: ")

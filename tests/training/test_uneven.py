@@ -15,8 +15,8 @@ from ddpjob_trainer.training.feed import Uneven
 from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
-from tests.training.conftest import Runs
 from tests.training.resuming import different, train_twice
+from tests.training.runs import Runs
 from tests.training.states import state
 from tests.training.tasks import linger
 

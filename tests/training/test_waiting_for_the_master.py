@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.local.machine import free_port
 from torch.distributed import TCPStore
 
+from tests.support.ports import hold_port
+from tests.support.waiting import patience
 from tests.unit.engine.builders import a_job
 
 HERE = "127.0.0.1"
@@ -48,7 +49,7 @@ def wait() -> Iterator[Callable[[int], Waiting]]:
 def test_it_ends_when_the_store_listens_and_is_no_worker_of_it(
     wait: Callable[[int], Waiting], *, libuv: bool
 ) -> None:
-    port = free_port()
+    port = hold_port()
     waiting = wait(port)
 
     def store(*, master: bool) -> TCPStore:
@@ -56,7 +57,7 @@ def test_it_ends_when_the_store_listens_and_is_no_worker_of_it(
 
     with ThreadPoolExecutor() as pool:
         master = pool.submit(store, master=True)
-        assert waiting.wait(PATIENCE.total_seconds()) == 0
+        assert waiting.wait(patience(PATIENCE.total_seconds())) == 0
         assert not master.done(), "the store took the one that only looked for a worker"
         worker = store(master=False)
         worker.set("greeting", "hello")
@@ -64,6 +65,6 @@ def test_it_ends_when_the_store_listens_and_is_no_worker_of_it(
 
 
 def test_it_ends_at_once_when_its_pod_is_deleted(wait: Callable[[int], Waiting]) -> None:
-    waiting = wait(free_port())
+    waiting = wait(hold_port())
     waiting.send_signal(signal.SIGTERM)
-    assert waiting.wait(PATIENCE.total_seconds()) == 128 + signal.SIGTERM
+    assert waiting.wait(patience(PATIENCE.total_seconds())) == 128 + signal.SIGTERM

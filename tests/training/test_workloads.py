@@ -6,12 +6,14 @@ from statistics import mean
 
 import numpy as np
 import pytest
-from ddpjob_operator.local.machine import free_port
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.workloads import handwriting
 
+from tests.support.ports import hold_port
+from tests.support.waiting import patience
 from tests.training import ranks
-from tests.training.conftest import Runs
+from tests.training.forking import FORKS
+from tests.training.runs import Runs
 from tests.training.test_tasks import write_idx
 
 SAMPLES = 640
@@ -49,16 +51,16 @@ def fall(told: list[list[float]]) -> float:
 
 def tutorial(directory: Path, data: Path) -> list[list[float]]:
     """The losses that the tutorial's program prints, by rank."""
-    port = free_port()
+    port = hold_port()
     files = [directory / f"tutorial-{rank}" for rank in range(2)]
     processes = [
-        ranks.FORKS.Process(target=_tutorial, args=(rank, str(data), port, str(file)), daemon=True)
+        FORKS.Process(target=_tutorial, args=(rank, str(data), port, str(file)), daemon=True)
         for rank, file in enumerate(files)
     ]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(ranks.DEADLINE_SECONDS)
+        process.join(patience(ranks.DEADLINE_SECONDS))
         assert process.exitcode == 0
     return [losses(file.read_text(), "Rank", "Loss: ") for file in files]
 

@@ -162,10 +162,8 @@ def _freeze_rank(_: Scene, rank: Held | None, __: int) -> None:
 
 
 def _kill_zygote(scene: Scene, _: Held | None, __: int) -> None:
-    words = {process.pid: process.cmdline() for process in psutil.Process(scene.supervisors[1].pid).children()}
-    zygotes = [pid for pid, line in words.items() if "ddpjob_trainer.supervisor.starting.zygote" in line]
-    assert len(zygotes) == 1, words
-    os.kill(zygotes[0], signal.SIGKILL)
+    (zygote,) = psutil.Process(scene.supervisors[1].pid).children()
+    zygote.kill()
 
 
 def _kill_supervisor(node: int) -> "Fault":

@@ -75,7 +75,7 @@ def _happens(scene: Scene, who: Who, when: When, following: When | None, cell: C
         assert made == STEPS_UNTIL_EVALUATION, f"it went on from a save that was never finished: {scene.story()}"
     if when is When.END:
         other = 1 if who in AT_NODE_0 else 0
-        assert scene.supervisors[other].wait(60) == 0, scene.story()
+        assert scene.end_of(other) == 0, scene.story()
     before = [] if when is When.END else scene.incidents()
     if following is None:
         holds.plan(scene.directory, {}, after=attempt)

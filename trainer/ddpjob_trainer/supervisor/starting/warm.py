@@ -83,6 +83,20 @@ class Warm:
             return self._zygote
 
 
+async def start_zygote(connection: socket.socket, preloaded: Sequence[str]) -> asyncio.subprocess.Process:
+    """Starts a zygote that imports these modules, and reads requests from its end of a connection."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        f"{__package__}.zygote",
+        str(connection.fileno()),
+        str(os.getpid()),
+        *preloaded,
+        pass_fds=[connection.fileno()],
+        start_new_session=True,
+    )
+
+
 class _Zygote:
     """One zygote, with what it was asked for and the ranks that came of it: they end when it does."""
 
@@ -105,16 +119,7 @@ class _Zygote:
     async def spawn(cls, preloaded: Sequence[str]) -> Self:
         ours, theirs = socket.socketpair()
         with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                f"{__package__}.zygote",
-                str(theirs.fileno()),
-                str(os.getpid()),
-                *preloaded,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            process = await start_zygote(theirs, preloaded)
         open_files.give_back(process.pid)
         return cls(process, *await asyncio.open_connection(sock=ours, limit=LINE_BYTES))
 

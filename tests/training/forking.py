@@ -1,0 +1,141 @@
+"""Ranks and supervisors forked from a template, which has imported all that they import: that takes them seconds.
+
+Each process of pytest has one template, a fork server of multiprocessing's. A supervisor's zygote is forked in its
+turn from the supervisor, which makes it as warm. How both are started cold, tests say that name it.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ddpjob_trainer.supervisor.starting import warm, zygote
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.training.template"])
+
+
+def settle(environment: Mapping[str, str], outputs: Iterable[tuple[int, Path]]) -> None:
+    """Gives a child of the template an environment of its own, and descriptors that write to files."""
+    for descriptor, file in outputs:
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # It may have workers.
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+class Forked:
+    """A child of the template, as subprocess has it."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self.pid: int = process.pid
+
+    def poll(self) -> int | None:
+        code: int | None = self._process.exitcode
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired([self._process.name], timeout or 0.0)
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+Supervisor = Forked | subprocess.Popen[bytes]
+Launch = Callable[[str, Sequence[str], Mapping[str, str], Path, Path], Supervisor]
+"""A way to start what `python -m MODULE WORDS` does: its environment, its directory, and a file for its output."""
+
+
+def fork_supervisor(
+    module: str, words: Sequence[str], environment: Mapping[str, str], directory: Path, output: Path
+) -> Forked:
+    output.touch()
+    process = FORKS.Process(
+        target=_supervise, args=(module, words, dict(environment), directory, output), daemon=True
+    )
+    process.start()
+    return Forked(process)
+
+
+def start_supervisor_cold(
+    module: str, words: Sequence[str], environment: Mapping[str, str], directory: Path, output: Path
+) -> subprocess.Popen[bytes]:
+    with output.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *words],
+            env=environment,
+            cwd=directory,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _supervise(
+    module: str, words: Sequence[str], environment: Mapping[str, str], directory: Path, output: Path
+) -> None:
+    os.setsid()
+    os.chdir(directory)
+    settle(environment, [(1, output), (2, output)])
+    sys.path.insert(0, str(directory))
+    sys.argv = [module, *words]
+    warm.start_zygote = fork_zygote  # type: ignore[assignment]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+class _Zygote:
+    """A zygote that was forked, as asyncio has processes."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    async def wait(self) -> int:
+        _, status = await asyncio.to_thread(os.waitpid, self.pid, 0)
+        self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+async def fork_zygote(connection: socket.socket, preloaded: Sequence[str]) -> _Zygote:
+    """Stands for `warm.start_zygote`."""
+    supervisor = os.getpid()
+    if pid := os.fork():
+        return _Zygote(pid)
+    try:
+        _become_zygote(connection, supervisor, preloaded)
+    finally:
+        os._exit(1)
+
+
+def _become_zygote(connection: socket.socket, supervisor: int, preloaded: Sequence[str]) -> NoReturn:
+    """Leaves of the supervisor what exec() would leave, and is its zygote."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    os.setsid()
+    for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        _close_unless_inherited(descriptor, connection.fileno())
+    sys.argv = ["zygote", str(connection.fileno()), str(supervisor), *preloaded]
+    zygote.main()
+    raise AssertionError("a zygote does not return")
+
+
+def _close_unless_inherited(descriptor: int, kept: int) -> None:
+    try:
+        if descriptor != kept and not os.get_inheritable(descriptor):
+            os.close(descriptor)
+    except OSError:  # That of the listing itself.
+        pass
