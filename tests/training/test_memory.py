@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cgroups import GREEDY, small_cgroup, within
 
 from tests.support.cgroups import GREEDY, small_cgroup, within
 from tests.support.waiting import patience
