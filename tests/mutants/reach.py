@@ -1,0 +1,87 @@
+"""Which unit tests reach a line, and which tests with real processes belong to a part of the programs."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from coverage import CoverageData
+
+from .mutant import CONTEXT, Mutant
+
+UNIT = "tests/unit"
+
+PROCESSES: Mapping[str, Sequence[str]] = {
+    "operator/ddpjob_operator/api/rules.py": ("tests/cluster/test_rules.py",),
+    "operator/ddpjob_operator/api": ("tests/cluster/test_crd.py", "tests/local/test_bad_input.py"),
+    "operator/ddpjob_operator/cli/cluster": ("tests/cluster/test_cli.py",),
+    "operator/ddpjob_operator/cli": ("tests/local/test_bad_input.py", "tests/local/test_runs.py"),
+    "operator/ddpjob_operator/client": ("tests/cluster/test_cli.py",),
+    "operator/ddpjob_operator/cluster": ("tests/cluster",),
+    "operator/ddpjob_operator/engine": ("tests/model",),
+    "operator/ddpjob_operator/local": ("tests/local",),
+    "operator/ddpjob_operator/report": ("tests/report",),
+    "trainer/ddpjob_trainer/inference": ("tests/training/test_inference.py",),
+    "trainer/ddpjob_trainer/process_group": ("tests/training/test_communication.py", "tests/training/test_stacks.py"),
+    "trainer/ddpjob_trainer/sources": ("tests/training/test_imagenet.py", "tests/training/test_loading.py"),
+    "trainer/ddpjob_trainer/supervisor/gang": (
+        "tests/training/test_supervising.py",
+        "tests/training/test_in_place.py",
+    ),
+    "trainer/ddpjob_trainer/supervisor/page": ("tests/training/test_reporting.py",),
+    "trainer/ddpjob_trainer/supervisor/preflight": ("tests/training/test_preflight.py",),
+    "trainer/ddpjob_trainer/supervisor/starting": (
+        "tests/training/test_starting.py",
+        "tests/training/test_supervising.py",
+    ),
+    "trainer/ddpjob_trainer/supervisor/watching": (
+        "tests/training/test_stacks.py",
+        "tests/training/test_supervising.py",
+    ),
+    "trainer/ddpjob_trainer/supervisor": ("tests/training/test_supervising.py",),
+    "trainer/ddpjob_trainer/recording": ("tests/training/test_recording.py",),
+    "trainer/ddpjob_trainer/workloads": ("tests/training/test_workloads.py", "tests/training/test_tasks.py"),
+    "trainer/ddpjob_trainer": ("tests/training",),
+}
+"""By the beginning of a path; the longest counts."""
+
+
+class Reach:
+    """What coverage has noted of the unmutated unit tests."""
+
+    def __init__(self, data: Path, root: Path) -> None:
+        self._data = CoverageData(str(data))
+        self._data.read()
+        self._root = root
+
+    def unit(self, mutant: Mutant) -> set[str]:
+        """The unit tests that run a mutant's lines; where only an import does, those that run the rest."""
+        by_line = self._data.contexts_by_lineno(str(self._root / mutant.file))
+        source = (self._root / mutant.file).read_text(encoding="utf-8")
+        lines = _statements(source, mutant)
+        reached = [name for line in lines for name in by_line.get(line, ())]
+        if "" in reached and not any(reached):
+            reached = [name for names in by_line.values() for name in names]
+        return {name for name in reached if name}
+
+
+def processes(mutant: Mutant) -> Sequence[str]:
+    """The tests with real processes that use a mutant's part."""
+    return PROCESSES[max((path for path in PROCESSES if mutant.file.startswith(path)), key=len)]
+
+
+def _statements(source: str, mutant: Mutant) -> set[int]:
+    """The lines of the statements that a mutant changes, those of a compound one down to its body."""
+    place = mutant.place(source)
+    assert place is not None, mutant
+    line = place + 1 + min(CONTEXT, mutant.line - 1)
+    spans = [_span(node) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+    around = min((span for span in spans if line in span), key=len, default=range(line, line + 1))
+    return set(around)
+
+
+def _span(statement: ast.stmt) -> range:
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    first = min(one.lineno for one in (*decorators, statement))
+    body: list[ast.stmt] | None = getattr(statement, "body", None)
+    end = statement.end_lineno or statement.lineno
+    return range(first, max(first, body[0].lineno - 1) + 1 if body else end + 1)
