@@ -1,0 +1,64 @@
+"""A cluster that is made up: it remembers what it was asked, and gives the answers that it was told to, in turn."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpjob_operator.client import Cluster, Document, Jobs, Pod
+from ddpjob_operator.client.cluster import Query
+from ddpjob_operator.client.errors import refusal
+from kubernetes.client.api_client import ApiClient
+
+JOBS = "/apis/ddpjob.dev/v1alpha1/namespaces/team/ddpjobs"
+PODS = "/api/v1/namespaces/team/pods"
+
+
+@dataclass(frozen=True)
+class Scripted(Cluster):
+    """A cluster without a server."""
+
+    answers: list[Any] = field(default_factory=list)
+    """Documents, lists of lines, and errors, which are raised."""
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    """Method, path, body and query of each request."""
+
+    def call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
+        return self._next(method, path, body, query)
+
+    def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
+        yield from self._next("GET", path, silence_seconds, query)
+
+    def _next(self, *request: Any) -> Any:
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def a_cluster(*answers: Any) -> Scripted:
+    return Scripted(ApiClient(), "here", "team", list(answers))
+
+
+def jobs_of(*answers: Any) -> tuple[Jobs, list[tuple[Any, ...]]]:
+    """The jobs of a cluster with these answers, and what it will have been asked."""
+    cluster = a_cluster(*answers)
+    return Jobs(cluster), cluster.asked
+
+
+def a_job(name: str = "digits", uid: str = "uid-1") -> Document:
+    return {"metadata": {"name": name, "namespace": "team", "uid": uid}}
+
+
+def a_list(*items: Document) -> Document:
+    return {"items": list(items), "metadata": {"resourceVersion": "7"}}
+
+
+def refused(code: int, reason: str = "", **details: str) -> Exception:
+    """The API server's no."""
+    return refusal(code, {"reason": reason, "message": "no", "details": details}, "the cluster of context here")
+
+
+A_POD = Pod(
+    name="digits-0", namespace="team", uid="pod-1", rank=0, incarnation=1, attempt=1, started=True, ended=False
+)

@@ -1,0 +1,176 @@
+"""What the client asks of an API server for this very job, and what it makes of the answers."""
+
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.client import ClusterError, ExistsError, RefusedError
+
+from .api import A_POD, JOBS, PODS, a_job, a_list, jobs_of, refused
+
+GONE = refused(404, "NotFound", name="digits")
+ANOTHER = refused(409, "Conflict")
+"""There is a job of that name, but with another uid."""
+
+
+def test_a_job_of_the_same_name_made_since_is_not_the_one_that_existed() -> None:
+    there, _ = jobs_of(a_list(a_job("other"), a_job()))
+    since, _ = jobs_of(a_list(a_job(uid="uid-2")))
+    assert there.exists(a_job())
+    assert not since.exists(a_job())
+
+
+def test_only_this_very_job_is_deleted_and_what_belongs_to_it_follows() -> None:
+    jobs, asked = jobs_of({})
+    jobs.delete(a_job())
+    body = {"propagationPolicy": "Background", "preconditions": {"uid": "uid-1"}}
+    assert asked == [("DELETE", f"{JOBS}/digits", body, None)]
+
+
+@pytest.mark.parametrize("answer", [GONE, ANOTHER], ids=["gone", "another of that name"])
+def test_to_delete_a_job_that_is_gone_is_success(answer: Exception) -> None:
+    jobs_of(answer)[0].delete(a_job())
+
+
+def test_to_be_forbidden_to_delete_is_an_error() -> None:
+    with pytest.raises(RefusedError):
+        jobs_of(refused(403))[0].delete(a_job())
+
+
+def test_this_very_job_is_suspended() -> None:
+    jobs, asked = jobs_of({}, {})
+    jobs.suspend(a_job())
+    jobs.suspend(a_job(), suspended=False)
+    bodies = [{"metadata": {"uid": "uid-1"}, "spec": {"suspend": suspended}} for suspended in (True, False)]
+    assert asked == [("PATCH", f"{JOBS}/digits", body, {"fieldValidation": "Strict"}) for body in bodies]
+
+
+def test_a_job_is_scaled_where_the_right_to_scale_is_enough() -> None:
+    jobs, asked = jobs_of({})
+    jobs.scale(a_job(), 3)
+    assert asked == [("PATCH", f"{JOBS}/digits/scale", {"spec": {"replicas": 3}}, {"fieldValidation": "Strict"})]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (GONE, BadInputError, "digits is not there any more"),
+        (ANOTHER, BadInputError, "digits is not there any more"),
+        (refused(400), BadInputError, "the API server refuses to change digits: no"),
+        (refused(422), BadInputError, "the API server refuses to change digits: no"),
+        (refused(403), RefusedError, "the cluster of context here refuses: no"),
+    ],
+)
+def test_a_change_that_cannot_be_made_says_why(answer: Exception, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=f"^{words}$"):
+        jobs_of(answer)[0].suspend(a_job())
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (refused(409, "AlreadyExists", name="digits"), ExistsError, "digits exists already in namespace team"),
+        (refused(404, kind="namespaces", name="team"), BadInputError, "no namespace team in .*: kubectl create"),
+        (refused(400), BadInputError, "the API server refuses digits: no"),
+        (refused(404), ClusterError, "DDPJob is not installed in the cluster of context here: helm install"),
+    ],
+)
+def test_a_job_that_cannot_be_made_says_why(answer: Exception, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=f"^{words}"):
+        jobs_of(answer)[0].create(a_job())
+
+
+@pytest.mark.parametrize(("dry_run", "query"), [(False, {}), (True, {"dryRun": "All"})])
+def test_a_job_is_made_strictly_or_only_tried(*, dry_run: bool, query: dict[str, str]) -> None:
+    jobs, asked = jobs_of({})
+    jobs.create(a_job(), dry_run=dry_run)
+    assert asked == [("POST", JOBS, a_job(), {"fieldValidation": "Strict", **query})]
+
+
+@pytest.mark.parametrize(
+    ("names", "guess"),
+    [(["digit", "other"], "did you mean digit?"), (["a", "b"], "there is a, b"), ([], "there is none")],
+)
+def test_of_a_job_that_is_not_there_the_names_that_are_help(names: list[str], guess: str) -> None:
+    with pytest.raises(BadInputError, match=r"^no DDPJob digits in namespace team of the cluster") as caught:
+        jobs_of(GONE, a_list(*map(a_job, names)))[0].get("digits")
+    assert str(caught.value).endswith(f"; {guess}")
+
+
+def test_jobs_come_by_namespace_and_name_each_as_a_whole_document() -> None:
+    here, there = a_job("b"), {"metadata": {"name": "a", "namespace": "zoo", "uid": "uid-2"}}
+    jobs, asked = jobs_of(a_list(there, here, a_job("a")))
+    found = jobs.all(everywhere=True)
+    assert [(one["metadata"]["namespace"], one["metadata"]["name"]) for one in found] == [
+        ("team", "a"),
+        ("team", "b"),
+        ("zoo", "a"),
+    ]
+    assert {(one["apiVersion"], one["kind"]) for one in found} == {("ddpjob.dev/v1alpha1", "DDPJob")}
+    assert asked[0][1] == "/apis/ddpjob.dev/v1alpha1/ddpjobs"
+
+
+def test_the_only_job_is_meant_where_none_is_named() -> None:
+    assert jobs_of(a_list(a_job()))[0].only()["metadata"]["name"] == "digits"
+    with pytest.raises(BadInputError, match=r"^which job of .*\? a, b$"):
+        jobs_of(a_list(a_job("a"), a_job("b")))[0].only()
+    with pytest.raises(BadInputError, match=r"^no DDPJobs in .*; start one with"):
+        jobs_of(a_list())[0].only()
+
+
+def test_pods_and_events_are_those_of_this_very_job() -> None:
+    jobs, asked = jobs_of(a_list(), a_list())
+    jobs.pods(a_job())
+    jobs.events(a_job())
+    assert [query for *_, query in asked] == [
+        {"labelSelector": "ddpjob.dev/job-uid=uid-1"},
+        {"fieldSelector": "involvedObject.uid=uid-1"},
+    ]
+
+
+def test_events_come_the_oldest_first_by_when_they_happened_last() -> None:
+    created = {"creationTimestamp": "2026-01-01T12:00:00Z"}
+    again = {"metadata": created, "lastTimestamp": "2026-01-01T12:00:09Z"}
+    new = {"metadata": created, "lastTimestamp": None, "eventTime": "2026-01-01T12:00:05.000000Z"}
+    plain = {"metadata": created}
+    assert jobs_of(a_list(again, new, plain))[0].events(a_job()) == [plain, new, again]
+
+
+def pod_document(uid: str) -> dict[str, Any]:
+    labels = {"ddpjob.dev/rank": "0", "ddpjob.dev/incarnation": "1"}
+    return {"metadata": {"name": "digits-0", "namespace": "team", "uid": uid, "labels": labels}}
+
+
+def test_a_pod_of_the_same_name_made_since_is_not_the_same_pod() -> None:
+    jobs, _ = jobs_of(pod_document("pod-1"), pod_document("pod-2"), refused(404))
+    found = [jobs.pod(A_POD) for _ in range(3)]
+    assert [pod and pod.uid for pod in found] == ["pod-1", None, None]
+
+
+FIRST, SECOND, THIRD = (f"2026-01-01T12:00:00.{part}Z" for part in ("100000000", "200000000", "300000000"))
+LOG = [
+    f"{FIRST} one\n".encode(),
+    b"failed to watch the log: it was rotated\n",
+    f"{SECOND} two  words\n".encode(),
+    f"{THIRD} three\n".encode(),
+]
+
+
+@pytest.mark.parametrize(
+    ("after", "query", "texts"),
+    [
+        (None, {}, ["one", "two  words", "three"]),
+        ("", {"follow": "true"}, ["one", "two  words", "three"]),
+        (SECOND, {"follow": "true", "sinceTime": SECOND}, ["three"]),
+    ],
+    ids=["what there is", "from the start on", "connected again"],
+)
+def test_no_line_of_a_log_is_told_twice(after: str | None, query: dict[str, str], texts: list[str]) -> None:
+    jobs, asked = jobs_of(LOG)
+    assert [text for _, text in jobs.log(A_POD, after)] == texts
+    assert asked == [("GET", f"{PODS}/digits-0/log", None, {"container": "trainer", "timestamps": "true", **query})]
+
+
+def test_once_past_what_was_told_a_log_is_told_whole_though_its_clock_goes_back() -> None:
+    jobs, _ = jobs_of([*LOG, f"{FIRST} again\n".encode()])
+    assert [text for _, text in jobs.log(A_POD, SECOND)] == ["three", "again"]
