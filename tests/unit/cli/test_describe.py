@@ -150,9 +150,14 @@ def test_the_description_tells(sentence: str, spec: dict[str, Any], status: dict
 NOT_NOW = ["Speed", "Stragglers"]
 
 
-@pytest.mark.parametrize("name", NOT_NOW)
-def test_of_a_finished_job_it_does_not_tell_how_fast_it_is(name: str) -> None:
-    status = {"progress": SPEED, "stragglers": [{"rank": 1, "slowdown": 1.8}]}
+@pytest.mark.parametrize("name", [*NOT_NOW, "Backoff", "Avoids"])
+def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
+    status = {
+        "progress": SPEED,
+        "stragglers": [{"rank": 1, "slowdown": 1.8}],
+        "backoffUntil": moment(9),
+        "avoidedNodes": [{"node": "a", "until": moment(9)}],
+    }
     assert [line for line in told({}, status) if line.startswith(name)] != []
     assert [line for line in told({}, status | SUCCEEDED) if line.startswith(name)] == []
 

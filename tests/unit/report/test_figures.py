@@ -1,0 +1,172 @@
+"""What the report's figures show: the curves, marks and bars that are drawn, and the words beside them."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.report import figures
+from ddpjob_operator.report.incidents import Incident
+from ddpjob_operator.report.recorded import Recorded, read
+from matplotlib.axes import Axes
+
+from .lines import ZERO, line, write
+
+Run = Callable[..., Recorded]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure is what was drawn, not yet SVG."""
+    monkeypatch.setattr(figures, "_svg", lambda axes, _: axes)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """What a trainer that wrote these lines after its start has recorded."""
+
+    def recorded(*lines: str) -> Recorded:
+        return read(write(tmp_path / "metrics.jsonl", line("started", 1, 0), *lines))
+
+    return recorded
+
+
+def incident(number: int, *, resumed: int | None = None, minutes: float = 0, cause: str = "rank 1: OOM") -> Incident:
+    return Incident(number, ZERO + timedelta(minutes=minutes), 1, cause, "", 5, resumed)
+
+
+def curves(axes: Axes) -> dict[str, list[tuple[float, float]]]:
+    """The points of each named line."""
+    return {
+        str(one.get_label()): list(zip(*one.get_data(), strict=True))
+        for one in axes.lines
+        if not str(one.get_label()).startswith("_")
+    }
+
+
+def words(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def vertical(axes: Axes) -> list[float]:
+    """Where vertical lines are."""
+    return [one.get_xdata()[0] for one in axes.lines if list(one.get_ydata()) == [0, 1]]
+
+
+pytestmark = pytest.mark.usefixtures("drawn")
+
+
+def test_the_loss_is_shown_by_step_in_training_and_in_evaluation(run: Run) -> None:
+    recorded = run(
+        line("progress", 1, 10, loss=2.0), line("progress", 1, 20, loss=1.0), line("evaluated", 1, 20, loss=1.5)
+    )
+    axes: Any = figures.loss(recorded, [])
+    assert curves(axes) == {"training": [(10, 2.0), (20, 1.0)], "evaluation": [(20, 1.5)]}
+    assert axes.lines[1].get_marker() == "o", "one point makes no line"
+
+
+def test_the_loss_is_marked_where_training_went_on_also_at_its_very_beginning(run: Run) -> None:
+    incidents = [incident(1, resumed=0), incident(2), incident(3, resumed=7)]
+    axes: Any = figures.loss(run(line("progress", 1, 10, loss=2.0)), incidents)
+    assert vertical(axes) == [0, 7]
+    assert words(axes) == ["1", "3"], "the second did not go on"
+
+
+def test_each_metric_of_the_task_has_a_curve_and_what_all_tasks_have_has_none(run: Run) -> None:
+    recorded = run(
+        line("evaluated", 1, 5, loss=1.0, epoch=1, samples=64, accuracy=0.5),
+        line("evaluated", 1, 10, loss=0.9, epoch=2, samples=64, accuracy=0.75, name="digits"),
+    )
+    axes: Any = figures.metrics(recorded)
+    assert curves(axes) == {"accuracy": [(5, 0.5), (10, 0.75)]}
+
+
+def test_throughput_is_shown_of_each_start_also_of_steps_that_were_lost(run: Run) -> None:
+    recorded = run(
+        line("progress", 1, 10, at=60, samples_per_second=100),
+        line("progress", 1, 20, at=120, samples_per_second=110),
+        line("started", 2, 10, at=150),
+        line("progress", 2, 20, at=180, samples_per_second=90),
+    )
+    axes: Any = figures.throughput(recorded, [incident(1, minutes=2.25)], ZERO)
+    shown = [list(zip(*one.get_data(), strict=True)) for one in axes.lines[:2]]
+    assert shown == [[(1, 100), (2, 110)], [(3, 90)]]
+    assert axes.get_xlabel() == "minutes since the start"
+    assert vertical(axes) == [2.25]
+    assert words(axes) == ["1", "rank 1: OOM"]
+    assert (axes.get_xlim()[0], axes.get_ylim()[0]) == (0, 0)
+
+
+@pytest.mark.parametrize(("count", "named"), [(figures.NAMED, figures.NAMED), (figures.NAMED + 1, 0)])
+def test_the_causes_of_many_incidents_are_not_written_over_each_other(run: Run, count: int, named: int) -> None:
+    recorded = run(line("progress", 1, 10, at=600, samples_per_second=100))
+    axes: Any = figures.throughput(recorded, [incident(one, minutes=one) for one in range(count)], ZERO)
+    assert words(axes).count("rank 1: OOM") == named
+    assert len(vertical(axes)) == count
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"),
+    [(119, (1, "seconds")), (120, (60, "minutes")), (7199, (60, "minutes")), (7200, (3600, "hours"))],
+)
+def test_time_is_told_in_a_unit_of_which_there_are_two(seconds: float, unit: tuple[float, str]) -> None:
+    assert figures._unit(seconds) == unit
+
+
+def test_of_each_rank_the_median_is_shown_and_where_nine_in_ten_of_its_times_lie(run: Run) -> None:
+    times = [line("timed", 1, step, rank_seconds={"10": step / 1000, "2": 0.007}) for step in range(101)]
+    axes: Any = figures.ranks(run(*times))
+    ranges = [bars.get_segments()[0].tolist() for bars in axes.collections]
+    assert ranges == [[[7, 0], [7, 0]], [[pytest.approx(5), 1], [pytest.approx(95), 1]]]
+    assert [(one.get_xdata()[0], one.get_ydata()[0]) for one in axes.lines] == [(7, 0), (50, 1)]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["2", "10"], "by number, not by letter"
+
+
+def test_a_rank_that_was_timed_once_has_a_point(run: Run) -> None:
+    axes: Any = figures.ranks(run(line("timed", 1, 5, rank_seconds={"0": 0.007})))
+    assert axes.collections[0].get_segments()[0].tolist() == [[7, 0], [7, 0]]
+
+
+def test_the_parts_of_a_step_stand_beside_each_other_and_communication_counts_once(run: Run) -> None:
+    seconds = {"data": 0.001, "forward": 0.004, "backward": 0.010, "communication": 0.003, "sum": 9.0}
+    axes: Any = figures.parts(run(line("timed", 1, 5, seconds=seconds), line("timed", 1, 6, seconds={"data": 0.003})))
+    bars = [(round(bar.get_x(), 6), round(bar.get_width(), 6)) for bar in axes.patches]
+    assert bars == [(0, 2), (2, 4), (6, 7), (13, 3)], "of a backward pass of 10 ms, 3 were waiting for others"
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts == ["data 2 ms", "forward 4 ms", "backward 7 ms", "communication 3 ms"]
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        lambda recorded: figures.loss(recorded, []),
+        figures.metrics,
+        lambda recorded: figures.throughput(recorded, [], ZERO),
+        figures.ranks,
+        figures.parts,
+    ],
+    ids=["loss", "metrics", "throughput", "ranks", "parts"],
+)
+def test_of_what_nothing_is_known_there_is_no_figure(run: Run, figure: Callable[[Recorded], str | None]) -> None:
+    assert figure(run(line("progress", 1, 5, loss="nan")) if figure is figures.metrics else run()) is None
+
+
+def test_a_long_curve_is_drawn_with_means_of_neighbours(run: Run) -> None:
+    count = 2 * figures.POINTS
+    axes: Any = figures.loss(run(*(line("progress", 1, step, loss=step % 2) for step in range(count))), [])
+    points = curves(axes)["training"]
+    assert len(points) == figures.POINTS
+    assert (points[0], points[-1]) == ((1, 0.5), (count - 1, 0.5))
+
+
+def test_a_figure_takes_the_colours_of_its_page_and_has_a_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    svg = figures.loss(run(line("progress", 1, 10, loss=2.0)), [incident(1, resumed=3)])
+    assert svg is not None
+    assert svg.startswith('<svg role="img" aria-label="loss by step" ')
+    assert {f"var(--{name})" in svg for name in ("ink", "rule", "mark", "series-0")} == {True}
+    assert "#0" not in svg.replace("url(#", "").replace('href="#', "")
+    assert ">loss</text>" in svg, "letters, not outlines"
+    assert "<metadata>" not in svg
+    assert 'id="axes' not in svg, "several figures share one page"
