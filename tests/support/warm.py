@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -50,7 +51,8 @@ class Fork:
     def send_signal(self, number: int) -> None:
         """Nothing where it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # Its end may be under way to us.
+                os.kill(self.pid, number)
 
     def _learn(self, timeout: float | None) -> int | None:
         if self.returncode is None and self._told.poll(timeout):
