@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import urllib.error
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -10,7 +9,6 @@ from threading import Thread
 
 import aiohttp
 import pytest
-from ddpjob_operator.api.contract import API_VERSION
 
 from tests.plant import Plant, start_fake
 from tests.plant.needs import demand
@@ -95,7 +93,6 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
     plans = [plan for plan in asked if isinstance(plan, Plan) and not plan.lacks]
     with start_fake() as plant:
         install_crd(plant)
-        plant.wait("the CRD's storage", lambda: _lists(plant))
         matrix = Matrix(plant, plans)
         try:
             yield matrix
@@ -106,11 +103,3 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
 def _is_short(plan: Plan) -> bool:
     """One with a silent watch is not: it takes longer than any other, so it begins first."""
     return not any(isinstance(fault.effect, HalfOpen) for fault in plan.faults)
-
-
-def _lists(plant: Plant) -> bool:
-    """Whether jobs can be listed; for a moment after the CRD is there they cannot."""
-    try:
-        return plant.get(f"/apis/{API_VERSION}/ddpjobs") is not None
-    except urllib.error.HTTPError:
-        return False
