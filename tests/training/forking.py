@@ -52,6 +52,9 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
 
 Supervisor = Forked | subprocess.Popen[bytes]
 Launch = Callable[[str, Sequence[str], Mapping[str, str], Path, Path], Supervisor]
@@ -70,11 +73,18 @@ def fork_supervisor(
 
 
 def start_supervisor_cold(
-    module: str, words: Sequence[str], environment: Mapping[str, str], directory: Path, output: Path
+    module: str,
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    directory: Path,
+    output: Path,
+    *,
+    before: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
+    """A command may stand before that of Python: one that takes it into a network namespace, say."""
     with output.open("wb") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", module, *words],
+            [*before, sys.executable, "-m", module, *words],
             env=environment,
             cwd=directory,
             stdout=file,

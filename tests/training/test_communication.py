@@ -29,7 +29,7 @@ POWERSGD = ["--comm-hook", "powersgd", "--powersgd-rank", "2"]
     [
         ["--static-graph", "--gradient-as-bucket-view", "--gradient-accumulation-steps", "2", "--comm-hook", "bf16"],
         ["--find-unused-parameters", "--gradient-accumulation-steps", "2", "--comm-hook", "fp16"],
-        POWERSGD,
+        pytest.param(POWERSGD, marks=pytest.mark.full("the next row has PowerSGD too")),
         [*POWERSGD, "--precision", "bf16", "--bucket-cap-mb", "0.01", "--gradient-as-bucket-view"],
     ],
     ids=" ".join,

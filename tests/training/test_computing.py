@@ -26,7 +26,9 @@ class Measured(MlpTask):
         return {"bits": torch.tensor(8.0 * output.itemsize * len(target))}
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize(
+    "precision", [pytest.param("bf16", marks=pytest.mark.full("fp16 has the scale of the loss beside")), "fp16"]
+)
 def test_a_run_in_mixed_precision_goes_on_with_the_very_bits(runs: Runs, tmp_path: Path, precision: str) -> None:
     job = ["--precision", precision, "--channels-last", "--global-batch-size", 48, "--epochs", 1]
     train_twice(runs, tmp_path, 2, *job, step=10)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import patience
 from tests.training.runs import Runs
 
 TASKS = "tests.training.tasks"
@@ -25,7 +26,7 @@ def test_an_error_of_the_training_code_keeps_its_traceback_and_its_peers_say_one
 
 @pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_peer_that_is_killed_or_hangs_is_lost(runs: Runs, signal_: signal.Signals) -> None:
-    run = runs.start(2, "--epochs", 1000, "--timeout-seconds", 2)
+    run = runs.start(2, "--epochs", 1000, "--timeout-seconds", round(patience(2)))
     run.wait("some steps", lambda: len(run.steps()) > 3)
     run.send(signal_, rank=1)
     assert run.end_of(0) == 1, run.story()
@@ -36,15 +37,17 @@ def test_a_peer_that_is_killed_or_hangs_is_lost(runs: Runs, signal_: signal.Sign
 @pytest.mark.parametrize(
     ("present", "message"),
     [
-        ([0, 2], "error: waited 2 s for rank 1: 2 of 3 processes came to 127.0.0.1:"),
-        ([1, 2], "error: waited 2 s for rank 0 to answer at 127.0.0.1:"),
+        ([0, 2], "error: waited {seconds} s for rank 1: 2 of 3 processes came to 127.0.0.1:"),
+        ([1, 2], "error: waited {seconds} s for rank 0 to answer at 127.0.0.1:"),
     ],
 )
 def test_who_does_not_come_is_named(runs: Runs, present: list[int], message: str) -> None:
-    run = runs.start(3, "--timeout-seconds", 2, ranks=present)
+    seconds = round(patience(2))  # In which the others have to come.
+    run = runs.start(3, "--timeout-seconds", seconds, ranks=present)
     assert run.end() == [1, 1], run.story()
     said = [run.errors(rank).splitlines()[-1] for rank in present]
-    assert any(line.startswith(message) for line in said), run.story()  # Who waits longer may see the other's end.
+    # Who waits longer may see the other's end.
+    assert any(line.startswith(message.format(seconds=seconds)) for line in said), run.story()
     assert [run.report(rank)["cause"] for rank in present] == ["PeerLost", "PeerLost"]
     assert "Traceback" not in run.story()
 

@@ -68,6 +68,9 @@ def test_two_processes_of_one_node_are_started(tmp_path: Path, launcher: str) ->
     assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000022"]
 
 
+@pytest.mark.full(
+    "--local-rank is read in tests/unit/trainer/places/test_variables.py; torchrun starts the same agent"
+)
 def test_torch_distributed_launch_passes_a_local_rank_and_that_is_right(tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.launch", "--nproc_per_node=2", f"--master_port={hold_port()}"]
     done = started([*launch, "-m", "ddpjob_trainer", "--workload", "random", *TRAIN, tmp_path], {})

@@ -5,10 +5,10 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,14 @@ from ddpjob_trainer.process_group.stores import Meeting
 from ddpjob_trainer.world import World
 
 from tests.support.ports import hold_port
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_for
+from tests.training.forking import Supervisor, fork_supervisor, start_supervisor_cold
 from tests.training.ranks import world
 from tests.training.runs import Runs
 
 DEADLINE_SECONDS = 60
-TRAIN = ("-m", "ddpjob_trainer", "--threads", "1", "--epochs", "1")
-SUPERVISE = ("-m", "ddpjob_trainer.supervisor", "--start-method", "cold")
+TRAIN = ("ddpjob_trainer", "--threads", "1", "--epochs", "1")
+SUPERVISE = ("ddpjob_trainer.supervisor",)
 SCRIPT = """
 import os, signal, sys, time
 print("started", os.environ["RANK"], flush=True)
@@ -38,17 +39,18 @@ sys.exit(int(code))
 class Shell:
     """A command of a user's, and what it prints."""
 
-    process: subprocess.Popen[bytes]
+    process: Supervisor
     screen: Path
 
     def wait_for(self, word: str) -> None:
-        with self.screen.open() as screen:
-            while True:
-                ended = self.process.poll() is not None
-                if word in screen.read():
-                    return
-                assert not ended, f"ended without {word!r}:\n{self.said}"
-                screen.seek(0)
+        def there() -> bool:
+            ended = self.process.poll() is not None
+            if word in self.said:
+                return True
+            assert not ended, f"ended without {word!r}:\n{self.said}"
+            return False
+
+        wait_for(repr(word), there, story=lambda: self.said)
 
     def end(self) -> int:
         try:
@@ -66,21 +68,14 @@ Type = Callable[..., Shell]
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Type]:
-    """Types a command in a shell of its own."""
+    """Types `python -m MODULE ...` in a shell of its own, cold where another command is before it."""
     started: list[Shell] = []
     clean = {name: value for name, value in os.environ.items() if name not in world(0, 1, 1)}
 
-    def start(*command: object, before: tuple[str, ...] = (), **env: str) -> Shell:
+    def start(module: str, *words: object, before: tuple[str, ...] = (), **env: str) -> Shell:
         screen = tmp_path / f"screen-{len(started)}"
-        with screen.open("wb") as output:
-            process = subprocess.Popen(
-                [*before, sys.executable, *map(str, command)],
-                env={**clean, **env},
-                cwd=tmp_path,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        launch = partial(start_supervisor_cold, before=before) if before else fork_supervisor
+        process = launch(module, [str(word) for word in words], {**clean, **env}, tmp_path, screen)
         started.append(Shell(process, screen))
         return started[-1]
 

@@ -187,7 +187,10 @@ def pairs(runner: asyncio.Runner, warm: Warm, tmp_path: Path, monkeypatch: pytes
     ("script", "method", "state", "said"),
     [
         (SLEEPS, "warm", "S", "it is in stuck (train.py:11)"),
-        (SLEEPS, "cold", "S", "it is in stuck (train.py:11)"),
+        pytest.param(
+            *(SLEEPS, "cold", "S", "it is in stuck (train.py:11)"),
+            marks=pytest.mark.full("ranks install the same witness, whichever way they are started"),
+        ),
         (SPINS, "warm", "R", "it is in stuck (train.py:11)"),
         (STOPS, "warm", "T", "it is stopped (state T)"),
         (WAITS_IN_THE_KERNEL, "warm", "D", "it is in stuck (train.py:15) (state D: waits for a disk or a device)"),

@@ -31,6 +31,8 @@ dist.destroy_process_group()
 """
 
 
+CROSSED = pytest.mark.full("script and module, warm and cold each stand in another row")
+
 FILES = 512
 """That may be open, as a shell would have it: less than a supervisor takes for itself."""
 
@@ -72,8 +74,16 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("method", ["warm", "cold"])
-@pytest.mark.parametrize("program", [["train.py"], ["-m", "train"]], ids=["a script", "a module"])
+@pytest.mark.parametrize(
+    ("program", "method"),
+    [
+        (["train.py"], "warm"),
+        (["-m", "train"], "cold"),
+        pytest.param(["train.py"], "cold", marks=CROSSED),
+        pytest.param(["-m", "train"], "warm", marks=CROSSED),
+    ],
+    ids=["a script, warm", "a module, cold", "a script, cold", "a module, warm"],
+)
 def test_the_ranks_of_a_node_train_together(directory: Path, program: list[str], method: str) -> None:
     done = supervise(directory, "--start-method", method, *program, "--lr", "0.1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -82,6 +92,7 @@ def test_the_ranks_of_a_node_train_together(directory: Path, program: list[str],
     assert said == [f"{rank} of 2: {threads} threads, {FILES} files, ['--lr', '0.1']" for rank in range(2)]
 
 
+@pytest.mark.full("test_ranks_of_a_node.py has the same without PyTorch")
 def test_an_error_of_a_script_that_writes_no_report_is_reported(directory: Path) -> None:
     done = supervise(directory, "train.py", "fail")
     assert done.returncode == 1
@@ -98,7 +109,13 @@ def test_an_error_of_a_script_that_writes_no_report_is_reported(directory: Path)
         (["--fast", "train.py"], "error: unrecognized arguments"),
         (["--start-method", "hot", "train.py"], "error: argument --start-method: invalid choice: 'hot'"),
         (["--start-method", "cold", "--preload", "json", "train.py"], "error: --preload needs --start-method warm"),
-        (["--max-restarts", "3", "--preload", "nosuch", "train.py"], "error: cannot import nosuch, which the ranks"),
+        pytest.param(
+            *(
+                ["--max-restarts", "3", "--preload", "nosuch", "train.py"],
+                "error: cannot import nosuch, which the ranks",
+            ),
+            marks=pytest.mark.full("test_starting.py has the message, without PyTorch before it"),
+        ),
     ],
     ids=[
         "no program",
