@@ -31,18 +31,20 @@ from tests.training.forking import FORKS, settle
 from tests.training.machines import ip
 from tests.training.ranks import Run, world
 
-PATIENTLY = 60
-"""Seconds for a trial that must not fail."""
-
 Meet = Callable[[Meeting, World, str, float], Outcome]
 
 
 def soon() -> int:
     """Seconds for a trial that must fail, in which those that are well have to come nevertheless."""
-    return round(patience(3))
+    return round(patience(4))
 
 
-def rank_of(environment: dict[str, str], files: str, seconds: int, meet: Meet | None) -> None:
+def patiently() -> float:
+    """Seconds for a trial that must not fail."""
+    return patience(60)
+
+
+def rank_of(environment: dict[str, str], files: str, seconds: float, meet: Meet | None) -> None:
     """One rank of the collective part; `meet` stands for what its children do."""
     settle(environment, [(1, Path(f"{files}.out")), (2, Path(f"{files}.err"))])
     sys.argv = ["collective", "--timeout-seconds", str(seconds)]
@@ -78,7 +80,13 @@ class Gang:
         self.run = Run(directory)
 
     def __call__(
-        self, size: int, present: set[int] | None = None, *, seconds: int = PATIENTLY, port: int = 0, **meets: Meet
+        self,
+        size: int,
+        present: set[int] | None = None,
+        *,
+        seconds: float | None = None,
+        port: int = 0,
+        **meets: Meet,
     ) -> Run:
         """Those of `size` ranks that are present; `r1=...` is what rank 1's children do."""
         port = port or hold_port()
@@ -89,7 +97,12 @@ class Gang:
                 "DDPJOB_BACKEND": "gloo",
                 "DDPJOB_TERMINATION_LOG": str(self.run.directory / f"{rank}.report"),
             }
-            arguments = (environment, str(self.run.directory / str(rank)), seconds, meets.get(f"r{rank}"))
+            arguments = (
+                environment,
+                str(self.run.directory / str(rank)),
+                seconds or patiently(),
+                meets.get(f"r{rank}"),
+            )
             process = FORKS.Process(target=rank_of, args=arguments, daemon=True)
             process.start()
             self.run.processes.append(process)
@@ -118,7 +131,7 @@ def test_a_healthy_gang_passes_and_is_told_its_bandwidth(gang: Gang, size: int) 
     ids=["its exchange hangs", "it sums wrongly"],
 )
 def test_the_node_that_is_to_blame_says_so_itself(gang: Gang, how: Meet, said: str) -> None:
-    seconds = PATIENTLY if how is miscalculates else 3 * soon()
+    seconds = patiently() if how is miscalculates else 3 * soon()
     run = gang(3, seconds=seconds, r1=how)
     assert run.end() == [0, 201, 0], run.story()
     report = run.report(1)
