@@ -11,7 +11,8 @@ from aiohttp import web
 from ddpjob_operator.cluster.asking import Answer, UnheardError, a_session, ask
 from ddpjob_operator.engine import LARGEST_ANSWER, Asked
 
-from . import virtual_time
+from tests.support import virtual_time
+
 from .supervisors import POD, Handler, Supervisor, a_document, serving
 
 A_WHILE = 30.0

@@ -10,7 +10,8 @@ from ddpjob_operator.cluster.api import PODS, Api, ApiError, StuckError
 from ddpjob_operator.cluster.following import Follower
 from ddpjob_operator.cluster.store import Key, Store
 
-from . import virtual_time
+from tests.support import virtual_time
+
 from .manifests import UID, a_pod
 
 GONE = ApiError(410, "Expired", "too old resource version")

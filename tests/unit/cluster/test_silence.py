@@ -10,7 +10,8 @@ from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.following import LONGEST_PAUSE_SECONDS, Follower
 from ddpjob_operator.cluster.store import Store
 
-from . import virtual_time
+from tests.support import virtual_time
+
 from .test_connection import a_kubeconfig
 
 EMPTY = {"metadata": {"resourceVersion": "5"}, "items": []}

@@ -12,6 +12,8 @@ from ddpjob_trainer.supervisor.gang.addresses import address_of, host_and_port
 from ddpjob_trainer.supervisor.gang.link import LinkLostError, LocalLink, TcpLink, connect, send_all, why
 from ddpjob_trainer.supervisor.gang.messages import Beats, Message, Start
 
+from tests.support.ports import hold_port
+
 DEADLINE_SECONDS = 30
 
 
@@ -114,14 +116,15 @@ def test_why_nobody_is_there_is_told_in_words(error: OSError, words: str) -> Non
 
 
 def test_a_name_that_takes_longer_than_a_connection_may_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.01)
 
     async def test() -> None:
         loop = asyncio.get_running_loop()
         resolve = loop.getaddrinfo
 
         async def slowly(*words: object, **more: object) -> object:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.02)
+            monkeypatch.setattr(link, "CONNECT_SECONDS", DEADLINE_SECONDS)  # Who connects now has time again.
             return await resolve(*words, **more)  # type: ignore[arg-type]
 
         monkeypatch.setattr(loop, "getaddrinfo", slowly)
@@ -150,8 +153,7 @@ def test_a_host_with_several_addresses_is_tried_at_each(monkeypatch: pytest.Monk
     async def test() -> None:
         async with a_server() as (address, _):
             host, port = host_and_port(address)
-            with socket.create_server(("127.0.0.1", 0)) as gone:
-                nobody = gone.getsockname()
+            nobody = ("127.0.0.1", hold_port())
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where) for where in (nobody, (host, port))]
 
             async def resolve(*_: object, **__: object) -> object:
