@@ -40,12 +40,13 @@ class Copy:
 
     @contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:
-        """With a mutant in it. Its file gets a new time, and afterwards the old one again: bytecode goes by that."""
+        """With a mutant in it. Its file gets a time of its own, and then the old one again: bytecode goes by that."""
         file = self.root / mutant.file
         source, times = file.read_text(encoding="utf-8"), (file.stat().st_atime, file.stat().st_mtime)
         changed = mutant.applied(source)
         assert changed is not None, f"does not apply any more: {mutant}"
         file.write_text(changed, encoding="utf-8")
+        os.utime(file, (times[0], times[1] + mutant.number))
         try:
             yield
         finally:

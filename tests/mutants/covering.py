@@ -4,11 +4,12 @@ A test is a function with all its parameters, named `tests/unit/api/test_crd.py:
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import coverage
 import pytest
+
+RUNNING = pytest.StashKey[str]()
 
 ONLY = "ONLY_THESE_TESTS"
 """The variable that names a file of tests, one a line: no others run."""
@@ -27,12 +28,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if name_of(item) in wanted]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """What runs now runs for this test."""
-    if measuring := coverage.Coverage.current():
-        measuring.switch_context(name_of(item))
-    result = yield
-    if measuring:
-        measuring.switch_context("")
-    return result
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """What runs now runs for this test. Told once for all its parameters: each time coverage writes all it has."""
+    measuring, name = coverage.Coverage.current(), name_of(item)
+    if measuring and item.session.stash.get(RUNNING, "") != name:
+        item.session.stash[RUNNING] = name
+        measuring.switch_context(name)

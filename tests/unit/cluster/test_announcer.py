@@ -11,7 +11,7 @@ from ddpjob_operator.cluster.clock import Clock
 from ddpjob_operator.cluster.objects import Metadata
 from ddpjob_operator.engine import Event
 
-from . import virtual_time
+from tests.support import virtual_time
 
 JOB = Metadata(name="digits", namespace="team", uid="uid-1")
 NO_ROOM = Event(warning=True, reason="Blocked", message="No room")

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from ddpjob_operator.cluster.dirty import REST_SECONDS, DirtyKeys
 
-from . import virtual_time
+from tests.support import virtual_time
 
 A_WHILE = 20.0
 

@@ -14,7 +14,8 @@ from ddpjob_operator.cluster.dirty import DirtyKeys
 from ddpjob_operator.cluster.hearing import Hearing, _Ear
 from ddpjob_operator.engine import Asked, Heard
 
-from . import virtual_time
+from tests.support import virtual_time
+
 from .supervisors import POD, UID, Handler, Supervisor, serving
 
 A_WHILE = 60.0
