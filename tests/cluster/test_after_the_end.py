@@ -46,24 +46,21 @@ def test_a_job_without_a_time_stays_until_it_gets_one(fake: Plant, team: Team) -
 
 
 @pytest.mark.parametrize("ttl", [3600, None])
-def test_who_wants_to_keep_a_job_after_all_can_do_so_until_it_is_gone(
-    fake: Plant, team: Team, ttl: int | None
-) -> None:
+def test_who_wants_to_keep_a_job_after_all_can_do_so_until_it_is_gone(unattended: Plant, ttl: int | None) -> None:
     """No operator looks while the time passes, so that the change comes in time however slow the machine is."""
-    other = Team(fake)
-    flags = (f"--namespace={other.namespace}", "--no-leader-elect")
-    with an_operator(fake, *flags) as operator:
-        other.apply(a_job())
-        other.wait("Succeeded")
+    team = Team(unattended)
+    flags = (f"--namespace={team.namespace}", "--no-leader-elect")
+    with an_operator(unattended, *flags) as operator:
+        team.apply(a_job())
+        team.wait("Succeeded")
         operator.kill()
-    other.change(ttlSecondsAfterFinished=1)
-    over = datetime.fromisoformat(other.status()["completionTime"]) + timedelta(seconds=1)
-    fake.wait("its time to be over", lambda: datetime.now(over.tzinfo) > over)
-    other.change(ttlSecondsAfterFinished=ttl)
-    with an_operator(fake, *flags):
-        meanwhile(other)
-        assert other.status()["state"] == "Succeeded"
-    assert team.empty()
+    team.change(ttlSecondsAfterFinished=1)
+    over = datetime.fromisoformat(team.status()["completionTime"]) + timedelta(seconds=1)
+    unattended.wait("its time to be over", lambda: datetime.now(over.tzinfo) > over)
+    team.change(ttlSecondsAfterFinished=ttl)
+    with an_operator(unattended, *flags):
+        meanwhile(team)
+        assert team.status()["state"] == "Succeeded"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +113,8 @@ def test_finished_means_finished(team: Team, change: dict[str, Any]) -> None:
     before = team.wait("Succeeded")
     meanwhile(team)
     if "pods" in change:
-        team.kubectl("delete", "pods", "--all", "--timeout=60s")
+        for pod in team.pods():
+            team.delete("pods", pod["metadata"]["name"], wait=True)
     else:
         team.change(**change)
     team.change(suspend=False)

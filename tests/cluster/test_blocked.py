@@ -7,14 +7,12 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import pod_name
 
-from tests.plant import Plant
 from tests.support.jobs import Team, a_job, condition
 
 
 def blocked(team: Team) -> dict[str, Any]:
     """The condition, once it is set."""
-    team.kubectl("wait", "--for=condition=Blocked", "ddpjob/digits", "--timeout=60s")
-    return condition(team.status(), "Blocked")
+    return team.condition("Blocked")
 
 
 def goes_on(team: Team) -> None:
@@ -36,9 +34,14 @@ def test_a_quota_that_is_met_half_way(team: Team) -> None:
     goes_on(team)
 
 
-def test_pod_security(fake: Plant, team: Team) -> None:
-    label = "pod-security.kubernetes.io/enforce"
-    fake.kubectl("label", "namespace", team.namespace, f"{label}=restricted")
+def enforce(team: Team, standard: str | None) -> None:
+    """The namespace admits only pods of this standard of Pod Security, or all."""
+    labels = {"pod-security.kubernetes.io/enforce": standard}
+    team.plant.api.patch(f"/api/v1/namespaces/{team.namespace}", {"metadata": {"labels": labels}})
+
+
+def test_pod_security(team: Team) -> None:
+    enforce(team, "restricted")
     job = a_job()
     job["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {"capabilities": {"add": ["SYS_TIME"]}}
     team.apply(job)
@@ -46,25 +49,25 @@ def test_pod_security(fake: Plant, team: Team) -> None:
     assert said["reason"] == "PodSecurityViolation", said
     assert 'violates PodSecurity "restricted:latest"' in said["message"]
     assert 'container "trainer" must not include "SYS_TIME"' in said["message"]
-    fake.kubectl("label", "namespace", team.namespace, f"{label}-")
+    enforce(team, None)
     goes_on(team)
 
 
-def test_the_default_pods_are_admitted_by_the_restricted_standard(fake: Plant, team: Team) -> None:
-    fake.kubectl("label", "namespace", team.namespace, "pod-security.kubernetes.io/enforce=restricted")
+def test_the_default_pods_are_admitted_by_the_restricted_standard(team: Team) -> None:
+    enforce(team, "restricted")
     team.apply(a_job())
     assert team.wait("Succeeded")["restarts"] == 0
     assert team.events()["Blocked"] == 0
 
 
-def test_a_priority_class_that_does_not_exist(fake: Plant, team: Team) -> None:
+def test_a_priority_class_that_does_not_exist(team: Team) -> None:
     job = a_job()
     name = job["spec"]["template"]["spec"]["priorityClassName"] = f"class-of-{team.namespace}"
     team.apply(job)
     said = blocked(team)
     assert f"no PriorityClass with name {name} was found" in said["message"]
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7}
-    fake.kubectl("create", "-f", "-", input=json.dumps(kind))
+    team.create(kind)
     goes_on(team)
 
 
@@ -75,15 +78,15 @@ def test_a_foreign_service_under_the_job_s_name_is_not_touched(team: Team) -> No
         "metadata": {"name": "digits"},
         "spec": {"ports": [{"port": 80}]},
     }
-    team.kubectl("create", "-f", "-", input=json.dumps(foreign))
-    before = team.kubectl("get", "service", "digits", "-o", "json")
+    team.create(foreign)
+    before = team.all("services")
     team.apply(a_job())
     said = blocked(team)
     assert said["reason"] == "ServiceTaken"
     assert said["message"].startswith("Service digits exists and belongs to somebody else")
     assert not team.pods(), "no pod is made as long as it could not find its master"
-    assert team.kubectl("get", "service", "digits", "-o", "json") == before
-    team.kubectl("delete", "service", "digits")
+    assert team.all("services") == before
+    team.delete("services", "digits")
     goes_on(team)
 
 
@@ -131,10 +134,11 @@ def test_a_foreign_pod_under_a_pod_s_name(team: Team) -> None:
     name = pod_name(DDPJob.from_dict(job), 1, 1)
     containers = [{"name": "other", "image": "other"}]
     foreign = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
-    team.kubectl("create", "-f", "-", input=json.dumps(foreign))
-    team.kubectl("patch", "ddpjob", "digits", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+    team.create(foreign)
+    team.change(suspend=False)
     said = blocked(team)
     assert (said["reason"], said["message"].split(" exists")[0]) == ("PodTaken", f"Pod {name}")
-    assert Label.JOB_UID not in team.kubectl("get", "pod", name, "-o", "json")
-    team.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+    (pod,) = (pod for pod in team.all("pods") if pod["metadata"]["name"] == name)
+    assert Label.JOB_UID not in json.dumps(pod)
+    team.delete("pods", name, grace=0)
     goes_on(team)

@@ -44,8 +44,7 @@ def test_at_a_deadline_pods_have_their_own_grace(team: Team) -> None:
     team.apply(job)
     team.wait("Running")
     team.change(activeDeadlineSeconds=1)
-    team.kubectl("wait", "--for=condition=FailureTarget", "ddpjob/digits", "--timeout=60s")
-    decided = datetime.fromisoformat(condition(team.status(), "FailureTarget")["lastTransitionTime"])
+    decided = datetime.fromisoformat(team.condition("FailureTarget")["lastTransitionTime"])
     status = failed(team, "DeadlineExceeded")
     assert when(status, "completionTime") - decided >= timedelta(seconds=5), "the last was killed, not asked"
     assert {pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for pod in team.pods()} == {137}

@@ -28,9 +28,9 @@ def urgent(fake: Plant) -> Iterator[str]:
         "metadata": {"name": URGENT},
         "value": 1000,
     }
-    fake.kubectl("create", "-f", "-", input=json.dumps(kind))
+    fake.api.apply(kind, "")
     yield URGENT
-    fake.kubectl("delete", "priorityclass", URGENT)
+    fake.api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{URGENT}")
 
 
 def taken(team: Team, cause: str) -> dict[str, Any]:
@@ -47,8 +47,7 @@ def test_eviction_through_the_api(team: Team) -> None:
     team.wait("Running")
     pod = team.pod(1)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
-    path = f"/api/v1/namespaces/{team.namespace}/pods/{pod}/eviction"
-    team.plant.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
+    team.plant.api.create(f"{team.path('pods', pod)}/eviction", eviction)
     failure = taken(team, "Evicted")["lastFailure"]
     assert (failure["rank"], failure["pod"]) == (1, pod)
     assert failure["message"] == "Eviction API: evicting"
@@ -81,9 +80,9 @@ def test_preemption_by_a_pod_of_higher_priority(fake: Plant, team: Team, urgent:
     words = "3 of 4 pods running; rank"
     fake.wait("the job to tell what it lacks", lambda: team.status()["message"].startswith(words))
     assert "Unschedulable: 0/4 nodes are available: 4 Insufficient nvidia.com/gpu" in team.status()["message"]
-    team.kubectl("delete", "pod", "urgent", "--timeout=60s")
+    team.delete("pods", "urgent", wait=True)
     assert team.wait("Running")["attempt"] == 2
-    team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")
+    team.delete("ddpjobs", "digits", wait=True)
     fake.wait("the nodes to be free", team.empty)
 
 
@@ -99,7 +98,7 @@ def test_a_lost_node_is_named_and_kept_away_from(fake: Plant, team: Team) -> Non
         avoided = {one["node"]: datetime.fromisoformat(one["until"]) for one in status["avoidedNodes"]}
         assert set(avoided) == {node}
         assert team.wait("Running", seconds=120)["attempt"] == 2
-    team.kubectl("delete", "pod", team.pod(0), "--wait=false")
+    team.delete("pods", team.pod(0))
     team.until("{.status.attempt}=3")
     team.wait("Running")
     preferred = [
@@ -114,23 +113,25 @@ def test_a_lost_node_is_named_and_kept_away_from(fake: Plant, team: Team) -> Non
 
 @pytest.mark.parametrize("flags", [(), ("--force-delete-lost-pods",)], ids=["stays", "forced"])
 def test_a_pod_that_is_stuck_with_its_node_goes_only_where_the_flag_permits_it(
-    fake: Plant, flags: tuple[str, ...]
+    unattended: Plant, flags: tuple[str, ...]
 ) -> None:
-    team = Team(fake)
+    team = Team(unattended)
     job = a_job(annotations=FOR_LONG)
     job["spec"]["template"]["spec"] |= {"tolerations": QUICKLY, "terminationGracePeriodSeconds": 1}
-    with an_operator(fake, f"--namespace={team.namespace}", "--no-leader-elect", *flags):
+    with an_operator(unattended, f"--namespace={team.namespace}", "--no-leader-elect", *flags):
         team.apply(job)
         team.wait("Running")
         lost = team.pods()[0]
-        with silent(fake, lost["spec"]["nodeName"]):
+        with silent(unattended, lost["spec"]["nodeName"]):
             team.until("{.status.attempt}=2", seconds=120)
             team.wait("Running", seconds=120)
             there = f"/api/v1/namespaces/{team.namespace}/pods/{lost['metadata']['name']}"
             if flags:
-                fake.wait("the lost pod to go", lambda: fake.get(there) is None)
+                unattended.wait("the lost pod to go", lambda: unattended.get(there) is None)
             else:
-                assert fake.get(there)["metadata"]["uid"] == lost["metadata"]["uid"], "nobody knows whether it runs"
+                assert unattended.get(there)["metadata"]["uid"] == lost["metadata"]["uid"], (
+                    "nobody knows whether it runs"
+                )
         team.finish()
         team.wait("Succeeded")
 
@@ -149,6 +150,6 @@ def test_disruptions_have_a_limit_where_one_is_set(team: Team) -> None:
     for attempt in (1, 2):
         team.until(f"{{.status.attempt}}={attempt}")
         team.until("{.status.state}=Running")
-        team.kubectl("delete", "pod", team.pod(0), "--wait=false")
+        team.delete("pods", team.pod(0))
     status = team.wait("Failed")
     assert "more than 1 disruptions (maxDisruptions)" in status["message"]

@@ -1,14 +1,13 @@
 """Whole or not at all: jobs that each hold what the other lacks, and what an operator leaves half done."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from ddpjob_operator.api.contract import Label
 
-from tests.plant import Plant, PlantError
+from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job, condition, on_whole_nodes
 from tests.support.operators import an_operator
 
@@ -18,14 +17,14 @@ OTHER_HALF = ("node-0", "node-1")
 
 
 @pytest.fixture
-def alone(fake: Plant) -> Iterator[Team]:
+def alone(unattended: Plant) -> Iterator[Team]:
     """With the nodes for itself alone, at first half of them, and no operator yet."""
-    team = Team(fake)
-    fake.kubectl("cordon", *HALF)
+    team = Team(unattended)
+    cordon(unattended, *HALF)
     yield team
-    fake.kubectl("uncordon", *HALF, *OTHER_HALF)
-    team.kubectl("delete", "ddpjobs", "--all", "--timeout=60s")
-    fake.wait("the nodes to be free", team.empty)
+    uncordon(unattended, *HALF, *OTHER_HALF)
+    team.delete_all("ddpjobs")
+    unattended.wait("the nodes to be free", team.empty)
 
 
 @pytest.fixture
@@ -38,11 +37,30 @@ def team(alone: Team) -> Iterator[Team]:
 @pytest.fixture
 def reserved(fake: Plant) -> Iterator[dict[str, str]]:
     """The toleration of those for whom the half is kept that others cannot use, until the taint is gone."""
-    fake.kubectl("taint", "node", *HALF, f"{TAINT}=true:NoSchedule")
-    fake.kubectl("uncordon", *HALF)
+    taint(fake, *HALF, taints=[{"key": TAINT, "value": "true", "effect": "NoSchedule"}])
+    uncordon(fake, *HALF)
     yield {"key": TAINT, "operator": "Exists"}
-    with suppress(PlantError):
-        fake.kubectl("taint", "node", *HALF, f"{TAINT}-")
+    taint(fake, *HALF, taints=[])
+
+
+def cordon(plant: Plant, *nodes: str) -> None:
+    """No more pods on these."""
+    _change(plant, nodes, unschedulable=True)
+
+
+def uncordon(plant: Plant, *nodes: str) -> None:
+    """Pods may come again."""
+    _change(plant, nodes, unschedulable=None)
+
+
+def taint(plant: Plant, *nodes: str, taints: list[dict[str, str]]) -> None:
+    """These taints, and no others, are on the nodes."""
+    _change(plant, nodes, taints=taints)
+
+
+def _change(plant: Plant, nodes: tuple[str, ...], **spec: Any) -> None:
+    for node in nodes:
+        plant.api.patch(f"/api/v1/nodes/{node}", {"spec": spec})
 
 
 def placed(team: Team, name: str) -> set[str]:
@@ -82,7 +100,7 @@ def test_two_jobs_that_each_hold_half_of_the_nodes_both_finish(
     other["spec"]["template"]["spec"]["tolerations"] = [reserved]
     team.apply(other)
     fake.wait("the other half to be taken", lambda: placed(team, "other") == set(HALF))
-    fake.kubectl("taint", "node", *HALF, f"{TAINT}-")
+    taint(fake, *HALF, taints=[])
     jobs = {"one", "other"}
     first = first_to_run(team, jobs)
     first_to_run(team, jobs - {first})
@@ -108,12 +126,12 @@ def test_an_incomplete_gang_gives_back_and_says_so(fake: Plant, team: Team) -> N
 
 
 def test_a_gang_of_which_no_pod_has_a_node_holds_nothing_and_waits(fake: Plant, team: Team) -> None:
-    fake.kubectl("cordon", *OTHER_HALF)
+    cordon(fake, *OTHER_HALF)
     team.apply(a_large_job("digits", scheduleTimeoutSeconds=10))
     fake.wait("the scheduler's word", lambda: "Unschedulable" in team.status().get("message", ""))
     over = datetime.now(UTC) + timedelta(seconds=12)
     fake.wait("more time to pass than it may hold nodes", lambda: datetime.now(UTC) > over)
-    fake.kubectl("uncordon", *HALF, *OTHER_HALF)
+    uncordon(fake, *HALF, *OTHER_HALF)
     assert team.wait("Running")["attempt"] == 1
 
 
@@ -134,30 +152,24 @@ def test_an_operator_killed_while_a_gang_gives_back_leaves_nothing_behind(alone:
         team.until("{.status.attempt}=2")
         plant.wait("the moment", lambda: len(team.pods()) <= left)
         operator.kill()
-    plant.kubectl("uncordon", *HALF)
+    uncordon(plant, *HALF)
     with an_operator(plant, *flags):
         assert team.wait("Running", seconds=120)["attempt"] == 2
         plant.wait("the former pods to go", lambda: {incarnation(pod) for pod in team.pods()} == {"2"})
 
 
-def test_an_operator_killed_while_finished_jobs_go_leaves_none_of_them(fake: Plant) -> None:
-    team, jobs = Team(fake), 20
+def test_an_operator_killed_while_finished_jobs_go_leaves_none_of_them(unattended: Plant) -> None:
+    team, jobs = Team(unattended), 20
     flags = (f"--namespace={team.namespace}", "--no-leader-elect")
-    with an_operator(fake, *flags) as operator:
+    with an_operator(unattended, *flags) as operator:
         team.apply(*(a_job(f"digits-{number}", nodes=1) for number in range(jobs)))
         team.kubectl("wait", "--for=condition=Succeeded", "ddpjobs", "--all", "--timeout=120s")
         operator.kill()
-    team.kubectl("patch", "ddpjobs", *(f"digits-{number}" for number in range(jobs)), "--type=merge", "-p", TTL)
-    with an_operator(fake, *flags, until_ready=False) as operator:
-        fake.wait("the first to go", lambda: len(there(team)) < jobs)
+    for number in range(jobs):
+        team.change(f"digits-{number}", ttlSecondsAfterFinished=0)
+    with an_operator(unattended, *flags, until_ready=False) as operator:
+        unattended.wait("the first to go", lambda: len(team.all("ddpjobs")) < jobs)
         operator.kill()
-    print(f"killed when {jobs - len(there(team))} of {jobs} were gone")
-    with an_operator(fake, *flags):
-        fake.wait("all that was theirs to go", team.empty)
-
-
-TTL = '{"spec": {"ttlSecondsAfterFinished": 0}}'
-
-
-def there(team: Team) -> list[str]:
-    return team.kubectl("get", "ddpjobs", "-o", "name").splitlines()
+    print(f"killed when {jobs - len(team.all('ddpjobs'))} of {jobs} were gone")
+    with an_operator(unattended, *flags):
+        unattended.wait("all that was theirs to go", team.empty)

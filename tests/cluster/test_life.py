@@ -1,12 +1,9 @@
 """The life of a job on a cluster, with nodes that only say that they run its pods."""
 
-import json
-
 from ddpjob_operator.api.contract import MAX_NAME_LENGTH, Label
 
 from tests.plant import Plant
-from tests.plant.fake import ALIVE
-from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, writes
+from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, silent, writes
 
 
 def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, team: Team) -> None:
@@ -27,8 +24,8 @@ def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, tea
 def test_nothing_is_left_of_a_deleted_job(fake: Plant, team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG))
     team.wait("Running")
-    team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")
-    fake.wait("pods and Service to go", lambda: not team.kubectl("get", "pods,services", "-o", "name"))
+    team.delete("ddpjobs", "digits", wait=True)
+    fake.wait("pods and Service to go", lambda: not team.all("pods") + team.all("services"))
 
 
 def test_a_failed_rank_restarts_the_gang_and_costs_one_restart(team: Team) -> None:
@@ -47,7 +44,7 @@ def test_a_failed_rank_restarts_the_gang_and_costs_one_restart(team: Team) -> No
 def test_a_pod_deleted_by_hand_is_a_disruption_and_costs_nothing(team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG))
     team.wait("Running")
-    team.kubectl("delete", "pod", team.pods()[0]["metadata"]["name"], "--wait=false")
+    team.delete("pods", team.pods()[0]["metadata"]["name"])
     team.until("{.status.attempt}=2")
     status = team.wait("Running")
     assert (status["restarts"], status["disruptions"]) == (0, 1)
@@ -63,16 +60,13 @@ def test_the_loss_of_a_node_restarts_the_gang_although_its_pod_never_goes(fake: 
     team.wait("Running")
     lost = team.pods()[0]
     node = lost["spec"]["nodeName"]
-    fake.kubectl("label", "node", node, f"{ALIVE}-")
-    try:
+    with silent(fake, node):
         team.until("{.status.attempt}=2", seconds=90)
         status = team.wait("Running", seconds=90)
         assert (status["restarts"], status["disruptions"]) == (0, 1)
         assert any(pod["metadata"]["uid"] == lost["metadata"]["uid"] for pod in team.pods()), "still terminating"
         team.finish()
         team.wait("Succeeded")
-    finally:
-        fake.kubectl("label", "node", node, f"{ALIVE}=true")
 
 
 def test_suspension_takes_the_pods_away_and_resuming_brings_new_ones(fake: Plant, team: Team) -> None:
@@ -95,7 +89,7 @@ def test_a_job_made_anew_under_its_name_does_not_wait_for_pods_of_the_former_one
     team.apply(a_job(annotations=STUBBORN))
     team.wait("Running")
     former = {pod["metadata"]["uid"] for pod in team.pods()}
-    team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")
+    team.delete("ddpjobs", "digits", wait=True)
     team.apply(a_job())
     team.wait("Succeeded")
     left = {pod["metadata"]["uid"] for pod in team.pods()} & former
@@ -112,7 +106,7 @@ def test_a_finished_job_lets_no_container_go_on(team: Team) -> None:
 def test_unknown_fields_of_other_clients_are_dropped_by_the_server_and_do_no_harm(team: Team) -> None:
     job = a_job()
     job["spec"]["typo"] = 1
-    team.kubectl("create", "--validate=false", "-f", "-", input=json.dumps(job))
+    team.create(job)
     assert "typo" not in (team.job() or {})["spec"]
     team.wait("Succeeded")
 

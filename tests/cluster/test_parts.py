@@ -1,7 +1,6 @@
 """Parts of the operator by themselves against a real API server: what no whole operator shows at will."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -88,7 +87,7 @@ def test_a_lease_that_somebody_deletes_makes_no_second_leader(scene: Callable[[P
         leading.cancel()  # It is frozen, say.
         with suppress(asyncio.CancelledError):
             await leading
-        team.kubectl("delete", "lease", "operator")
+        team.delete("leases", "operator")
         await second.elected.wait()
         assert not first.leads
         assert holder(team) == "second"
@@ -144,7 +143,7 @@ def test_another_job_under_its_name_is_not_deleted(scene: Callable[[Play], None]
         team.apply(a_job())
         former = team.job()
         assert former is not None
-        team.kubectl("delete", "ddpjob", "digits", "--timeout=60s")
+        team.delete("ddpjobs", "digits", wait=True)
         team.apply(a_job())
         store = Store(nobody)
         store.jobs.saw(read(former))
@@ -164,7 +163,7 @@ def test_another_pod_under_its_name_is_not_stopped(scene: Callable[[Play], None]
         assert job is not None
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}}
         containers = [{"name": "trainer", "image": "any"}]
-        team.kubectl("create", "-f", "-", input=json.dumps({**pod, "spec": {"containers": containers}}))
+        team.create({**pod, "spec": {"containers": containers}})
         writer = Writer(an_api(), Store(nobody))
         there = f"/api/v1/namespaces/{team.namespace}/pods/pod"
         await writer.carry_out((StopPod("pod", "another"), StopPod("none", "another")), ref_of(read(job)))
@@ -187,6 +186,6 @@ def test_a_network_policy_that_is_deleted_is_gone_for_us_too(scene: Callable[[Pl
         assert store.policies.owned_by(uid)
         await writer.carry_out((DeleteNetworkPolicy(network_policy_name(job)),), ref_of(read(seen)))
         assert not store.policies.owned_by(uid)
-        assert not team.kubectl("get", "networkpolicies", "-o", "name")
+        assert not team.all("networkpolicies")
 
     scene(play)

@@ -80,10 +80,10 @@ def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(tea
     assert team.events()["Restarting"] == 1
 
 
-def test_another_operator_listens_again_and_counts_nothing_twice(fake: Plant, page: Page) -> None:
-    team = Team(fake)
+def test_another_operator_listens_again_and_counts_nothing_twice(unattended: Plant, page: Page) -> None:
+    team = Team(unattended)
     flags = (f"--namespace={team.namespace}", "--no-leader-elect")
-    with an_operator(fake, *flags) as first:
+    with an_operator(unattended, *flags) as first:
         start(team, page)
         page.says(attempt=2, inPlaceRestarts=1, incidents=[{"attempt": 1, "time": NOON, "rank": 0, "exitCode": 1}])
         team.until("{.status.attempt}=2", seconds=20)
@@ -96,7 +96,7 @@ def test_another_operator_listens_again_and_counts_nothing_twice(fake: Plant, pa
             {"attempt": 2, "time": NOON, "rank": 1, "exitCode": 1},
         ],
     )
-    with an_operator(fake, *flags) as second:
+    with an_operator(unattended, *flags) as second:
         team.until("{.status.attempt}=3", seconds=20)
         assert team.status()["restarts"] == 2
         assert second.metric('ddpjob_status_reads_total{result="ok"}') >= 1
@@ -108,13 +108,13 @@ def test_that_nobody_answers_any_more_is_a_condition_and_breaks_nothing(team: Te
     start(team, page)
     team.until("{.status.progress.step}=120")
     page.close()
-    team.kubectl("wait", "ddp/digits", "--for=condition=ProgressUnknown", "--timeout=60s")
+    unknown = team.condition("ProgressUnknown")
     status = team.status()
     assert status["state"] == "Running"
-    assert f"nothing listens on 127.0.0.1:{page.port}" in condition(status, "ProgressUnknown")["message"]
+    assert f"nothing listens on 127.0.0.1:{page.port}" in unknown["message"]
     assert status["progress"]["step"] == 120
     page.open()
-    team.kubectl("wait", "ddp/digits", "--for=condition=ProgressUnknown=False", "--timeout=60s")
+    team.condition("ProgressUnknown", "False")
 
 
 def test_a_page_that_tells_nonsense_breaks_nothing(team: Team, page: Page) -> None:

@@ -118,7 +118,7 @@ def test_a_leader_that_was_frozen_past_its_lease_and_woken_does_nothing_more(tea
             for number in range(8):
                 name = f"digits-{number}"
                 team.plant.wait(f"the pods of {name}", lambda name=name: created(team, name))
-                team.kubectl("delete", "pod", team.pods(name)[0]["metadata"]["name"], "--wait=false")
+                team.delete("pods", team.pods(name)[0]["metadata"]["name"])
                 team.until("{.status.attempt}=2", name)
             team.plant.wait("the second attempts", lambda: all(created(team, f"digits-{job}") for job in range(8)))
             first.wake()

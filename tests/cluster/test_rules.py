@@ -1,6 +1,5 @@
 """What happens after a failure: the job's own rules, then the defaults; and what is told of it."""
 
-import json
 from dataclasses import dataclass, field
 
 import pytest
@@ -70,7 +69,7 @@ def test_the_first_rule_that_matches_decides(team: Team, case: Case) -> None:
 def test_a_rule_about_pods_that_are_deleted(team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG, restart={"rules": [{"causes": ["PodDeleted"], "action": "Fail"}]}))
     team.wait("Running")
-    team.kubectl("delete", "pod", team.pod(1), "--wait=false")
+    team.delete("pods", team.pod(1))
     assert condition(team.wait("Failed"), "Failed")["reason"] == "PodDeleted"
 
 
@@ -82,15 +81,22 @@ def test_rules_may_change_while_the_job_runs(team: Team) -> None:
     assert team.wait("Failed")["lastFailure"]["rule"] == "spec.restart.rules[0]"
 
 
-def test_one_fault_that_takes_all_ranks_down_costs_one_restart(fake: Plant) -> None:
-    team, nodes = Team(fake), 8
+def test_one_fault_that_takes_all_ranks_down_costs_one_restart(unattended: Plant) -> None:
+    team, nodes = Team(unattended), 8
     flags = (f"--namespace={team.namespace}", "--no-leader-elect")
-    with an_operator(fake, *flags):
+    with an_operator(unattended, *flags):
         team.apply(a_job(nodes=nodes, annotations=FOR_LONG, restart={"backoffSeconds": 0}))
         team.wait("Running")
-    team.tell("--all", runs_for="0s", exit_code="1", message="RuntimeError: Connection closed by peer")
-    fake.wait("all to fail", lambda: all(pod["status"]["phase"] == "Failed" for pod in team.pods()))
-    with an_operator(fake, *flags):  # It lists them all: one by one, as a watch tells of them, some would come late.
+    team.tell(
+        *(pod["metadata"]["name"] for pod in team.pods()),
+        runs_for="0s",
+        exit_code="1",
+        message="RuntimeError: Connection closed by peer",
+    )
+    unattended.wait("all to fail", lambda: all(pod["status"]["phase"] == "Failed" for pod in team.pods()))
+    with an_operator(
+        unattended, *flags
+    ):  # It lists them all: one by one, as a watch tells of them, some would come late.
         team.until("{.status.attempt}=2")
         status = team.wait("Running")
     assert (status["restarts"], status["budget"]["used"]) == (1, 1)
@@ -111,7 +117,7 @@ def test_a_registry_that_does_not_answer_is_waited_for_and_told(team: Team) -> N
     team.apply(a_job(annotations=steered(waits_for="ImagePullBackOff", message=words)))
     said = f"0 of 2 pods running; rank 0 and 1 more: ImagePullBackOff: {words}"
     team.plant.wait("the job to tell", lambda: team.status().get("message") == said)
-    team.kubectl("annotate", "pods", "--all", "plant.ddpjob.dev/waits-for-")
+    team.tell(*(pod["metadata"]["name"] for pod in team.pods()), waits_for=None)
     assert team.wait("Succeeded")["attempt"] == 1
 
 
@@ -128,12 +134,12 @@ def test_a_program_that_gets_no_further_three_times_is_given_up_early(team: Team
     assert status["lastFailure"]["message"] == "ValueError: bad sample"
 
 
-def test_a_pod_that_used_more_storage_than_its_own_limit_is_counted(fake: Plant, team: Team) -> None:
+def test_a_pod_that_used_more_storage_than_its_own_limit_is_counted(team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG, restart={"backoffSeconds": 0}))
     team.wait("Running")
     words = 'Usage of EmptyDir volume "scratch" exceeds the limit "1Gi".'
-    status = json.dumps({"status": {"phase": "Failed", "reason": "Evicted", "message": words}})
-    fake.kubectl("patch", "pod", team.pod(1), "-n", team.namespace, "--subresource=status", "-p", status)
+    status = {"phase": "Failed", "reason": "Evicted", "message": words}
+    team.plant.api.patch(f"{team.path('pods', team.pod(1))}/status", {"status": status})
     team.until("{.status.attempt}=2")
     failure = team.wait("Running")["lastFailure"]
     assert (failure["cause"], failure["action"], failure["message"]) == ("StorageExceeded", "Restart", words)

@@ -18,20 +18,22 @@ WRITES = NODES + 5
 USER = "operator-of-many"
 
 
-def test_a_hundred_jobs_finish_with_few_requests(fake: Plant) -> None:
-    team = Team(fake)
-    config = fake.kubeconfig_for(USER, ADMINS)
-    with an_operator(fake, f"--namespace={team.namespace}", "--no-leader-elect", kubeconfig=config) as operator:
-        since = position(fake)
+def test_a_hundred_jobs_finish_with_few_requests(unattended: Plant) -> None:
+    team = Team(unattended)
+    config = unattended.kubeconfig_for(USER, ADMINS)
+    with an_operator(unattended, f"--namespace={team.namespace}", "--no-leader-elect", kubeconfig=config) as operator:
+        since = position(unattended)
         documents = [a_job(job_name(number), nodes=NODES) for number in range(JOBS)]
         team.kubectl("create", "-f", "-", input="\n---\n".join(json.dumps(document) for document in documents))
         team.kubectl("wait", "--for=condition=Succeeded", "ddpjobs", "--all", "--timeout=300s")
-        labels = [pod["metadata"]["labels"] for pod in fake.get(f"/api/v1/namespaces/{team.namespace}/pods")["items"]]
+        labels = [
+            pod["metadata"]["labels"] for pod in unattended.get(f"/api/v1/namespaces/{team.namespace}/pods")["items"]
+        ]
         places = Counter((label[Label.JOB_NAME], int(label[Label.RANK])) for label in labels)
         assert places == {(job_name(job), rank): 1 for job in range(JOBS) for rank in range(NODES)}
         events = 'ddpjob_api_requests_total{code="201",method="POST",resource="events"}'
-        fake.wait("all events", lambda: operator.metric(events) >= JOBS * EVENTS)
-    found = lives(fake, since, team.namespace, "ddpjobs", frozenset({USER}))
+        unattended.wait("all events", lambda: operator.metric(events) >= JOBS * EVENTS)
+    found = lives(unattended, since, team.namespace, "ddpjobs", frozenset({USER}))
     assert len(found) == JOBS
     for name, life in found.items():
         assert life.events <= EVENTS, (name, life.writes)

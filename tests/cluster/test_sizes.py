@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from ddpjob_operator.api.contract import API_VERSION, Env, Label
 
-from tests.plant import Plant, PlantError
-from tests.plant.fake import add_node
+from tests.plant import Plant
+from tests.plant.fake import add_node, remove_node
+from tests.support.api_client import ApiError
 from tests.support.jobs import FOR_LONG, Team, a_job, condition, on_whole_nodes
 
 
@@ -59,14 +60,13 @@ def test_an_autoscaler_finds_the_pods_by_the_scale_s_selector(team: Team) -> Non
     running(team, 2)
     scale = team.plant.get(f"/apis/{API_VERSION}/namespaces/{team.namespace}/ddpjobs/digits/scale")
     assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (2, 2)
-    pods = team.kubectl("get", "pods", "-l", scale["status"]["selector"], "-o", "name").split()
-    assert sorted(pods) == sorted(f"pod/{pod['metadata']['name']}" for pod in team.pods())
+    assert team.all("pods", scale["status"]["selector"]) == team.pods()
 
 
 def test_scaling_a_job_that_is_suspended_shows_when_it_is_resumed(team: Team) -> None:
     team.apply(a_job(nodes=2, annotations=FOR_LONG, suspend=True))
     team.wait("Suspended")
-    team.kubectl("scale", "ddpjob/digits", "--replicas=3")
+    team.scale(3)
     team.change(suspend=False)
     assert running(team, 3)["attempt"] == 1
 
@@ -76,8 +76,8 @@ def fifth(fake: Plant, team: Team) -> Iterator[str]:
     """A fifth node, which nobody has brought up yet; the nodes are free when the test is over."""
     name = "node-4"
     yield name
-    team.kubectl("delete", "ddpjobs", "--all", "--timeout=60s")
-    fake.kubectl("delete", "node", name, "--ignore-not-found")
+    team.delete_all("ddpjobs")
+    remove_node(fake, name)
     fake.wait("the nodes to be free", team.empty)
 
 
@@ -110,14 +110,14 @@ def test_an_elastic_job_that_may_not_look_out_for_a_place_says_so_and_goes_on(fa
     running(team, 4)
     scout = fake.wait("a pod to look out for a place", lambda: next(filter(looks_out, team.pods()), None))
     team.limit_pods(4)
-    team.kubectl("delete", "pod", scout["metadata"]["name"])
-    team.kubectl("wait", "--for=condition=Blocked", "ddpjob/digits", "--timeout=60s")
+    team.delete("pods", scout["metadata"]["name"], wait=True)
+    blocked = team.condition("Blocked")
     status = team.status()
-    assert (status["state"], condition(status, "Blocked")["reason"]) == ("Running", "QuotaExceeded")
+    assert (status["state"], blocked["reason"]) == ("Running", "QuotaExceeded")
     assert status["message"].startswith("4 nodes running; the gang cannot grow: "), status["message"]
     team.limit_pods(5)
     fake.wait("a pod to look out again", lambda: any(map(looks_out, team.pods())))
-    team.kubectl("wait", "--for=condition=Blocked=false", "ddpjob/digits", "--timeout=60s")
+    team.condition("Blocked", "False")
     assert team.status()["attempt"] == status["attempt"]
 
 
@@ -125,7 +125,7 @@ def test_an_elastic_job_that_loses_a_node_for_good_goes_on_without_it(fake: Plan
     add_node(fake, 4)
     team.apply(elastic())
     running(team, 5)
-    fake.kubectl("delete", "node", fifth)
+    remove_node(fake, fifth)
     status = running(team, 4)
     assert status["lastFailure"]["cause"] in {"NodeLost", "PodDeleted"}
     assert (status.get("restarts", 0), status["disruptions"]) == (0, 1)
@@ -161,7 +161,7 @@ def test_a_resize_leaves_pods_their_whole_grace_to_save(fake: Plant, team: Team)
     job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 7
     team.apply(job)
     running(team, 2)
-    team.kubectl("scale", "ddpjob/digits", "--replicas=1")
+    team.scale(1)
     graces: list[int] = fake.wait("the pods to be told", lambda: told(team, 2))
     assert graces == [7, 7]
     running(team, 1)
@@ -178,5 +178,5 @@ def test_the_template_of_a_running_job_cannot_be_changed_and_the_message_says_ho
     team.apply(a_job(annotations=FOR_LONG))
     team.wait("Running")
     template = {"spec": {"containers": [{"name": "trainer", "image": "another"}]}}
-    with pytest.raises(PlantError, match=r"may change only while the job is suspended: set spec\.suspend first"):
+    with pytest.raises(ApiError, match=r"may change only while the job is suspended: set spec\.suspend first"):
         team.change(template=template)

@@ -48,8 +48,7 @@ def test_the_others_have_their_grace_when_rank_0_is_done(team: Team) -> None:
     team.apply(job)
     team.wait("Running")
     team.tell(team.pod(0), runs_for="0s")
-    team.kubectl("wait", "--for=condition=SuccessCriteriaMet", "ddpjob/digits", "--timeout=60s")
-    decided = datetime.fromisoformat(condition(team.status(), "SuccessCriteriaMet")["lastTransitionTime"])
+    decided = datetime.fromisoformat(team.condition("SuccessCriteriaMet")["lastTransitionTime"])
     status = team.wait("Succeeded")
     assert (datetime.fromisoformat(status["completionTime"]) - decided).total_seconds() >= 7
 

@@ -1,6 +1,5 @@
 """Suspension and resumption, as somebody else's queue drives them; and jobs that are somebody else's altogether."""
 
-import json
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +30,7 @@ def test_a_job_that_is_born_suspended_has_nothing_until_it_is_resumed(team: Team
     status = team.wait("Suspended")
     assert "startTime" not in status
     assert condition(status, "Suspended")["reason"] == "JobSuspended"
-    assert not team.kubectl("get", "pods,services", "-o", "name")
+    assert not team.all("pods") + team.all("services")
     team.change(suspend=False)
     status = team.wait("Running")
     assert (status["attempt"], condition(status, "Suspended")["status"]) == (1, "False")
@@ -107,7 +106,7 @@ def test_a_gate_is_respected_and_told(team: Team) -> None:
     team.plant.wait("the job to tell of the gate", lambda: "SchedulingGated" in team.status()["message"])
     assert team.status()["message"].startswith("0 of 2 pods running; rank 0 and 1 more: SchedulingGated: ")
     for pod in team.pods():
-        team.kubectl("patch", "pod", pod["metadata"]["name"], "-p", '{"spec": {"schedulingGates": null}}')
+        team.plant.api.patch(team.path("pods", pod["metadata"]["name"]), {"spec": {"schedulingGates": None}})
     assert team.wait("Succeeded")["attempt"] == 1
 
 
@@ -118,9 +117,7 @@ def test_a_job_of_another_manager_is_never_touched(fake: Plant, team: Team) -> N
     team.change(suspend=False, nodes=3, activeDeadlineSeconds=1, ttlSecondsAfterFinished=0)
     end = {"type": "Failed", "status": "True", "reason": "Other", "message": "", "observedGeneration": 1}
     now = "2026-01-01T00:00:00Z"
-    status = {"state": "Failed", "completionTime": now, "conditions": [end | {"lastTransitionTime": now}]}
-    patch = json.dumps({"status": status})
-    team.kubectl("patch", "ddpjob", "digits", "--subresource=status", "--type=merge", "-p", patch)
+    team.say(state="Failed", completionTime=now, conditions=[end | {"lastTransitionTime": now}])
     before = team.job()
     with an_operator(fake, f"--namespace={team.namespace}", "--no-leader-elect"):
         meanwhile(team)

@@ -1,6 +1,5 @@
 """What befalls an operator from outside: it goes on, or says in one line why it ends."""
 
-import json
 import socket
 from typing import Any
 
@@ -10,7 +9,7 @@ from ddpjob_operator.engine import pod_name
 
 from tests.plant import Plant, start_api
 from tests.support.crd import install_crd
-from tests.support.jobs import Team, a_job, condition, created
+from tests.support.jobs import Team, a_job, created
 from tests.support.operators import an_operator
 
 
@@ -37,7 +36,7 @@ def test_a_pod_whose_labels_were_changed_is_replaced(api: Plant) -> None:
     with an_operator(api, f"--namespace={team.namespace}", "--no-leader-elect"):
         team.apply(a_job())
         api.wait("the pods", lambda: created(team))
-        team.kubectl("label", "pod", team.pods()[0]["metadata"]["name"], f"{Label.RANK}-")
+        changed(team, team.pods()[0]["metadata"]["name"], labels={Label.RANK: None})
         team.until("{.status.attempt}=2")
         api.wait("the second attempt", lambda: created(team))
         ranks = [pod["metadata"]["labels"].get(Label.RANK) for pod in team.pods() if incarnation(pod) == "2"]
@@ -50,14 +49,13 @@ def test_a_pod_whose_owner_reference_was_removed_is_nobody_s_it_is_replaced_and_
         team.apply(a_job())
         api.wait("the pods", lambda: created(team))
         name = team.pod(1)
-        team.kubectl("patch", "pod", name, "--type=merge", "-p", '{"metadata": {"ownerReferences": null}}')
-        released = team.kubectl("get", "pod", name, "-o", "json")
+        released = changed(team, name, ownerReferences=None)
         team.until("{.status.attempt}=2")
         api.wait("the second attempt", lambda: len([pod for pod in team.pods() if incarnation(pod) == "2"]) == 2)
         assert team.status()["lastFailure"]["cause"] == "PodDeleted"
         team.change(ttlSecondsAfterFinished=0, activeDeadlineSeconds=1)
         api.wait("the job to go", lambda: team.job() is None)
-        assert team.kubectl("get", "pod", name, "-o", "json") == released
+        assert api.get(team.path("pods", name)) == released
 
 
 def test_an_own_pod_without_its_labels_blocks_the_job_and_is_not_asked_for_again_and_again(api: Plant) -> None:
@@ -72,18 +70,22 @@ def test_an_own_pod_without_its_labels_blocks_the_job_and_is_not_asked_for_again
         metadata = {"name": name, "ownerReferences": [{**owner, "controller": True}]}
         containers = [{"name": "other", "image": "other"}]
         bare = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
-        team.kubectl("create", "-f", "-", input=json.dumps(bare))
-        team.kubectl("patch", "ddpjob", "digits", "--type=merge", "-p", '{"spec": {"suspend": false}}')
-        team.kubectl("wait", "--for=condition=Blocked", "ddpjob/digits", "--timeout=60s")
-        said = condition(team.status(), "Blocked")
+        team.create(bare)
+        team.change(suspend=False)
+        said = team.condition("Blocked")
         assert (said["reason"], said["message"]) == (
             "PodTaken",
             f"Pod {name} is the job's own, but its labels were changed: delete it",
         )
         asked = operator.metric('ddpjob_api_requests_total{code="409",method="POST",resource="pods"}')
         assert asked <= 10, "1, 2, 4 s and so on lie between two attempts"
-        team.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+        team.delete("pods", name, grace=0)
         api.wait("the pods", lambda: created(team))
+
+
+def changed(team: Team, pod: str, **metadata: Any) -> dict[str, Any]:
+    """A pod, after somebody has changed its metadata."""
+    return team.plant.api.patch(team.path("pods", pod), {"metadata": metadata})
 
 
 def incarnation(pod: dict[str, Any]) -> str:

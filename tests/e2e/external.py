@@ -1,15 +1,16 @@
 """Any cluster: the one that KUBECONFIG names, with the programs that are on PATH."""
 
-import json
 import os
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
-from tests.plant import Plant, PlantError
+from tests.plant import Plant, PlantError, build
 from tests.plant.certificates import Authority
 from tests.plant.processes import Programs
+from tests.support.api_client import ApiClient
 
 
 @dataclass
@@ -33,15 +34,10 @@ class External(Plant):
         """The one that was given."""
         return Path(os.environ["KUBECONFIG"])
 
-    def text(self, path: str) -> str:
-        """What is at a path of the API."""
-        return self.kubectl("get", "--raw", path)
-
-    def get(self, path: str) -> Any:
-        """The JSON at a path of the API; None where there is nothing."""
-        try:
-            return json.loads(self.text(path))
-        except PlantError as error:
-            if "NotFound" in str(error):
-                return None
-            raise
+    @cached_property
+    def api(self) -> ApiClient:
+        """A client with the rights of the kubeconfig, however it proves them: through `kubectl proxy`."""
+        proxy = self.programs.start("kubectl-proxy", build.path("kubectl"), "proxy", "--port=0", "--reject-paths=")
+        serving = re.compile(r"Starting to serve on (\S+)")
+        found = self.wait("kubectl proxy", lambda: serving.search(proxy.log.read_text()))
+        return ApiClient(f"http://{found[1]}")

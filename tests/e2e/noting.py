@@ -9,7 +9,6 @@ from typing import Any
 
 from ddpjob_operator.api.contract import Label
 
-from tests.plant import PlantError
 from tests.support.jobs import Team
 
 from .faults import TOLERANT
@@ -113,7 +112,7 @@ class Training:
         """What does not happen is told with all that the job and its pods say."""
         try:
             yield
-        except PlantError as error:
+        except AssertionError as error:
             status = json.dumps(self.team.status(), indent=1)
             raise AssertionError("\n".join([str(error), status, *logs_of_pods(self.team, "digits")])) from None
 

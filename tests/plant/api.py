@@ -6,17 +6,18 @@ import re
 import shutil
 import ssl
 import subprocess
-import time
-import urllib.error
-import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tests.support.waiting import patience
+import urllib3
+
+from tests.support.api_client import ApiClient, ApiError
+from tests.support.waiting import wait_for
 
 from . import build
 from .certificates import Authority, Pair, new_key, pem
@@ -29,8 +30,9 @@ SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "
 FIRST_SERVICE = "10.96.0.1"
 ADMINS = "system:masters"
 UP_SECONDS = 90.0
-POLL_SECONDS = 0.05
 HERE = Path(__file__).parent
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -96,8 +98,7 @@ class Plant:
     def new_namespace(self, **labels: str) -> str:
         """A namespace of its own for a test, in which pods can be made at once; gives its name."""
         metadata = {"generateName": "test-", "labels": labels}
-        document = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        name = self.kubectl("create", "-f", "-", "-o", "jsonpath={.metadata.name}", input=document)
+        name = str(self.api.create("/api/v1/namespaces", {"metadata": metadata})["metadata"]["name"])
         if self.service_accounts:
             path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
             self.wait(f"the service account of {name}", lambda: self.get(path))
@@ -114,46 +115,41 @@ class Plant:
         context.load_cert_chain(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
         return context
 
+    @cached_property
+    def api(self) -> ApiClient:
+        """An admin's client."""
+        return ApiClient(self.url, self.admin())
+
     def get(self, path: str) -> Any:
         """The JSON at a path of the API, read by an admin; None where there is nothing."""
-        try:
-            return json.loads(self._read(path))
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                return None
-            raise
+        return self.api.get(path)
 
     def text(self, path: str) -> str:
         """What is at a path of the API, such as a container's log, read by an admin."""
-        return self._read(path).decode()
+        return self.api.read(path).decode()
 
-    def wait(self, what: str, condition: Callable[[], Any], seconds: float = UP_SECONDS) -> Any:
-        """The first true value of a condition, asked again and again: for so long at most on a quiet machine.
+    def wait(self, what: str, condition: Callable[[], T], seconds: float = UP_SECONDS) -> T:
+        """The first true value of a condition, as `wait_for` waits for it.
 
         Raises:
-            PlantError: a program of the plant ended meanwhile, or the time is over.
+            PlantError: a program of the plant ended meanwhile.
         """
-        begun = time.monotonic()
-        while not (value := condition()):
+
+        def checked() -> T:
             self.programs.check()
-            if time.monotonic() > begun + patience(seconds):
-                words = "\n".join(program.last_words() for program in self.programs.running.values())
-                raise PlantError(f"waited {seconds:.0f} s for {what}\n{words}")
-            time.sleep(POLL_SECONDS)
-        return value
+            return condition()
+
+        return wait_for(what, checked, seconds, story=self._last_words)
 
     def ready(self) -> bool:
         """Whether the API server says so."""
         try:
-            return self._read("/readyz") == b"ok"
-        except OSError:
+            return self.api.read("/readyz") == b"ok"
+        except (ApiError, urllib3.exceptions.HTTPError):
             return False
 
-    def _read(self, path: str) -> bytes:
-        past_proxies = urllib.request.ProxyHandler({})
-        opener = urllib.request.build_opener(past_proxies, urllib.request.HTTPSHandler(context=self.admin()))
-        with opener.open(f"{self.url}{path}", timeout=10) as answer:
-            return bytes(answer.read())
+    def _last_words(self) -> str:
+        return "\n".join(program.last_words() for program in self.programs.running.values())
 
     def _write(self, file: Path, identity: dict[str, str]) -> None:
         cluster = {"server": self.url, "certificate-authority-data": _base64(self.authority.certificate)}
@@ -195,6 +191,7 @@ def start_api(*flags: str, address: str = "127.0.0.1", service_accounts: bool = 
             plant.wait("the API server", plant.ready)
             yield plant
         finally:
+            plant.api.close()
             plant.programs.kill()
 
 

@@ -1,9 +1,9 @@
 """The size *fake*: a whole control plane, and nodes of kwok that only say that they run pods."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -14,6 +14,7 @@ from .control import start_control
 ALIVE = "plant.ddpjob.dev/alive"
 """A node without this label is one that kwok no longer plays: it falls silent."""
 
+NODES = "/api/v1/nodes"
 HERE = Path(__file__).parent
 
 
@@ -32,7 +33,8 @@ def start_fake(
     """
     with start_api(*flags, service_accounts=True) as plant:
         _start_kwok(plant, node_grace_seconds)
-        plant.kubectl("create", "-f", "-", input="---\n".join(_node(index) for index in range(nodes)))
+        for index in range(nodes):
+            add_node(plant, index)
         start_control(plant, node_grace_seconds=node_grace_seconds, manager_flags=manager_flags)
         plant.wait("the nodes", lambda: _all_ready(plant, nodes))
         yield plant
@@ -40,7 +42,13 @@ def start_fake(
 
 def add_node(plant: Plant, index: int) -> None:
     """One node more; its pods may still be on their way to it when this returns."""
-    plant.kubectl("create", "-f", "-", input=_node(index))
+    plant.api.create(NODES, _node(index))
+
+
+def remove_node(plant: Plant, name: str) -> None:
+    """The node is taken away, if it is there."""
+    if plant.get(f"{NODES}/{name}"):
+        plant.api.delete(f"{NODES}/{name}")
 
 
 def _start_kwok(plant: Plant, node_grace_seconds: int) -> None:
@@ -60,7 +68,7 @@ def _start_kwok(plant: Plant, node_grace_seconds: int) -> None:
     )
 
 
-def _node(index: int) -> str:
+def _node(index: int) -> dict[str, Any]:
     name = f"node-{index}"
     labels = {
         "kubernetes.io/hostname": name,
@@ -68,11 +76,11 @@ def _node(index: int) -> str:
         "kubernetes.io/arch": "amd64",
         ALIVE: "true",
     }
-    return json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}) + "\n"
+    return {"metadata": {"name": name, "labels": labels}}
 
 
 def _all_ready(plant: Plant, nodes: int) -> bool:
-    items = plant.get("/api/v1/nodes")["items"]
+    items = plant.get(NODES)["items"]
     return len(items) == nodes and all(_ready(node) and not node["spec"].get("taints") for node in items)
 
 

@@ -2,20 +2,35 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
+from urllib.parse import quote
 
 from ddpjob_operator.api.contract import API_VERSION, KIND, Label
 
 from tests.plant import Plant, audit
 from tests.plant.fake import ALIVE
+from tests.support.api_client import collection
+from tests.support.waiting import wait_for
 
-JOBS = f"/apis/{API_VERSION}/namespaces"
+GROUPS = {
+    "ddpjobs": f"/apis/{API_VERSION}",
+    "events": "/api/v1",
+    "leases": "/apis/coordination.k8s.io/v1",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
+    "pods": "/api/v1",
+    "resourcequotas": "/api/v1",
+    "services": "/api/v1",
+}
+"""Where the API has each resource."""
+OWN = ("ddpjobs", "pods", "services", "networkpolicies")
+"""What a job is, and what it makes."""
 
 
-def steered(**how: str) -> dict[str, str]:
+def steered(**how: Any) -> dict[str, Any]:
     """Annotations by which the plant steers a pod: `runs_for="2h"`."""
     return {f"plant.ddpjob.dev/{key.replace('_', '-')}": value for key, value in how.items()}
 
@@ -60,29 +75,64 @@ class Team:
         """kubectl in this namespace."""
         return self.plant.kubectl("--namespace", self.namespace, *arguments, input=input)
 
+    def path(self, resource: str, name: str = "") -> str:
+        """Where the API has an object of this namespace, or all of a resource: `path("pods")`."""
+        return f"{GROUPS[resource]}/namespaces/{self.namespace}/{resource}{'/' * bool(name)}{name}"
+
     def apply(self, *documents: dict[str, Any]) -> None:
-        """`kubectl apply` of these documents."""
-        self.kubectl("apply", "-f", "-", input="\n---\n".join(json.dumps(document) for document in documents))
+        """Has these objects be as the documents say, made or changed."""
+        for document in documents:
+            self.plant.api.apply(document, self.namespace)
+
+    def create(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Makes an object that is not there yet; returns it."""
+        return self.plant.api.create(collection(document, self.namespace), document)
 
     def change(self, name: str = "digits", **spec: Any) -> None:
         """Changes fields of the job's spec; None removes one."""
-        self.kubectl("patch", "ddpjob", name, "--type=merge", "-p", json.dumps({"spec": spec}))
+        self.plant.api.patch(self.path("ddpjobs", name), {"spec": spec})
 
-    def tell(self, *pods: str, **how: str) -> None:
-        """Steers pods, or with `--all` all pods that there are."""
-        self.kubectl(
-            "annotate", "pod", *pods, "--overwrite", *(f"{key}={value}" for key, value in steered(**how).items())
-        )
+    def say(self, name: str = "digits", **status: Any) -> None:
+        """Writes the job's status, as an operator does."""
+        self.plant.api.patch(f"{self.path('ddpjobs', name)}/status", {"status": status})
+
+    def scale(self, nodes: int, name: str = "digits") -> None:
+        """As an autoscaler does it."""
+        self.plant.api.patch(f"{self.path('ddpjobs', name)}/scale", {"spec": {"replicas": nodes}})
+
+    def delete(
+        self, resource: str, name: str, *, wait: bool = False, cascade: str = "Background", grace: int | None = None
+    ) -> None:
+        """Deletes an object, as the API's options say; with `wait`, it is gone when this returns."""
+        path = self.path(resource, name)
+        self.plant.api.delete(path, cascade=cascade, grace=grace)
+        if wait:
+            wait_for(f"{resource}/{name} to go", lambda: self.plant.get(path) is None)
+
+    def delete_all(self, resource: str) -> None:
+        """Deletes all objects of a resource; they are gone when this returns."""
+        self.plant.api.delete(self.path(resource))
+        wait_for(f"all {resource} to go", lambda: not self.all(resource))
+
+    def tell(self, *pods: str, **how: str | None) -> None:
+        """Steers pods; None ends what was said before."""
+        for pod in pods:
+            self.plant.api.patch(self.path("pods", pod), {"metadata": {"annotations": steered(**how)}})
 
     def finish(self) -> None:
         """The pods that run are done now; those that are about to go are left alone."""
-        pods = self.plant.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
-        staying = (pod["metadata"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
-        self.tell(*(metadata["name"] for metadata in staying), runs_for="0s")
+        pods = (pod["metadata"] for pod in self.all("pods"))
+        self.tell(*(one["name"] for one in pods if "deletionTimestamp" not in one), runs_for="0s")
+
+    def all(self, resource: str, label: str = "") -> list[dict[str, Any]]:
+        """All objects of a resource; with a label, `key=value`, those that have it."""
+        query = f"?labelSelector={quote(label)}" if label else ""
+        items: list[dict[str, Any]] = self.plant.get(f"{self.path(resource)}{query}")["items"]
+        return items
 
     def job(self, name: str = "digits") -> dict[str, Any] | None:
         """The job as it is now."""
-        job: dict[str, Any] | None = self.plant.get(f"{JOBS}/{self.namespace}/ddpjobs/{name}")
+        job: dict[str, Any] | None = self.plant.get(self.path("ddpjobs", name))
         return job
 
     def status(self, name: str = "digits") -> dict[str, Any]:
@@ -91,11 +141,7 @@ class Team:
 
     def pods(self, name: str = "digits") -> list[dict[str, Any]]:
         """The job's pods."""
-        selector = f"{Label.JOB_NAME}%3D{name}"
-        items: list[dict[str, Any]] = self.plant.get(
-            f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={selector}"
-        )["items"]
-        return items
+        return self.all("pods", f"{Label.JOB_NAME}={name}")
 
     def pod(self, rank: int, name: str = "digits") -> str:
         """The name of a rank's present pod."""
@@ -113,18 +159,18 @@ class Team:
         """Has a quota that admits no more pods than that, and waits until it counts those that there are."""
         spec = {"hard": {"pods": str(most)}}
         self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"}, "spec": spec})
-        counted = ("get", "quota", "pods", "-o", "jsonpath={.status.hard.pods}")
-        self.plant.wait("the quota to be counted", lambda: self.kubectl(*counted) == str(most))
+        quota = self.path("resourcequotas", "pods")
+        counted = lambda: self.plant.get(quota).get("status", {}).get("hard", {}).get("pods")  # noqa: E731
+        self.plant.wait("the quota to be counted", lambda: counted() == str(most))
 
     def empty(self) -> bool:
         """Whether nothing is there of any job."""
-        return not self.kubectl("get", "ddpjobs,pods,services,networkpolicies", "-o", "name")
+        return not any(map(self.all, OWN))
 
     def events(self, name: str = "digits") -> Counter[str]:
         """The job's events: reasons and how often."""
-        items = self.plant.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
         counts: Counter[str] = Counter()
-        for event in items:
+        for event in self.all("events"):
             if event["involvedObject"]["name"] == name and event["involvedObject"]["kind"] == KIND:
                 counts[event["reason"]] += event["count"]
         return counts
@@ -136,7 +182,32 @@ class Team:
 
     def until(self, path: str, name: str = "digits", seconds: int = 60) -> None:
         """Until a JSONPath of the job has a value: `{.status.ready}=2/2`."""
-        self.kubectl("wait", f"--for=jsonpath={path}", f"ddpjob/{name}", f"--timeout={seconds}s")
+        way, _, value = path.partition("}=")
+        keys = way.removeprefix("{.").split(".")
+        self._until(path, lambda job: str(reduce(_at, keys, job)) == value, name, seconds)
+
+    def condition(self, kind: str, status: str = "True", name: str = "digits", seconds: int = 60) -> dict[str, Any]:
+        """Waits until the job's condition has this status; returns it as it is then."""
+        self._until(
+            f"{kind}={status}",
+            lambda job: any(
+                (one["type"], one["status"]) == (kind, status) for one in job.get("status", {}).get("conditions", ())
+            ),
+            name,
+            seconds,
+        )
+        return condition(self.status(name), kind)
+
+    def _until(self, what: str, holds: Callable[[dict[str, Any]], bool], name: str, seconds: int) -> None:
+        def comes() -> bool:
+            return any(map(holds, self.plant.api.watch(self.path("ddpjobs"), name, seconds=5)))
+
+        wait_for(f"{what} of {name}", comes, seconds, story=lambda: json.dumps(self.status(name), indent=1))
+
+
+def _at(place: Any, key: str) -> Any:
+    """What is at a key; nothing where there is nothing."""
+    return place.get(key) if isinstance(place, dict) else None
 
 
 def created(team: Team, name: str = "digits") -> bool:
@@ -155,17 +226,22 @@ def meanwhile(team: Team) -> None:
     """When it returns, the operator has looked at all that was changed before: another job has come and gone."""
     team.apply(a_job("meanwhile", nodes=1))
     team.wait("Succeeded", "meanwhile")
-    team.kubectl("delete", "ddpjob", "meanwhile", "--timeout=60s")
+    team.delete("ddpjobs", "meanwhile", wait=True)
 
 
 @contextmanager
 def silent(plant: Plant, node: str) -> Iterator[None]:
     """A node of which nobody hears anything meanwhile."""
-    plant.kubectl("label", "node", node, f"{ALIVE}-")
+    heard(plant, node, None)
     try:
         yield
     finally:
-        plant.kubectl("label", "node", node, f"{ALIVE}=true")
+        heard(plant, node, "true")
+
+
+def heard(plant: Plant, node: str, alive: str | None) -> None:
+    """Whether kwok plays a node, by its label."""
+    plant.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {ALIVE: alive}}})
 
 
 def writes(plant: Plant, namespace: str) -> Counter[str]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 MOST = 5.0
-PAUSE_SECONDS = 0.01
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.1
 
 
 def patience(seconds: float) -> float:
@@ -22,21 +22,16 @@ def patience(seconds: float) -> float:
 
 
 def wait_for(
-    what: str,
-    condition: Callable[[], T],
-    seconds: float = 60.0,
-    *,
-    story: Callable[[], object] = lambda: "",
-    pause: float = PAUSE_SECONDS,
+    what: str, condition: Callable[[], T], seconds: float = 60.0, *, story: Callable[[], object] = lambda: ""
 ) -> T:
     """The first true value of a condition, asked again and again; fails with the story of what there was instead.
 
     seconds  at most, on a quiet machine
-    pause    from one question to the next, longer where each is work for somebody else
     """
     begun = time.monotonic()
     while not (value := condition()):
         waited = time.monotonic() - begun
         assert waited < patience(seconds), f"waited {waited:.0f} s for {what}\n{story()}"
-        time.sleep(pause)
+        # What takes long is asked for less often.
+        time.sleep(min(PAUSE_SECONDS + waited / 20, LONGEST_PAUSE_SECONDS))
     return value

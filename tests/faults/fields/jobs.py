@@ -16,7 +16,6 @@ from tests.support.waiting import wait_for
 from .server import Server
 from .table import GONE, Follows, Then
 
-POLL_SECONDS = 0.1
 """Each look is three requests."""
 # The longest wait that can be asked for may come out shorter by its jitter; an hour is for the test itself.
 LONG = timedelta(seconds=MOST_SECONDS * (1 - JITTER)) - timedelta(hours=1)
@@ -35,7 +34,7 @@ class Jobs:
         def story() -> str:
             return f"{lacking()}\n{self.operator.program.last_words()}"
 
-        wait_for(what, lambda: not lacking(), story=story, pause=POLL_SECONDS)
+        wait_for(what, lambda: not lacking(), story=story)
 
     def unseen(self, name: str) -> bool:
         """Whether the operator has still to decide on what is asked for now."""
