@@ -1,4 +1,3 @@
-import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -8,8 +7,8 @@ import pytest
 
 from tests.plant import Plant, start_fake
 from tests.plant.needs import demand
+from tests.support.jobs import Team, heard, steered
 
-STEERING = "plant.ddpjob.dev"
 OF_A_JOB = {"app.kubernetes.io/managed-by": "ddpjob-operator"}
 GRACE_SECONDS = 4
 DEFAULT_GRACE_SECONDS = 30
@@ -28,20 +27,24 @@ def namespace(plant: Plant) -> str:
 
 
 def create(plant: Plant, namespace: str, labels: dict[str, str], grace: int = 30, **steering: str) -> None:
-    annotations = {f"{STEERING}/{key.replace('_', '-')}": value for key, value in steering.items()}
     spec = {
         "terminationGracePeriodSeconds": grace,
         "initContainers": [{"name": "prepare", "image": "any"}],
         "containers": [{"name": "trainer", "image": "any"}, {"name": "beside", "image": "any"}],
     }
-    metadata = {"name": "pod", "namespace": namespace, "labels": labels, "annotations": annotations}
+    metadata = {"name": "pod", "namespace": namespace, "labels": labels, "annotations": steered(**steering)}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    plant.kubectl("create", "-f", "-", input=json.dumps(document))
+    Team(plant, namespace).create(document)
 
 
 def stop(plant: Plant, namespace: str) -> None:
     """Says that its time is over."""
-    plant.kubectl("patch", "pod", "pod", "-n", namespace, "-p", '{"spec": {"activeDeadlineSeconds": 1}}')
+    change(plant, namespace, spec={"activeDeadlineSeconds": 1})
+
+
+def change(plant: Plant, namespace: str, **fields: Any) -> None:
+    """Changes the pod."""
+    plant.api.patch(f"/api/v1/namespaces/{namespace}/pods/pod", fields)
 
 
 def get(plant: Plant, namespace: str) -> Any:
@@ -92,8 +95,7 @@ def test_a_pod_fails_as_its_annotations_say(plant: Plant, namespace: str) -> Non
 def test_a_running_pod_ends_when_it_is_told_to(plant: Plant, namespace: str) -> None:
     create(plant, namespace, OF_A_JOB, runs_for="1h")
     in_phase(plant, namespace, "Running")
-    told = (f"{STEERING}/runs-for=0s", f"{STEERING}/exit-code=3")
-    plant.kubectl("annotate", "pod", "pod", "-n", namespace, "--overwrite", *told)
+    Team(plant, namespace).tell("pod", runs_for="0s", exit_code="3")
     assert ended(in_phase(plant, namespace, "Failed"), "trainer")["exitCode"] == 3
 
 
@@ -105,7 +107,7 @@ def test_a_pod_of_nobody_runs_until_it_is_deleted(plant: Plant, namespace: str) 
     in_phase(plant, another, "Succeeded")
     in_phase(plant, namespace, "Running")
     begin = time.monotonic()
-    plant.kubectl("delete", "pod", "pod", "-n", namespace, "--timeout=60s")
+    Team(plant, namespace).delete("pods", "pod", wait=True)
     assert time.monotonic() - begin < DEFAULT_GRACE_SECONDS / 2
     assert get(plant, namespace) is None
 
@@ -119,7 +121,7 @@ def test_a_pod_that_ignores_sigterm_takes_its_whole_grace(plant: Plant, namespac
     create(plant, namespace, OF_A_JOB, runs_for="1h", ignores_sigterm="true")
     in_phase(plant, namespace, "Running")
     begin = time.monotonic()
-    plant.kubectl("delete", "pod", "pod", "-n", namespace, f"--grace-period={GRACE_SECONDS}", "--timeout=60s")
+    Team(plant, namespace).delete("pods", "pod", grace=GRACE_SECONDS, wait=True)
     # The deletion timestamp is in whole seconds.
     assert time.monotonic() - begin >= GRACE_SECONDS - 1
     assert get(plant, namespace) is None
@@ -151,18 +153,17 @@ def test_a_pod_waits_as_long_as_its_annotation_says(plant: Plant, namespace: str
     assert status["phase"] == "Pending"
     waiting = {one["name"]: one["state"]["waiting"] for one in status["containerStatuses"]}
     assert waiting["trainer"] == {"reason": "ImagePullBackOff", "message": "no such image"}
-    plant.kubectl("annotate", "pod", "pod", "-n", namespace, f"{STEERING}/waits-for-")
+    Team(plant, namespace).tell("pod", waits_for=None)
     assert ended(in_phase(plant, namespace, "Succeeded"), "trainer")["exitCode"] == 0
 
 
 def test_what_belongs_to_a_deleted_owner_is_collected(plant: Plant, namespace: str) -> None:
-    plant.kubectl("create", "configmap", "owner", "-n", namespace)
-    uid = plant.kubectl("get", "configmap", "owner", "-n", namespace, "-o", "jsonpath={.metadata.uid}")
+    owners = f"/api/v1/namespaces/{namespace}/configmaps"
+    uid = plant.api.create(owners, {"metadata": {"name": "owner"}})["metadata"]["uid"]
     create(plant, namespace, OF_A_JOB, runs_for="1h")
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
-    patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
-    plant.kubectl("patch", "pod", "pod", "-n", namespace, "-p", patch)
-    plant.kubectl("delete", "configmap", "owner", "-n", namespace)
+    change(plant, namespace, metadata={"ownerReferences": [owner]})
+    plant.api.delete(f"{owners}/owner")
     plant.wait("the garbage collector", lambda: get(plant, namespace) is None)
 
 
@@ -170,13 +171,13 @@ def test_a_node_that_falls_silent_is_lost_and_its_pod_is_no_longer_ready(plant: 
     create(plant, namespace, OF_A_JOB, runs_for="1h")
     in_phase(plant, namespace, "Running")
     node = get(plant, namespace)["spec"]["nodeName"]
-    plant.kubectl("label", "node", node, f"{STEERING}/alive-")
+    heard(plant, node, None)
     plant.wait("the node's loss", lambda: _condition(plant.get(f"/api/v1/nodes/{node}")) == "Unknown")
     plant.wait("the pod's", lambda: _condition(get(plant, namespace)) == "False")
-    plant.kubectl("delete", "pod", "pod", "-n", namespace, "--grace-period=1", "--wait=false")
+    Team(plant, namespace).delete("pods", "pod", grace=1)
     plant.wait("its time to be over", lambda: _overdue(get(plant, namespace)))
     assert get(plant, namespace)["status"]["phase"] == "Running", "nobody says that it has ended"
-    plant.kubectl("label", "node", node, f"{STEERING}/alive=true")
+    heard(plant, node, "true")
     plant.wait("the pod to go", lambda: get(plant, namespace) is None)
     plant.wait("the node's return", lambda: _condition(plant.get(f"/api/v1/nodes/{node}")) == "True")
 
