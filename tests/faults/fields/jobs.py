@@ -16,7 +16,6 @@ from tests.support.waiting import wait_for
 from .server import Server
 from .table import GONE, Follows, Then
 
-"""Each look is three requests."""
 # The longest wait that can be asked for may come out shorter by its jitter; an hour is for the test itself.
 LONG = timedelta(seconds=MOST_SECONDS * (1 - JITTER)) - timedelta(hours=1)
 
