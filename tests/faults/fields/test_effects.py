@@ -3,7 +3,7 @@
 import pytest
 from ddpjob_operator.api.contract import MAX_NODES
 
-from tests.support.jobs import FOR_LONG, Team, a_job, condition
+from tests.support.jobs import FOR_LONG, Team, a_job
 from tests.support.operators import an_operator
 
 from .documents import before, changed
@@ -44,13 +44,12 @@ def test_what_follows_from_a_change_is_what_is_documented(jobs: Jobs, leaf: Leaf
 def test_the_greatest_number_of_nodes_is_asked_for_with_few_requests_where_a_quota_has_no_room(jobs: Jobs) -> None:
     team = Team(jobs.operator.plant)
     limit = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": 3}}}
-    with an_operator(team.plant, f"--namespace={team.namespace}", "--no-leader-elect") as operator:
+    with an_operator(team.plant, f"--namespace={team.namespace}", "--no-leader-elect", forked=True) as operator:
         team.apply({"apiVersion": "v1", "kind": "ResourceQuota", **limit}, a_job(annotations=FOR_LONG))
         team.until("{.status.ready}=2/2")
         team.change(nodes=MAX_NODES)
-        team.kubectl("wait", "--for=condition=Blocked", "ddpjob/digits", "--timeout=60s")
-        said = team.status()
-        assert (condition(said, "Blocked")["reason"], said["nodes"]) == ("QuotaExceeded", MAX_NODES)
+        assert team.condition("Blocked")["reason"] == "QuotaExceeded"
+        assert team.status()["nodes"] == MAX_NODES
         team.change(nodes=2)
         team.until("{.status.ready}=2/2")
         refused = operator.metric('ddpjob_api_requests_total{code="403",method="POST",resource="pods"}')
