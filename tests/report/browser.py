@@ -6,8 +6,6 @@ import asyncio
 import base64
 import contextlib
 import itertools
-import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -15,22 +13,27 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
-PACKAGE = "chromium"
-DEADLINE_SECONDS = 60
+from tests.plant.needs import leave_out
+from tests.plant.real import machine
+from tests.support.packages import install
+from tests.support.waiting import patience
+
+PACKAGES = {"chromium": "chromium"}
+DEADLINE_SECONDS = 60.0
+
+ALONE = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+"""Without a screen, and without a word to anybody but the test."""
 
 
-def demand() -> str:
-    """The browser's command; installed where it is missing and a Debian has it, else the test is skipped."""
-    if found := shutil.which(PACKAGE):
-        return found
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        pytest.skip(f"left out: there is no {PACKAGE} on PATH, and no apt-get to install it with")
-    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", PACKAGE]):
-        subprocess.run(["apt-get", "--quiet", *command], env=quiet, capture_output=True, check=True)
-    return PACKAGE
+def demand() -> None:
+    """Installs the browser where it is missing and a Debian has it; leaves the test out elsewhere."""
+    if machine.missing(PACKAGES) and not machine.can_install():
+        leave_out("left out: no chromium on PATH, and no apt-get to install it with; run it on a Debian, as root")
+    install(PACKAGES)
 
 
 @dataclass
@@ -82,7 +85,7 @@ class Tab:
         return [event["params"] for event in self.events if event["method"] == method]
 
     async def _message(self) -> dict[str, Any]:
-        message: dict[str, Any] = await self.socket.receive_json(timeout=DEADLINE_SECONDS)
+        message: dict[str, Any] = await self.socket.receive_json(timeout=patience(DEADLINE_SECONDS))
         if "method" in message:
             self.events.append(message)
         return message
@@ -91,11 +94,9 @@ class Tab:
 @contextlib.asynccontextmanager
 async def tab(profile: Path) -> AsyncIterator[Tab]:
     """A browser with one empty tab, and nothing of any other."""
-    command = [
-        *(demand(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-        *("--disable-background-networking", "--remote-debugging-port=0", f"--user-data-dir={profile}"),
-    ]
-    with subprocess.Popen([*command, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as browser:
+    demand()
+    command = ["chromium", *ALONE, "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as browser:
         try:
             assert browser.stderr
             said = (line.decode() for line in browser.stderr)

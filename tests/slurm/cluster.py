@@ -1,20 +1,18 @@
 """A real Slurm on this machine: munged, slurmctld, and a slurmd for each of two nodes, in a directory of its own."""
 
-import fcntl
 import os
 import secrets
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-import pytest
-from ddpjob_operator.local.machine import free_port
-
+from tests.plant.needs import leave_out
 from tests.plant.real import machine
+from tests.support.packages import install
+from tests.support.ports import hold_port
+from tests.support.waiting import patience, wait_for
 
 PACKAGES = {
     "/usr/sbin/slurmctld": "slurmctld",
@@ -26,8 +24,7 @@ NODES = ("node1", "node2")
 CPUS = 64
 """Of each node, whatever there is: a busy machine may be long in clearing up after a job, which keeps its share."""
 
-ENDED = ("COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 60.0
 
 CONFIGURATION = """
 # Masters of jobs have ports by the jobs' numbers, and there may be another Slurm beside this one.
@@ -59,13 +56,8 @@ NODE = "NodeName={name} NodeHostname=localhost NodeAddr={address} Port={port} CP
 
 def demand() -> None:
     """Skips the test where this machine cannot host Slurm; fails it where nothing may be left out."""
-    lack = _what_is_lacking()
-    if lack is None:
-        return
-    message = f"left out: Slurm cannot run here ({lack}); run it on a Debian, as root"
-    if os.environ.get("CI") == "true" or os.environ.get("PLANT_REQUIRED") == "1":
-        pytest.fail(message)
-    pytest.skip(message)
+    if lack := _what_is_lacking():
+        leave_out(f"left out: Slurm cannot run here ({lack}); run it on a Debian, as root")
 
 
 def _what_is_lacking() -> str | None:
@@ -87,9 +79,7 @@ class Cluster:
 
     def __enter__(self) -> Self:
         """Starts it, and waits until both nodes are idle."""
-        with Path(tempfile.gettempdir(), "ddpjob-tests-apt.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # Tests that run beside each other need the same packages.
-            machine.install_missing(PACKAGES)
+        install(PACKAGES)
         self._configure()
         try:
             self._start_all()
@@ -109,13 +99,16 @@ class Cluster:
         here = self.directory
         munge = [f"--{name}-file={here / name}" for name in ("key", "pid", "seed", "log")]
         self._start("munged", "--foreground", "--force", f"--socket={here / 'munge.socket'}", *munge)
-        self._await("munged", (here / "munge.socket").exists)
+        wait_for("munged", (here / "munge.socket").exists, story=self.story)
         self._start("slurmctld", "-D", "-c")
         for name in NODES:
             # A node's name leads to its address for all that runs on it, and for nobody else.
             hosts = f"mount --bind {here / 'hosts'} /etc/hosts && exec slurmd -D -N {name}"
             self._start("unshare", "--mount", "sh", "-c", hosts)
-        self._await("both nodes", lambda: self.run("sinfo", "-h", "-o", "%T %D").stdout.split() == ["idle", "2"])
+        wait_for("both nodes", self._both_nodes_are_idle, story=self.story)
+
+    def _both_nodes_are_idle(self) -> bool:
+        return self.run("sinfo", "-h", "-o", "%T %D").stdout.split() == ["idle", "2"]
 
     def _end_all(self) -> None:
         for daemon in reversed(self._daemons):
@@ -138,7 +131,7 @@ class Cluster:
                 cwd=cwd or self.directory,
                 capture_output=True,
                 text=True,
-                timeout=DEADLINE_SECONDS,
+                timeout=patience(DEADLINE_SECONDS),
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -152,14 +145,9 @@ class Cluster:
 
     def batch(self, script: Path, *arguments: str, cwd: Path) -> str:
         """What a batch script has written into its log, in a directory of its own, when it has ended well."""
-        job = self.output("sbatch", "--parsable", script, *arguments, cwd=cwd).strip()
-
-        def shown() -> str:
-            return self.output("scontrol", "--oneliner", "show", "job", job)
-
-        self._await(f"the end of job {job}", lambda: any(f"JobState={state}" in shown() for state in ENDED))
+        done = self.run("sbatch", "--wait", script, *arguments, cwd=cwd)
         said = "".join(log.read_text() for log in cwd.glob("*.log"))
-        assert "ExitCode=0:0" in shown(), f"{shown()}\n{said}"
+        assert done.returncode == 0, f"{done.stderr}\n{said}"
         return said
 
     @property
@@ -177,8 +165,8 @@ class Cluster:
         addresses = {name: f"127.0.0.{1 + number}" for number, name in enumerate(NODES)}
         hosts = Path("/etc/hosts").read_text(encoding="utf-8")
         (here / "hosts").write_text(hosts + "".join(f"{address} {name}\n" for name, address in addresses.items()))
-        configuration = CONFIGURATION.format(directory=here, port=free_port()) + "".join(
-            NODE.format(name=name, address=address, port=free_port(), cpus=CPUS)
+        configuration = CONFIGURATION.format(directory=here, port=hold_port()) + "".join(
+            NODE.format(name=name, address=address, port=hold_port(), cpus=CPUS)
             for name, address in addresses.items()
         )
         (here / "slurm.conf").write_text(configuration)
@@ -186,12 +174,6 @@ class Cluster:
     def _start(self, *command: str) -> None:
         with (self.directory / f"daemon-{len(self._daemons)}.log").open("wb") as log:
             self._daemons.append(subprocess.Popen(command, env=self._env, stdout=log, stderr=subprocess.STDOUT))
-
-    def _await(self, what: str, happens: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not happens():
-            assert time.monotonic() < deadline, f"{what} did not come:\n{self.story()}"
-            time.sleep(0.05)
 
     def story(self) -> str:
         """What the daemons have said."""

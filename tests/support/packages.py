@@ -1,0 +1,15 @@
+"""Packages of a Debian that tests need."""
+
+import fcntl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.plant.real import machine
+
+
+def install(packages: Mapping[str, str]) -> None:
+    """Installs those that are missing, by the commands and files that they have; one test at a time."""
+    with Path(tempfile.gettempdir(), "ddpjob-tests-apt.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        machine.install_missing(packages)
