@@ -14,7 +14,7 @@ from tests.support.operators import Operator, an_operator
 
 
 class Resident:
-    """An operator that looks after all namespaces of a cluster while tests want it to: a start is dear."""
+    """An operator that looks after all namespaces of a cluster while tests want it to."""
 
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
@@ -25,7 +25,7 @@ class Resident:
         """It is there, also where the last one has died."""
         if self._operator is None or self._operator.program.process.poll() is not None:
             self.leave()
-            self._operator = self._stay.enter_context(an_operator(self._plant, "--no-leader-elect"))
+            self._operator = self._stay.enter_context(an_operator(self._plant, "--no-leader-elect", forked=True))
 
     def leave(self) -> None:
         """It is gone."""

@@ -8,7 +8,6 @@ from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job, condition, meanwhile, writes
-from tests.support.operators import an_operator
 
 
 def left(team: Team) -> dict[str, str]:
@@ -49,8 +48,7 @@ def test_a_job_without_a_time_stays_until_it_gets_one(fake: Plant, team: Team) -
 def test_who_wants_to_keep_a_job_after_all_can_do_so_until_it_is_gone(unattended: Plant, ttl: int | None) -> None:
     """No operator looks while the time passes, so that the change comes in time however slow the machine is."""
     team = Team(unattended)
-    flags = (f"--namespace={team.namespace}", "--no-leader-elect")
-    with an_operator(unattended, *flags) as operator:
+    with team.operator() as operator:
         team.apply(a_job())
         team.wait("Succeeded")
         operator.kill()
@@ -58,7 +56,7 @@ def test_who_wants_to_keep_a_job_after_all_can_do_so_until_it_is_gone(unattended
     over = datetime.fromisoformat(team.status()["completionTime"]) + timedelta(seconds=1)
     unattended.wait("its time to be over", lambda: datetime.now(over.tzinfo) > over)
     team.change(ttlSecondsAfterFinished=ttl)
-    with an_operator(unattended, *flags):
+    with team.operator():
         meanwhile(team)
         assert team.status()["state"] == "Succeeded"
 

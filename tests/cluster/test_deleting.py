@@ -7,7 +7,6 @@ from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job
-from tests.support.operators import an_operator
 
 KINDS = "ddpjobs,pods,services,networkpolicies"
 
@@ -31,7 +30,7 @@ def test_nothing_is_left_of_a_deleted_job(fake: Plant, team: Team, way: str) -> 
 @pytest.mark.parametrize("way", ["Background", "Foreground"])
 def test_nothing_is_left_where_no_operator_runs(unattended: Plant, way: str) -> None:
     team = Team(unattended)
-    with an_operator(unattended, f"--namespace={team.namespace}", "--no-leader-elect"):
+    with team.operator():
         team.apply(a_job(annotations=FOR_LONG, networkPolicy="Enabled"))
         team.wait("Running")
     team.delete("ddpjobs", "digits", cascade=way, wait=True)
@@ -83,7 +82,7 @@ def test_a_namespace_goes_whatever_its_jobs_do(unattended: Plant, state: str) ->
     job = a_job(annotations={} if state == "Succeeded" else FOR_LONG, suspend=state == "Suspended")
     if state == "Starting":
         job["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/never": "true"}
-    with an_operator(unattended, f"--namespace={team.namespace}", "--no-leader-elect"):
+    with team.operator():
         team.apply(job)
         team.wait(state)
         goes(team)
@@ -91,7 +90,7 @@ def test_a_namespace_goes_whatever_its_jobs_do(unattended: Plant, state: str) ->
 
 def test_a_namespace_goes_also_where_no_operator_runs(unattended: Plant) -> None:
     team = Team(unattended)
-    with an_operator(unattended, f"--namespace={team.namespace}", "--no-leader-elect"):
+    with team.operator():
         team.apply(a_job(annotations=FOR_LONG))
         team.wait("Running")
     goes(team)

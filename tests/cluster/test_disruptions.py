@@ -10,7 +10,6 @@ from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job, on_whole_nodes, silent
-from tests.support.operators import an_operator
 
 URGENT = "urgent"
 QUICKLY = [
@@ -118,7 +117,7 @@ def test_a_pod_that_is_stuck_with_its_node_goes_only_where_the_flag_permits_it(
     team = Team(unattended)
     job = a_job(annotations=FOR_LONG)
     job["spec"]["template"]["spec"] |= {"tolerations": QUICKLY, "terminationGracePeriodSeconds": 1}
-    with an_operator(unattended, f"--namespace={team.namespace}", "--no-leader-elect", *flags):
+    with team.operator(*flags):
         team.apply(job)
         team.wait("Running")
         lost = team.pods()[0]

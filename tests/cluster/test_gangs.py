@@ -9,7 +9,6 @@ from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job, condition, on_whole_nodes
-from tests.support.operators import an_operator
 
 TAINT = "example.com/reserved"
 HALF = ("node-2", "node-3")
@@ -30,7 +29,7 @@ def alone(unattended: Plant) -> Iterator[Team]:
 @pytest.fixture
 def team(alone: Team) -> Iterator[Team]:
     """With an operator."""
-    with an_operator(alone.plant, f"--namespace={alone.namespace}", "--no-leader-elect"):
+    with alone.operator():
         yield alone
 
 
@@ -146,30 +145,28 @@ def test_the_deadline_for_the_start_ends_a_gang_that_never_comes_up(fake: Plant,
 @pytest.mark.parametrize("left", [4, 3, 0], ids=["decided", "half given back", "given back"])
 def test_an_operator_killed_while_a_gang_gives_back_leaves_nothing_behind(alone: Team, left: int) -> None:
     team, plant = alone, alone.plant
-    flags = (f"--namespace={team.namespace}", "--no-leader-elect")
-    with an_operator(plant, *flags) as operator:
+    with team.operator() as operator:
         team.apply(a_large_job("digits", scheduleTimeoutSeconds=2, restart={"backoffSeconds": 3}))
         team.until("{.status.attempt}=2")
         plant.wait("the moment", lambda: len(team.pods()) <= left)
         operator.kill()
     uncordon(plant, *HALF)
-    with an_operator(plant, *flags):
+    with team.operator():
         assert team.wait("Running", seconds=120)["attempt"] == 2
         plant.wait("the former pods to go", lambda: {incarnation(pod) for pod in team.pods()} == {"2"})
 
 
 def test_an_operator_killed_while_finished_jobs_go_leaves_none_of_them(unattended: Plant) -> None:
     team, jobs = Team(unattended), 20
-    flags = (f"--namespace={team.namespace}", "--no-leader-elect")
-    with an_operator(unattended, *flags) as operator:
+    with team.operator() as operator:
         team.apply(*(a_job(f"digits-{number}", nodes=1) for number in range(jobs)))
         team.kubectl("wait", "--for=condition=Succeeded", "ddpjobs", "--all", "--timeout=120s")
         operator.kill()
     for number in range(jobs):
         team.change(f"digits-{number}", ttlSecondsAfterFinished=0)
-    with an_operator(unattended, *flags, until_ready=False) as operator:
+    with team.operator(until_ready=False) as operator:
         unattended.wait("the first to go", lambda: len(team.all("ddpjobs")) < jobs)
         operator.kill()
     print(f"killed when {jobs - len(team.all('ddpjobs'))} of {jobs} were gone")
-    with an_operator(unattended, *flags):
+    with team.operator():
         unattended.wait("all that was theirs to go", team.empty)

@@ -9,7 +9,6 @@ from ddpjob_operator.engine import fingerprint
 
 from tests.plant import Plant
 from tests.support.jobs import Team, condition, writes
-from tests.support.operators import an_operator
 
 from .pages import NOON, Page, a_page, supervised
 
@@ -82,8 +81,7 @@ def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(tea
 
 def test_another_operator_listens_again_and_counts_nothing_twice(unattended: Plant, page: Page) -> None:
     team = Team(unattended)
-    flags = (f"--namespace={team.namespace}", "--no-leader-elect")
-    with an_operator(unattended, *flags) as first:
+    with team.operator() as first:
         start(team, page)
         page.says(attempt=2, inPlaceRestarts=1, incidents=[{"attempt": 1, "time": NOON, "rank": 0, "exitCode": 1}])
         team.until("{.status.attempt}=2", seconds=20)
@@ -96,7 +94,7 @@ def test_another_operator_listens_again_and_counts_nothing_twice(unattended: Pla
             {"attempt": 2, "time": NOON, "rank": 1, "exitCode": 1},
         ],
     )
-    with an_operator(unattended, *flags) as second:
+    with team.operator() as second:
         team.until("{.status.attempt}=3", seconds=20)
         assert team.status()["restarts"] == 2
         assert second.metric('ddpjob_status_reads_total{result="ok"}') >= 1

@@ -24,7 +24,7 @@ def team(api: Plant) -> Team:
 def a_replica(team: Team, *flags: str) -> Iterator[Operator]:
     """One of several operators that look after the team's namespace."""
     lease = (f"--lease-namespace={team.namespace}", "--lease-name=operator")
-    with an_operator(team.plant, f"--namespace={team.namespace}", *lease, *flags) as operator:
+    with an_operator(team.plant, f"--namespace={team.namespace}", *lease, *flags, forked=True) as operator:
         yield operator
 
 
@@ -46,11 +46,11 @@ def holder(team: Team) -> str:
 def test_an_operator_killed_while_it_creates_pods_leaves_no_gap_and_no_second_pod(
     pods_first: int, team: Team
 ) -> None:
-    with an_operator(team.plant, f"--namespace={team.namespace}", "--no-leader-elect") as operator:
+    with team.operator() as operator:
         team.apply(a_job(nodes=12))
         team.plant.wait("the first pods", lambda: len(team.pods()) >= pods_first)
         operator.kill()
-    with an_operator(team.plant, f"--namespace={team.namespace}", "--no-leader-elect"):
+    with team.operator():
         team.plant.wait("all pods", lambda: created(team))
         assert places(team) == {("digits", str(rank), "1"): 1 for rank in range(12)}
         assert team.status()["attempt"] == 1
@@ -143,9 +143,7 @@ def test_without_the_crd_the_operator_waits_and_says_so() -> None:
 
 def test_without_rights_the_operator_says_which_and_ends(team: Team) -> None:
     nobody = team.plant.kubeconfig_for("nobody")
-    with an_operator(
-        team.plant, f"--namespace={team.namespace}", "--no-leader-elect", kubeconfig=nobody, until_ready=False
-    ) as operator:
+    with team.operator(kubeconfig=nobody, until_ready=False) as operator:
         assert operator.ended() == 1
         last = operator.log.splitlines()[-1]
         assert last.startswith("ddpjob-operator: The operator may not do what it must: ")
@@ -166,9 +164,7 @@ def test_without_an_api_server_the_operator_waits_and_says_so(team: Team) -> Non
 
 
 def test_metrics_and_log_lines_name_what_they_are_about(team: Team) -> None:
-    with an_operator(
-        team.plant, f"--namespace={team.namespace}", "--no-leader-elect", "--log-format=json"
-    ) as operator:
+    with team.operator("--log-format=json") as operator:
         team.apply(a_job())
         team.plant.wait("the pods", lambda: created(team))
         team.plant.wait("the log line", lambda: '"job": "digits"' in operator.log)

@@ -6,7 +6,6 @@ import pytest
 
 from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job, condition, steered
-from tests.support.operators import an_operator
 
 RULES = [
     {"exitCodes": [3], "action": "RestartFree"},
@@ -83,8 +82,7 @@ def test_rules_may_change_while_the_job_runs(team: Team) -> None:
 
 def test_one_fault_that_takes_all_ranks_down_costs_one_restart(unattended: Plant) -> None:
     team, nodes = Team(unattended), 8
-    flags = (f"--namespace={team.namespace}", "--no-leader-elect")
-    with an_operator(unattended, *flags):
+    with team.operator():
         team.apply(a_job(nodes=nodes, annotations=FOR_LONG, restart={"backoffSeconds": 0}))
         team.wait("Running")
     team.tell(
@@ -94,9 +92,7 @@ def test_one_fault_that_takes_all_ranks_down_costs_one_restart(unattended: Plant
         message="RuntimeError: Connection closed by peer",
     )
     unattended.wait("all to fail", lambda: all(pod["status"]["phase"] == "Failed" for pod in team.pods()))
-    with an_operator(
-        unattended, *flags
-    ):  # It lists them all: one by one, as a watch tells of them, some would come late.
+    with team.operator():  # It lists them all: one by one, as a watch tells of them, some would come late.
         team.until("{.status.attempt}=2")
         status = team.wait("Running")
     assert (status["restarts"], status["budget"]["used"]) == (1, 1)

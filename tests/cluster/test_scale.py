@@ -10,7 +10,6 @@ from tests.plant import Plant
 from tests.plant.api import ADMINS
 from tests.plant.audit import position
 from tests.support.jobs import Team, a_job
-from tests.support.operators import an_operator
 
 JOBS, NODES, EVENTS = 100, 4, 3
 WRITES = NODES + 5
@@ -21,7 +20,7 @@ USER = "operator-of-many"
 def test_a_hundred_jobs_finish_with_few_requests(unattended: Plant) -> None:
     team = Team(unattended)
     config = unattended.kubeconfig_for(USER, ADMINS)
-    with an_operator(unattended, f"--namespace={team.namespace}", "--no-leader-elect", kubeconfig=config) as operator:
+    with team.operator(kubeconfig=config) as operator:
         since = position(unattended)
         documents = [a_job(job_name(number), nodes=NODES) for number in range(JOBS)]
         team.kubectl("create", "-f", "-", input="\n---\n".join(json.dumps(document) for document in documents))

@@ -8,7 +8,6 @@ from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, meanwhile, writes
-from tests.support.operators import an_operator
 
 MARKS = {
     "labels": {
@@ -119,7 +118,7 @@ def test_a_job_of_another_manager_is_never_touched(fake: Plant, team: Team) -> N
     now = "2026-01-01T00:00:00Z"
     team.say(state="Failed", completionTime=now, conditions=[end | {"lastTransitionTime": now}])
     before = team.job()
-    with an_operator(fake, f"--namespace={team.namespace}", "--no-leader-elect"):
+    with team.operator():
         meanwhile(team)
     assert team.job() == before
     assert not team.pods()

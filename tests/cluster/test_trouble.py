@@ -33,7 +33,7 @@ def test_a_port_that_is_taken_is_named(api: Plant) -> None:
 
 def test_a_pod_whose_labels_were_changed_is_replaced(api: Plant) -> None:
     team = Team(api)
-    with an_operator(api, f"--namespace={team.namespace}", "--no-leader-elect"):
+    with team.operator():
         team.apply(a_job())
         api.wait("the pods", lambda: created(team))
         changed(team, team.pods()[0]["metadata"]["name"], labels={Label.RANK: None})
@@ -45,7 +45,7 @@ def test_a_pod_whose_labels_were_changed_is_replaced(api: Plant) -> None:
 
 def test_a_pod_whose_owner_reference_was_removed_is_nobody_s_it_is_replaced_and_left_alone(api: Plant) -> None:
     team = Team(api)
-    with an_operator(api, f"--namespace={team.namespace}", "--no-leader-elect"):
+    with team.operator():
         team.apply(a_job())
         api.wait("the pods", lambda: created(team))
         name = team.pod(1)
@@ -60,7 +60,7 @@ def test_a_pod_whose_owner_reference_was_removed_is_nobody_s_it_is_replaced_and_
 
 def test_an_own_pod_without_its_labels_blocks_the_job_and_is_not_asked_for_again_and_again(api: Plant) -> None:
     team = Team(api)
-    with an_operator(api, f"--namespace={team.namespace}", "--no-leader-elect") as operator:
+    with team.operator() as operator:
         team.apply(a_job(suspend=True))
         team.wait("Suspended")
         job = team.job()

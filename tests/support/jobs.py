@@ -14,6 +14,7 @@ from ddpjob_operator.api.contract import API_VERSION, KIND, Label
 from tests.plant import Plant, audit
 from tests.plant.fake import ALIVE
 from tests.support.api_client import collection
+from tests.support.operators import Operator, an_operator
 from tests.support.waiting import wait_for
 
 GROUPS = {
@@ -74,6 +75,13 @@ class Team:
     def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002  As subprocess.run calls it.
         """kubectl in this namespace."""
         return self.plant.kubectl("--namespace", self.namespace, *arguments, input=input)
+
+    @contextmanager
+    def operator(self, *flags: str, **how: Any) -> Iterator[Operator]:
+        """An operator that looks after this namespace alone, with whatever else `an_operator` is told."""
+        alone = (f"--namespace={self.namespace}", "--no-leader-elect")
+        with an_operator(self.plant, *alone, *flags, forked=True, **how) as operator:
+            yield operator
 
     def path(self, resource: str, name: str = "") -> str:
         """Where the API has an object of this namespace, or all of a resource: `path("pods")`."""
