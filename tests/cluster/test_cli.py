@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,10 +17,11 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.client import Jobs, connect
 
 from tests.plant import Plant, build, start_api
+from tests.support.jobs import Team
+from tests.support.waiting import patience, wait_for
 
 BIN = Path(sys.executable).parent
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
-DEADLINE_SECONDS = 60.0
 
 
 @dataclass
@@ -51,8 +51,13 @@ class User:
 
     def call(self, *arguments: str | Path, program: str = "ddpjob") -> tuple[int, str]:
         """Calls a command to its end: exit code and all that it printed."""
-        code = self.start(*arguments, program=program).wait(timeout=DEADLINE_SECONDS)
+        code = self.start(*arguments, program=program).wait(timeout=patience(60))
         return code, self.printed
+
+    @property
+    def team(self) -> Team:
+        """Who else works in the namespace."""
+        return Team(self.plant, self.namespace)
 
     @property
     def screen(self) -> Path:
@@ -65,7 +70,7 @@ class User:
 
     def job(self, name: str = "digits") -> Any:
         """The job as the API server has it; None if there is none."""
-        return self.plant.get(f"/apis/ddpjob.dev/v1alpha1/namespaces/{self.namespace}/ddpjobs/{name}")
+        return self.team.job(name)
 
     def say(self, condition: str = "", reason: str = "Test", **status: Any) -> None:
         """Writes status as an operator does: its message, and that the condition of that name is true."""
@@ -79,9 +84,7 @@ class User:
                 "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
                 "observedGeneration": 1,
             }
-        patch = json.dumps({"status": {**status, "conditions": list(known.values())}})
-        arguments = ("patch", "ddpjob", "digits", "-n", self.namespace, "--subresource=status", "--type=merge")
-        self.plant.kubectl(*arguments, "-p", patch)
+        self.team.say(**status, conditions=list(known.values()))
 
     def asked_for_log_of(self, pod: str) -> bool:
         """Whether somebody has asked the API server for a pod's log."""
@@ -90,10 +93,7 @@ class User:
 
     def wait(self, what: str, condition: Callable[[], Any]) -> None:
         """Waits until a condition holds."""
-        end = time.monotonic() + DEADLINE_SECONDS
-        while not condition():
-            assert time.monotonic() < end, f"waited {DEADLINE_SECONDS:.0f} s for {what}\n{self.printed}"
-            time.sleep(0.05)
+        wait_for(what, condition, story=lambda: self.printed)
 
     def reads(self, text: str) -> None:
         """Waits until the last command has printed this."""
@@ -203,7 +203,7 @@ def test_waiting_tells_what_becomes_of_the_job_and_ends_with_its_success(user: U
     user.say("Running", state="Running", message="2 nodes running")
     user.reads("ddpjob: Created: 2 pods and the Service exist\nddpjob: Running: 2 nodes running\n")
     user.say("Succeeded", state="Succeeded", message="2 nodes finished")
-    assert waiting.wait(DEADLINE_SECONDS) == 0
+    assert waiting.wait(patience(60)) == 0
     assert "\ndigits: Succeeded. 2 nodes finished\n  restarts   0\n" in user.printed
 
 
@@ -213,7 +213,7 @@ def test_waiting_ends_with_the_exit_code_of_the_rank_that_failed_first(user: Use
     failure = {"time": "2026-01-01T00:00:00.000000Z", "attempt": 1, "rank": 1, "pod": "digits-1-x"}
     failure |= {"cause": "Application", "message": "ValueError: no", "exitCode": 7}
     user.say("Failed", state="Failed", message="Rank 1 failed", lastFailure=failure)
-    assert waiting.wait(DEADLINE_SECONDS) == 7
+    assert waiting.wait(patience(60)) == 7
     assert "digits: Failed. Rank 1 failed\n" in user.printed
     assert f"Look at its log with: ddpjob logs digits -n {user.namespace} --rank 1\n" in user.printed
 
@@ -224,7 +224,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(user: User) -> None:
     user.say("Running", state="Running", message="2 nodes running")
     user.reads("ddpjob: Running")
     waiting.send_signal(signal.SIGINT)
-    assert waiting.wait(DEADLINE_SECONDS) == 130
+    assert waiting.wait(patience(60)) == 130
     assert "digits goes on in the cluster\n" in user.printed
     assert user.job() is not None
 
@@ -232,8 +232,8 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(user: User) -> None:
 def test_waiting_ends_when_the_job_is_deleted(user: User) -> None:
     waiting = user.start("submit", "--wait", EXAMPLE)
     user.wait("the job", user.job)
-    user.plant.kubectl("delete", "ddpjob", "digits", "-n", user.namespace)
-    assert waiting.wait(DEADLINE_SECONDS) == 1
+    user.team.delete("ddpjobs", "digits")
+    assert waiting.wait(patience(60)) == 1
     assert "error: digits was deleted\n" in user.printed
 
 
@@ -246,7 +246,7 @@ def test_logs_say_what_they_wait_for(user: User) -> None:
     following = user.start("logs", "digits", "--follow")
     user.reads("ddpjob: 0 of 2 pods running; rank 1 waits: no node has a free GPU\n")
     user.say("Failed", state="Failed", message="Given up")
-    assert following.wait(DEADLINE_SECONDS) == 0
+    assert following.wait(patience(60)) == 0
 
 
 def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
@@ -256,13 +256,13 @@ def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
     metadata = {"name": "digits-0", "namespace": user.namespace, "labels": labels}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
     pod |= {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
-    user.plant.kubectl("create", "-f", "-", input=json.dumps(pod))
+    user.team.create(pod)
     deleting = user.start("delete", "digits")
     user.wait("the job to go", lambda: user.job() is None)
     assert user.printed == "digits: deleting it, its Service and 1 pod\n"
     assert deleting.poll() is None
-    user.plant.kubectl("delete", "pod", "digits-0", "-n", user.namespace, "--grace-period=0", "--force")
-    assert deleting.wait(DEADLINE_SECONDS) == 0
+    user.team.delete("pods", "digits-0", grace=0)
+    assert deleting.wait(patience(60)) == 0
     user.call("submit", EXAMPLE)
     assert user.call("delete", "digits", "--wait=false") == (0, "digits: deleting it\n")
 
@@ -329,7 +329,7 @@ def test_the_right_to_scale_is_enough_to_scale_and_not_to_suspend(user: User) ->
     binding = {**role, "kind": "RoleBinding", **bound}
     del binding["rules"]
     for document in (role, binding):
-        user.plant.kubectl("create", "-f", "-", input=json.dumps(document))
+        user.team.create(document)
     user.kubeconfig = user.plant.kubeconfig_for("scaler")
     assert user.call("scale", "digits", "--nodes", "3")[0] == 0
     code, said = user.call("suspend", "digits")
@@ -373,12 +373,11 @@ def a_pod_that_ran(user: User, rank: int, attempt: int) -> None:
     metadata = {"name": f"digits-{rank}-{attempt}", "namespace": user.namespace, "labels": labels}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
     pod |= {"spec": {"containers": [{"name": "trainer", "image": "any"}], "nodeName": "nowhere"}}
-    user.plant.kubectl("create", "-f", "-", input=json.dumps(pod))
+    user.team.create(pod)
     ended = {"name": "trainer", "image": "any", "imageID": "any", "ready": False, "restartCount": 0}
     ended |= {"state": {"terminated": {"exitCode": 3}}}
-    patch = json.dumps({"status": {"phase": "Failed", "containerStatuses": [ended]}})
-    where = ("-n", user.namespace, "--subresource=status", "--type=merge", "-p", patch)
-    user.plant.kubectl("patch", "pod", metadata["name"], *where)
+    status = {"phase": "Failed", "containerStatuses": [ended]}
+    user.plant.api.patch(f"{user.team.path('pods')}/{metadata['name']}/status", {"status": status})
 
 
 def test_a_job_that_is_not_there_is_told_with_those_that_are(user: User) -> None:

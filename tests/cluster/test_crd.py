@@ -15,8 +15,12 @@ from ddpjob_operator.api.crd import (
 )
 
 from tests.plant import Plant, PlantError
+from tests.support.api_client import ApiError, collection
 from tests.support.crd import CRD
+from tests.support.jobs import Team
 from tests.support.refused_jobs import CASES, CHANGES, CONTAINER, FOREVER, Case, Values, a_job
+
+TRIED = "dryRun=All&fieldValidation=Strict"
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +49,21 @@ def explained(api: Plant, path: str) -> str:
     return str(api.wait(f"the schema with {path}", answer))
 
 
+def tried(api: Plant, namespace: str, values: Values) -> None:
+    """Makes the job as `kubectl create --dry-run=server` does, which is refused with an ApiError or is not."""
+    job = a_job(values)
+    api.api.create(f"{collection(job, namespace)}?{TRIED}", job)
+
+
+def change_tried(api: Plant, namespace: str, values: Values) -> None:
+    """As `tried`, of a change of the job that there is."""
+    job = a_job(values)
+    api.api.patch(f"{collection(job, namespace)}/digits?{TRIED}", job)
+
+
 def refusal(api: Plant, namespace: str, values: Values) -> str:
-    with pytest.raises(PlantError) as refused:
-        kubectl(api, namespace, "create", values)
+    with pytest.raises(ApiError) as refused:
+        tried(api, namespace, values)
     return str(refused.value)
 
 
@@ -101,12 +117,12 @@ def test_a_value_of_the_wrong_kind_is_refused_with_its_path(
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.path}-{next(iter(case.bad.values()))}"[:60])
 def test_a_rule_refuses_what_it_is_about_and_nothing_beside_it(api: Plant, namespace: str, case: Case) -> None:
-    verb, name = ("apply", {}) if case in CHANGES else ("create", {"metadata.name": "another"})
-    with pytest.raises(PlantError) as refused:
-        kubectl(api, namespace, verb, name | case.bad, "--dry-run=server")
+    attempt, name = (change_tried, {}) if case in CHANGES else (tried, {"metadata.name": "another"})
+    with pytest.raises(ApiError) as refused:
+        attempt(api, namespace, name | case.bad)
     assert f"{case.path or '<nil>'}: Invalid value" in str(refused.value)
     assert case.message in str(refused.value)
-    kubectl(api, namespace, verb, name | case.good, "--dry-run=server")
+    attempt(api, namespace, name | case.good)
 
 
 def test_every_rule_is_tried() -> None:
@@ -156,8 +172,7 @@ def test_kubectl_explains_how_a_job_lives(api: Plant, path: str, words: str) -> 
 def test_the_number_of_nodes_is_a_scale(api: Plant) -> None:
     namespace = api.new_namespace()
     kubectl(api, namespace, "create", {"spec.nodes": 2, "spec.elastic": {"maxNodes": 3}})
-    status = json.dumps({"status": {"nodes": 2, "selector": "ddpjob.dev/job-uid=1"}})
-    api.kubectl("patch", "ddp/digits", "-n", namespace, "--subresource=status", "--type=merge", "-p", status)
+    Team(api, namespace).say(nodes=2, selector="ddpjob.dev/job-uid=1")
     api.kubectl("scale", "ddp/digits", "-n", namespace, "--replicas=3")
     scale = api.get(f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs/digits/scale")
     assert scale["kind"] == "Scale"
@@ -188,8 +203,7 @@ def test_defaults_come_back(api: Plant, namespace: str) -> None:
 def test_its_short_name_and_category_list_it_in_our_columns(api: Plant, namespace: str) -> None:
     progress = {"percent": 30.5, "display": "30%", "eta": "56s"}
     status = {"state": "Running", "ready": "1/1", "progress": progress, "restarts": 2, "message": "1 node running"}
-    patch = json.dumps({"status": status})
-    api.kubectl("patch", "ddp", "digits", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+    Team(api, namespace).say(**status)
     columns = api.kubectl("get", "ddp", "-n", namespace).splitlines()
     assert columns[0].split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE"]
     assert columns[1].split()[:6] == ["digits", "Running", "1/1", "30%", "56s", "2"]

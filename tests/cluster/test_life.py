@@ -1,5 +1,6 @@
 """The life of a job on a cluster, with nodes that only say that they run its pods."""
 
+import pytest
 from ddpjob_operator.api.contract import MAX_NAME_LENGTH, Label
 
 from tests.plant import Plant
@@ -19,13 +20,6 @@ def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, tea
     assert made["create services"] == 1
     assert made["create pods"] + made["create services"] + made["patch ddpjobs/status"] <= 4 + 5, made
     assert set(made) == {"create pods", "create services", "patch ddpjobs/status", "create events"}, made
-
-
-def test_nothing_is_left_of_a_deleted_job(fake: Plant, team: Team) -> None:
-    team.apply(a_job(annotations=FOR_LONG))
-    team.wait("Running")
-    team.delete("ddpjobs", "digits", wait=True)
-    fake.wait("pods and Service to go", lambda: not team.all("pods") + team.all("services"))
 
 
 def test_a_failed_rank_restarts_the_gang_and_costs_one_restart(team: Team) -> None:
@@ -50,6 +44,7 @@ def test_a_pod_deleted_by_hand_is_a_disruption_and_costs_nothing(team: Team) -> 
     assert (status["restarts"], status["disruptions"]) == (0, 1)
 
 
+@pytest.mark.full("test_disruptions.py loses nodes in the same way, and looks at more")
 def test_the_loss_of_a_node_restarts_the_gang_although_its_pod_never_goes(fake: Plant, team: Team) -> None:
     job = a_job(annotations=FOR_LONG)
     job["spec"]["template"]["spec"]["tolerations"] = [

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from ddpjob_operator.engine import fingerprint
 
 from tests.plant import Plant
-from tests.support.jobs import Team, condition, writes
+from tests.support.jobs import Team, condition
+from tests.support.waiting import patience
 
 from .pages import NOON, Page, a_page, supervised
 
@@ -42,26 +44,30 @@ def test_progress_is_in_the_status_and_in_kubectls_table(team: Team, page: Page)
     assert row.split()[columns.index("ETA")] == "56s"
 
 
-def test_progress_that_never_stops_is_written_every_ten_seconds_and_news_at_once(
-    fake: Plant, team: Team, page: Page
-) -> None:
+def test_progress_that_never_stops_is_written_every_ten_seconds_and_news_at_once(team: Team, page: Page) -> None:
     start(team, page)
     page.says(progress=PROGRESS)
     team.until("{.status.progress.step}=120")
-    before, began = writes(fake, team.namespace)["patch ddpjobs/status"], time.monotonic()
-    for step in range(121, 421):
-        page.shows(progress=PROGRESS | {"step": step})
-        time.sleep(0.1)
-    seconds = time.monotonic() - began
-    written = writes(fake, team.namespace)["patch ddpjobs/status"] - before
-    assert 1 <= written <= seconds / 10 + 1, f"{written} writes in {seconds:.0f} s"
+    with ThreadPoolExecutor() as executor:
+        written = executor.submit(writes_within, team, seconds=30)
+        for step in range(121, 421):
+            page.shows(progress=PROGRESS | {"step": step})
+            time.sleep(0.1)
+        assert 1 <= written.result() <= 30 / 10 + 1
     said = time.monotonic()
     page.says(phase="Stalled", stall={"since": NOON, "rank": 1, "process": 1, "message": "rank 1 is stopped"})
     team.until("{.status.state}=Stalled")
-    assert time.monotonic() - said < 5.0, "not when the next progress is due"
+    assert time.monotonic() - said < patience(5.0), "not when the next progress is due"
     status = team.status()
     assert "rank 1 is stopped" in condition(status, "Stalled")["message"]
     assert status["progress"]["step"] == 420, "what can wait is written with what matters"
+
+
+def writes_within(team: Team, seconds: int) -> int:
+    """How often the job is written, as a watch tells it: the audit log may come later than what it is about."""
+    changes = team.plant.api.watch(team.path("ddpjobs"), "digits", seconds)
+    next(changes)  # The job as it is.
+    return sum(1 for _ in changes)
 
 
 def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(team: Team, page: Page) -> None:

@@ -12,6 +12,7 @@ from tests.plant import Plant, start_api
 from tests.support.crd import install_crd
 from tests.support.jobs import Team, a_job, created, writes
 from tests.support.operators import Operator, an_operator
+from tests.support.waiting import patience
 
 
 @pytest.fixture
@@ -42,7 +43,10 @@ def holder(team: Team) -> str:
     return str(lease["spec"]["holderIdentity"]) if lease else ""
 
 
-@pytest.mark.parametrize("pods_first", [1, 6, 11])
+KILLED = pytest.mark.full("more moments of the same kill: tests/faults has one at each write of such a life")
+
+
+@pytest.mark.parametrize("pods_first", [pytest.param(1, marks=KILLED), 6, pytest.param(11, marks=KILLED)])
 def test_an_operator_killed_while_it_creates_pods_leaves_no_gap_and_no_second_pod(
     pods_first: int, team: Team
 ) -> None:
@@ -80,7 +84,7 @@ def test_told_to_stop_the_operator_finishes_its_work_and_gives_the_lease_back(te
         begun = time.monotonic()
         assert operator.stop() == 0
         print(f"stopped within {time.monotonic() - begun:.2f} s")
-        assert time.monotonic() - begun < 15, "5 s are promised; this machine may be busy"
+        assert time.monotonic() - begun < patience(15), "5 s are promised"
         assert "not all was finished" not in operator.log
         assert holder(team) == ""
     for number in range(6):
@@ -100,7 +104,7 @@ def test_another_replica_takes_over_from_one_that_was_killed(team: Team) -> None
             begun = time.monotonic()
             second.wait_for("elected")
             print(f"failover after {time.monotonic() - begun:.1f} s")
-            assert time.monotonic() - begun < 30, "10 s are promised; this machine may be busy"
+            assert time.monotonic() - begun < patience(30), "10 s are promised"
             for number in range(8):
                 name = f"digits-{number}"
                 team.plant.wait(f"the pods of {name}", lambda name=name: created(team, name))
