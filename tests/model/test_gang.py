@@ -7,6 +7,7 @@ The coordinator is the real one; supervisors, links and pods are simulated in ga
 
 from typing import Any
 
+import pytest
 from ddpjob_trainer.supervisor.gang.coordinator import Phase
 from ddpjob_trainer.supervisor.gang.judging import KILLED_SECONDS, Limits
 from ddpjob_trainer.supervisor.gang.messages import Beats, End, Leaving
@@ -330,5 +331,10 @@ class Histories(RuleBasedStateMachine):
         self.gang.replace(node, asked)
 
 
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=5 * settings().max_examples, stateful_step_count=40)
+class TestHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
+    settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40)
+
+
+@pytest.mark.full("more of the same: TestHistories tries a part")
+class TestMoreHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
+    settings = settings(max_examples=5 * settings().max_examples, stateful_step_count=40)

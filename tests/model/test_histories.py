@@ -439,10 +439,20 @@ class Supervised(Histories):
 
 
 class TestHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=60)
+    settings = settings(stateful_step_count=60)
 
 
 class TestSupervised(Supervised.TestCase):  # type: ignore[misc,valid-type]
+    settings = settings(stateful_step_count=60)
+
+
+@pytest.mark.full("more of the same: TestHistories tries a part")
+class TestMoreHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
+    settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=60)
+
+
+@pytest.mark.full("more of the same: TestSupervised tries a part")
+class TestMoreSupervised(Supervised.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=60)
 
 

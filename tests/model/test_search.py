@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 
 from .search import FAULTS, SUSPEND, By, Graph, Search
@@ -67,8 +68,18 @@ DEEP: dict[str, Case] = {
 ALL = {**CASES, **(DEEP if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else {})}
 
 
+FULL = {
+    "one pod, suspended twice": "two pods are suspended once",
+    "three pods, one error": "two pods meet one fault, three one error too many",
+}
+
+
+def _case(name: str) -> ParameterSet:
+    return pytest.param(ALL[name], id=name, marks=pytest.mark.full(FULL[name]) if name in FULL else ())
+
+
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("case", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("case", [_case(name) for name in ALL])
 def test_every_path_ends_as_its_faults_say_whether_the_operator_crashes_or_not(case: Case) -> None:
     graph = Search(case.whole_spec, case.faults, case.at_most).explore()
     ends = graph.ends()
