@@ -1,18 +1,23 @@
 """Real runs of `ddpjob run`: real processes, real signals, in a directory of their own."""
 
+import io
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
 import yaml
+from ddpjob_operator.cli.main import main
+
+from tests.support.waiting import patience, wait_for
 
 BIN = Path(sys.executable).parent
 DEADLINE_SECONDS = 150.0
@@ -60,8 +65,21 @@ class Here:
     def ddpjob(self, *arguments: str | Path, **env: str) -> tuple[int, str]:
         """Calls `ddpjob` to its end: exit code and output."""
         process = self.start(*arguments, **env)
-        output, _ = process.communicate(timeout=DEADLINE_SECONDS)
+        output, _ = process.communicate(timeout=patience(DEADLINE_SECONDS))
         return process.returncode, output
+
+    def says(self, *arguments: str | Path) -> tuple[int, str]:
+        """What `ddpjob` says that starts nothing: exit code and output. It is called in this process."""
+        output, argv = io.StringIO(), ["ddpjob", *map(str, arguments)]
+        with (
+            chdir(self.directory),
+            mock.patch("sys.argv", argv),
+            redirect_stdout(output),
+            redirect_stderr(output),
+            pytest.raises(SystemExit) as end,
+        ):
+            main()
+        return int(end.value.code or 0), output.getvalue()
 
     def status(self, name: str) -> dict[str, Any]:
         """The status of a job; empty before it has one."""
@@ -94,12 +112,7 @@ class Here:
 
     def wait(self, what: str, condition: Callable[[], Any]) -> Any:
         """Waits until a condition holds, and gives its value; fails with all that is known of the jobs."""
-        end = time.monotonic() + DEADLINE_SECONDS
-        while time.monotonic() < end:
-            if value := condition():
-                return value
-            time.sleep(0.02)
-        pytest.fail(f"waited {DEADLINE_SECONDS:.0f} s for {what}\n{self.evidence()}")
+        return wait_for(what, condition, DEADLINE_SECONDS, story=self.evidence)
 
     def evidence(self) -> str:
         """Status and last lines of every job here."""

@@ -32,7 +32,7 @@ def test_a_wrong_yaml_gets_all_of_its_errors_at_once_and_starts_nothing(here: He
 def test_a_file_without_a_job_says_what_it_holds(here: Here, text: str, message: str) -> None:
     file = here.directory / "file.yaml"
     file.write_text(text)
-    code, output = here.ddpjob("run", file)
+    code, output = here.says("run", file)
     assert code == 2
     assert message in output
     assert "Traceback" not in output
@@ -48,7 +48,7 @@ def test_a_file_without_a_job_says_what_it_holds(here: Here, text: str, message:
     ],
 )
 def test_a_wrong_call_says_what_would_be_right(here: Here, arguments: list[str], message: str) -> None:
-    assert here.ddpjob(*arguments) == (2, f"error: {message}\n")
+    assert here.says(*arguments) == (2, f"error: {message}\n")
 
 
 def test_a_job_that_needs_a_cluster_says_what_is_missing_here(here: Here) -> None:
@@ -63,7 +63,7 @@ def test_a_job_that_needs_a_cluster_says_what_is_missing_here(here: Here) -> Non
 
 def test_a_run_directory_that_cannot_be_written_is_named(here: Here) -> None:
     (here.directory / "file").touch()
-    code, output = here.ddpjob("run", here.job("no", *script("pass")), "--run-dir", "file/runs")
+    code, output = here.says("run", here.job("no", *script("pass")), "--run-dir", "file/runs")
     assert code == 2
     assert "cannot write the run directory" in output
     assert "choose another with --run-dir" in output
@@ -71,26 +71,26 @@ def test_a_run_directory_that_cannot_be_written_is_named(here: Here) -> None:
 
 def test_logs_of_a_rank_that_is_not_there_say_which_are(here: Here) -> None:
     here.ddpjob("run", here.job("two", *script("print('x')"), nodes=2))
-    assert here.ddpjob("logs", "two", "--rank", "7") == (2, "error: no log of rank 7 in attempt 1; there is 0, 1\n")
-    assert here.ddpjob("logs", "two", "--previous") == (
+    assert here.says("logs", "two", "--rank", "7") == (2, "error: no log of rank 7 in attempt 1; there is 0, 1\n")
+    assert here.says("logs", "two", "--previous") == (
         2,
         "error: there is no previous attempt; leave out --previous\n",
     )
-    assert here.ddpjob("logs", "--rank", "1") == (0, "[rank 1] x\n")
+    assert here.says("logs", "--rank", "1") == (0, "[rank 1] x\n")
 
 
 def test_an_empty_command_and_a_date_that_does_not_exist_are_told_before_anything_starts(here: Here) -> None:
-    code, output = here.ddpjob("run", here.job("empty"))
+    code, output = here.says("run", here.job("empty"))
     assert (code, "command: is missing" in output) == (2, True), output
     file = here.job("date", *script("pass"))
     file.write_text(file.read_text().replace("image: any", "image: 2024-99-99"))
-    code, output = here.ddpjob("run", file)
+    code, output = here.says("run", file)
     assert (code, "Traceback" in output) == (2, False), output
 
 
 def test_a_mount_of_a_volume_that_is_not_there_is_named(here: Here) -> None:
     container = {"volumeMounts": [{"name": "date", "mountPath": "/data"}]}
     pod = {"volumes": [{"name": "data", "emptyDir": {}}]}
-    code, output = here.ddpjob("run", here.job("mount", *script("pass"), container=container, pod=pod))
+    code, output = here.says("run", here.job("mount", *script("pass"), container=container, pod=pod))
     assert code == 2
     assert "volumeMounts[0].name: date is no volume of the template; there is data" in output

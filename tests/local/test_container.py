@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from ddpjob_operator.local import container
+from tests.cgroups import GREEDY, small_cgroup, within
 
 from tests.support.cgroups import GREEDY, small_cgroup, within
+from tests.support.waiting import patience, wait_for
 
 
 def start(directory: Path, *argv: str, cgroup: Path | None = None, **files: object) -> subprocess.Popen[bytes]:
@@ -25,7 +26,7 @@ def start(directory: Path, *argv: str, cgroup: Path | None = None, **files: obje
 
 def end(directory: Path, started: subprocess.Popen[bytes]) -> dict[str, object]:
     """How the command ended, by the container's record."""
-    started.communicate(timeout=60)
+    started.communicate(timeout=patience(60))
     assert started.returncode == 0
     ended: dict[str, object] = json.loads((directory / "exit.json").read_text())
     return ended
@@ -70,10 +71,8 @@ def test_a_pod_that_was_deleted_before_its_process_could_be_told_ends_all_the_sa
 
 def test_a_process_that_is_deaf_to_sigterm_is_killed_when_its_grace_is_over(tmp_path: Path) -> None:
     started = start(tmp_path, "sh", "-c", "trap '' TERM; echo deaf; sleep 1000")
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "log").exists() or "deaf" not in (tmp_path / "log").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    log = tmp_path / "log"
+    wait_for("its word", lambda: log.exists() and "deaf" in log.read_text())
     (tmp_path / "delete.json").write_text(json.dumps({"gracePeriodSeconds": 1}))
     started.send_signal(signal.SIGTERM)
     assert end(tmp_path, started)["code"] == 137

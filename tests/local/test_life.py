@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.local.here import Here, script
+from tests.support.waiting import patience
 
 ENDLESS = "print('up', flush=True)\ntime.sleep(1000)"
 SAVES = (
@@ -16,6 +17,10 @@ SAVES = (
     "signal.signal(signal.SIGTERM, stop)\nprint('up', flush=True)\n"
     "while True:\n    time.sleep(0.02)"
 )
+
+RULES = pytest.mark.full("tests/unit/engine/test_rules has every rule, and other cases here are real")
+POLICIES = pytest.mark.full("tests/unit/engine/test_after_the_end has every policy; None is Running here")
+REFUSED = pytest.mark.full("one refusal is tried here, and no other is made by other code")
 
 
 def condition(here: Here, name: str, kind: str) -> tuple[str, str]:
@@ -35,7 +40,8 @@ def pods(here: Here, name: str) -> list[str]:
 
 
 def test_at_its_deadline_the_ranks_save_and_what_they_were_stays(here: Here) -> None:
-    code, output = here.ddpjob("run", here.job("late", *script(SAVES), nodes=2, activeDeadlineSeconds=6))
+    file = here.job("late", *script(SAVES), nodes=2, activeDeadlineSeconds=round(patience(6)))
+    code, output = here.ddpjob("run", file)
     assert code == 124, output
     assert condition(here, "late", "Failed")[0] == "DeadlineExceeded"
     assert [here.log("late", rank) for rank in range(2)] == ["up\nsaved\n"] * 2
@@ -44,7 +50,8 @@ def test_at_its_deadline_the_ranks_save_and_what_they_were_stays(here: Here) -> 
 
 
 def test_a_stop_that_was_asked_for_by_a_ddpjob_run_that_died_is_carried_out_by_the_next(here: Here) -> None:
-    file = here.job("stop", *script(SAVES), nodes=2, activeDeadlineSeconds=5)
+    deadline = round(patience(5))
+    file = here.job("stop", *script(SAVES), nodes=2, activeDeadlineSeconds=deadline)
     first = here.start("run", file)
     here.wait("the first attempt", lambda: all("up" in here.log("stop", rank) for rank in range(2)))
     first.kill()
@@ -52,7 +59,7 @@ def test_a_stop_that_was_asked_for_by_a_ddpjob_run_that_died_is_carried_out_by_t
     for pod in here.run("stop").glob("pods/*"):
         (pod / "stop.json").write_text('{"gracePeriodSeconds": 100}')
     started = datetime.fromisoformat(here.status("stop")["startTime"])
-    here.wait("the deadline", lambda: datetime.now(UTC) > started + timedelta(seconds=5))
+    here.wait("the deadline", lambda: datetime.now(UTC) > started + timedelta(seconds=deadline))
     assert here.ddpjob("run", file)[0] == 124
     assert all("saved" in here.log("stop", rank) for rank in range(2))
     assert pods(here, "stop") == ["rank 0 of 1", "rank 1 of 1"]
@@ -71,8 +78,12 @@ def test_a_gang_that_never_comes_up_has_its_own_deadline(here: Here) -> None:
     ("rule", "body", "outcome"),
     [
         ({"exitCodes": ["70-79"], "action": "Fail"}, "sys.exit(75)", (1, 0, "Application")),
-        ({"signals": ["SIGSEGV"], "action": "Fail"}, "os.kill(os.getpid(), 11)", (1, 0, "Application")),
-        ({"causes": ["StartError"], "action": "Fail"}, "sys.exit(75)", (3, 2, "MaxRestartsExceeded")),
+        pytest.param(
+            {"signals": ["SIGSEGV"], "action": "Fail"}, "os.kill(os.getpid(), 11)", (1, 0, "Application"), marks=RULES
+        ),
+        pytest.param(
+            {"causes": ["StartError"], "action": "Fail"}, "sys.exit(75)", (3, 2, "MaxRestartsExceeded"), marks=RULES
+        ),
         ({"exitCodes": [75], "action": "RestartFree"}, "sys.exit(75)", (3, 0, "MaxDisruptionsExceeded")),
     ],
     ids=["a range of exit codes", "a signal", "a rule that does not match", "a restart that is free"],
@@ -126,7 +137,10 @@ def test_of_many_incidents_the_pods_that_failed_first_in_the_last_three_are_kept
     assert logs == [f"attempt-{attempt}" for attempt in range(1, 7)]
 
 
-@pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", ["rank 1 of 1"]), ("None", ["rank 1 of 1"])])
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [("All", []), pytest.param("Running", ["rank 1 of 1"], marks=POLICIES), ("None", ["rank 1 of 1"])],
+)
 def test_what_is_left_of_a_finished_job(here: Here, policy: str, left: list[str]) -> None:
     body = f"if os.environ['NODE_RANK'] == '1':\n    sys.exit(3)\n{ENDLESS}"
     file = here.job("left", *script(body), nodes=2, cleanPodPolicy=policy, restart={"maxRestarts": 0})
@@ -160,7 +174,7 @@ def test_half_a_gang_that_nobody_carried_on_for_long_is_completed_and_not_given_
     here.wait("the whole gang", lambda: all("up" in here.log("half", rank) for rank in range(8)))
     assert here.status("half")["attempt"] == 1
     second.terminate()
-    second.communicate(timeout=60)
+    second.communicate(timeout=patience(60))
 
 
 def test_logs_of_any_attempt_begin_with_the_rank_that_failed_first(here: Here) -> None:
@@ -172,9 +186,9 @@ def test_logs_of_any_attempt_begin_with_the_rank_that_failed_first(here: Here) -
     code, output = here.ddpjob("run", file)
     assert code == 0, output
     for arguments, attempt, first in (([], 3, 0), (["--previous"], 2, 2), (["--attempt", "1"], 1, 1)):
-        code, said = here.ddpjob("logs", "past", *arguments)
+        code, said = here.says("logs", "past", *arguments)
         assert said.splitlines()[0] == f"[rank {first}] attempt {attempt}", said
-    assert here.ddpjob("logs", "--attempt", "9") == (2, "error: no log of attempt 9; there is 1, 2, 3\n")
+    assert here.says("logs", "--attempt", "9") == (2, "error: no log of attempt 9; there is 1, 2, 3\n")
 
 
 def test_status_tells_the_history_and_what_is_left_of_the_time(here: Here) -> None:
@@ -183,30 +197,34 @@ def test_status_tells_the_history_and_what_is_left_of_the_time(here: Here) -> No
     spec = {"activeDeadlineSeconds": 8000, "ttlSecondsAfterFinished": 60, "restart": restart}
     run = here.start("run", here.job("told", *script(body), **spec))
     here.wait("the second attempt", lambda: "up" in here.log("told", 0, 2))
-    _, said = here.ddpjob("status", "told")
+    _, said = here.says("status", "told")
     lines = [" ".join(line.split()) for line in said.splitlines()]
     assert "Deadline: in 2h (activeDeadlineSeconds)" in lines
     assert "Decided: RestartFree by spec.restart.rules[0]" in lines
     history = lines[lines.index("History:") + 1]
     assert history.endswith("attempt 1 rank 0 Application: exit code 3 (RestartFree by spec.restart.rules[0])")
     run.terminate()
-    run.communicate(timeout=60)
-    assert "ttlSecondsAfterFinished" not in here.ddpjob("status", "told")[1]
+    run.communicate(timeout=patience(60))
+    assert "ttlSecondsAfterFinished" not in here.says("status", "told")[1]
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
         (["suspend", "mine"], "to let it save and stop, press Ctrl-C in its terminal, or: kill -INT {pid}"),
-        (["resume", "mine"], "to let it go on, call: ddpjob run FILE"),
-        (["scale", "mine", "--nodes", "3"], "stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file, and"),
+        pytest.param(["resume", "mine"], "to let it go on, call: ddpjob run FILE", marks=REFUSED),
+        pytest.param(
+            ["scale", "mine", "--nodes", "3"],
+            "stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file, and",
+            marks=REFUSED,
+        ),
     ],
 )
 def test_what_only_a_cluster_does_says_what_does_the_same_here(here: Here, command: list[str], said: str) -> None:
     run = here.start("run", here.job("mine", *script(SAVES)))
     here.wait("the first attempt", lambda: "up" in here.log("mine", 0))
-    code, output = here.ddpjob(*command)
+    code, output = here.says(*command)
     assert (code, output.startswith("error: mine is a run of this machine, not of a cluster; ")) == (2, True), output
     assert said.format(pid=run.pid) in output
     run.terminate()
-    run.communicate(timeout=60)
+    run.communicate(timeout=patience(60))

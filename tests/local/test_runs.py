@@ -9,6 +9,7 @@ import pytest
 from ddpjob_operator.local.machine import PORTS
 
 from tests.local.here import Here, script
+from tests.support.waiting import patience
 
 
 def test_a_job_whose_ranks_all_exit_with_0_succeeds(here: Here) -> None:
@@ -44,7 +45,7 @@ def test_a_node_of_several_processes_is_told_so_and_leaves_the_ranks_to_what_it_
     assert code == 0, output
     assert "several: 2 nodes x 3 processes" in output
     assert "[node 0] 0 3 6 None" in output
-    assert here.ddpjob("logs")[1] == "[node 0] 0 3 6 None\n[node 1] 1 3 6 None\n"
+    assert here.says("logs")[1] == "[node 0] 0 3 6 None\n[node 1] 1 3 6 None\n"
 
 
 def test_arguments_are_expanded_as_a_kubelet_does_it_and_mount_paths_are_directories_of_the_run(here: Here) -> None:
@@ -94,22 +95,31 @@ def test_two_jobs_at_once_never_meet_on_one_port(here: Here) -> None:
     for run in runs:
         run.send_signal(signal.SIGINT)
     for run in runs:
-        run.communicate(timeout=60)
+        run.communicate(timeout=patience(60))
 
 
 REPORTS = (
     "pathlib.Path(os.environ['DDPJOB_TERMINATION_LOG']).write_text(json.dumps(dict("
     "cause='Application', exception='RuntimeError', message='bad batch', step=7))); sys.exit(1)"
 )
+TABLE = pytest.mark.full("tests/unit/engine/test_failing has every cause, and other ends here are real")
 
 
 @pytest.mark.parametrize(
     ("body", "cause", "code", "message"),
     [
-        ("sys.exit(3)", "Application", 3, "exit code 3"),
+        pytest.param("sys.exit(3)", "Application", 3, "exit code 3", marks=TABLE),
         ("raise ValueError('no such layer')", "Application", 1, "ValueError: no such layer"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "Application", 137, "killed by signal 9"),
-        ("print('c10d: Connection reset by peer'); sys.exit(1)", "PeerLost", 1, "c10d: Connection reset by peer"),
+        pytest.param(
+            *(
+                "print('c10d: Connection reset by peer'); sys.exit(1)",
+                "PeerLost",
+                1,
+                "c10d: Connection reset by peer",
+            ),
+            marks=TABLE,
+        ),
         (REPORTS, "Application", 1, "RuntimeError: bad batch"),
     ],
     ids=["exit code", "exception", "signal", "lost peer", "failure report"],

@@ -6,10 +6,12 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 import torch
 import yaml
 
 from tests.local.here import Here
+from tests.support.waiting import patience
 from tests.training.states import tensors
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
@@ -74,7 +76,7 @@ def killed_at_random(here: Here, file: Path, name: str, nodes: int, last_step: i
     trainer = here.trainers(name)[victim]  # To look through all processes takes longer than the last steps do.
     here.wait(f"step {at}", lambda: steps(here, name, victim, 1)[-1] >= at)
     trainer.kill()
-    output, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=patience(120))
     status = here.status(name)
     assert run.returncode == 0, output
     assert (status["restarts"], status["disruptions"]) == (1, 0), status
@@ -101,19 +103,21 @@ def test_the_example_reaches_its_accuracy_and_a_killed_rank_changes_no_bit_of_it
     assert different(calm, killed_at_random(here, example(here, "killed"), "killed", 2, 10 * STEPS_PER_EPOCH)) == []
 
 
+@pytest.mark.full("the example's killed rank, of two, is tried here")
 def test_a_killed_rank_of_three_changes_no_bit_of_the_result(here: Here) -> None:
     calm, killed = (training(here, name, 3, "convnet", epochs=2) for name in ("calm", "killed"))
     expected = undisturbed(here, calm, "calm")
     assert different(expected, killed_at_random(here, killed, "killed", 3, 2 * STEPS_PER_EPOCH)) == []
 
 
+@pytest.mark.full("tests/training/test_resume resizes training, test_recovery here a job")
 def test_a_run_resumed_with_another_number_of_nodes_ends_at_the_same_weights_within_tolerance(here: Here) -> None:
     epochs = 20
     calm = undisturbed(here, training(here, "calm", 1, "mlp", epochs), "calm")
     run = here.start("run", training(here, "resized", 2, "mlp", epochs))
     here.wait("some steps", lambda: (done := steps(here, "resized", 0, 1)) and done[-1] >= 10)
     run.send_signal(signal.SIGINT)
-    output, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=patience(120))
     assert run.returncode == 130, output
     assert 10 <= last_checkpoint(here, "resized")[0] < epochs * STEPS_PER_EPOCH
     code, output = here.ddpjob("run", training(here, "resized", 1, "mlp", epochs))
