@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.local import container
-from tests.cgroups import GREEDY, small_cgroup, within
 
 from tests.support.cgroups import GREEDY, small_cgroup, within
 from tests.support.waiting import patience, wait_for
