@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tests.plant import build
@@ -63,7 +63,10 @@ def start_real(
         network = stack.enter_context(start_network(Programs(directory / "logs"), nodes))
         reached_by_address = "--kubelet-preferred-address-types=InternalIP"
         api = start_api(reached_by_address, *flags, address=str(network.host), service_accounts=True)
-        plant = RealPlant(**vars(stack.enter_context(api)), network=network, nodes={})
+        started = stack.enter_context(api)
+        known = {one.name: getattr(started, one.name) for one in fields(started)}
+        plant = RealPlant(**known, network=network, nodes={})
+        stack.callback(plant.api.close)
         start_dns(plant, str(network.host))
         stack.callback(_kill_nodes, plant)
         _start_nodes(plant, directory, nodes, images)
