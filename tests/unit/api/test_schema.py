@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tests.unit.engine.builders import START, Scene
+from tests.unit.engine.builders import START, Moment
 
 from .documents import a_file
 from .test_problems import PROBLEMS
@@ -116,5 +116,5 @@ def test_whatever_stands_in_a_document_it_is_refused_in_words_or_can_be_started(
     found = problems(document)
     if not found:
         job = DDPJob.from_dict(without_nulls(document))
-        assert Scene(Snapshot(START, job)).decision.actions or job.spec.suspend
+        assert Moment(Snapshot(START, job)).decision.actions or job.spec.suspend
     assert all(str(problem) for problem in found)

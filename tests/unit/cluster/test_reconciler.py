@@ -43,8 +43,8 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
     reconciler = Reconciler(nothing, nothing, nothing, nothing, hearing=nothing, witnesses=ears, settings=Settings())
     silent = a_job(nodes=2).running().hears().settled().hears_nothing("refused")
     listens_to = []
-    for scene in (silent.after(29), silent.after(30), silent.after(40).hears()):
-        reconciler._witness(KEY, scene.snapshot)
+    for moment in (silent.after(29), silent.after(30), silent.after(40).hears()):
+        reconciler._witness(KEY, moment.snapshot)
         listens_to.append(ears.asked and ears.asked.pod)
     assert listens_to == [None, silent.pods[1].name, None]
 

@@ -1,7 +1,7 @@
-"""Scenes of a job's life, told in a line: `a_job(nodes=2).running().fails(1).decided()`.
+"""Moments of a job's life, told in a line: `a_job(nodes=2).running().fails(1).decided()`.
 
-A scene is a snapshot; each method returns the next one. The adapter that carries decisions out here is an ideal one,
-but for what a scene is about: a pod that is told to end keeps terminating until `gone()` says otherwise.
+A moment is a snapshot; each method returns the next one. The adapter that carries decisions out here is an ideal one,
+but for what a moment is about: a pod that is told to end keeps terminating until `gone()` says otherwise.
 """
 
 import json
@@ -47,13 +47,13 @@ def a_document(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"template": TEMPLATE, **spec}}
 
 
-def a_job(**spec: Any) -> "Scene":
+def a_job(**spec: Any) -> "Moment":
     """A job that was just submitted."""
-    return Scene(Snapshot(START, DDPJob.from_dict(a_document(**spec))))
+    return Moment(Snapshot(START, DDPJob.from_dict(a_document(**spec))))
 
 
 @dataclass(frozen=True)
-class Scene:
+class Moment:
     """A moment of a job, and how it goes on."""
 
     snapshot: Snapshot
@@ -81,62 +81,62 @@ class Scene:
 
     # What the operator does.
 
-    def said(self) -> "Scene":
+    def said(self) -> "Moment":
         """The operator writes its status and dies before it acts."""
         status = self.decision.status
         return self if status is None else self._with_status(status)
 
-    def decided(self, rounds: int = 1) -> "Scene":
+    def decided(self, rounds: int = 1) -> "Moment":
         """The operator looks, writes its status and carries its actions out, so many times."""
-        scene = self
+        moment = self
         for _ in range(rounds):
-            actions = scene.decision.actions
-            scene = scene.said()
+            actions = moment.decision.actions
+            moment = moment.said()
             for action in actions:
-                scene = scene._carried_out(action)
-        return scene
+                moment = moment._carried_out(action)
+        return moment
 
-    def settled(self) -> "Scene":
+    def settled(self) -> "Moment":
         """The operator looks until there is nothing left to do, or no job any more."""
-        scene = self
+        moment = self
         for _ in range(10):
-            if scene.decision.empty or DeleteJob() in scene.decision.actions:
-                return scene
-            scene = scene.decided()
-        raise AssertionError(f"no end in sight: {scene.decision}")
+            if moment.decision.empty or DeleteJob() in moment.decision.actions:
+                return moment
+            moment = moment.decided()
+        raise AssertionError(f"no end in sight: {moment.decision}")
 
-    def created(self) -> "Scene":
+    def created(self) -> "Moment":
         """All pods of the next attempt exist and were seen; none runs yet."""
         return self.settled()
 
-    def running(self) -> "Scene":
+    def running(self) -> "Moment":
         """All pods run and were seen to."""
         return self.settled().runs(*range(self.snapshot.job.spec.nodes)).settled()
 
-    def restarted(self) -> "Scene":
+    def restarted(self) -> "Moment":
         """After an incident: the former pods are gone, the backoff is over, all run."""
         return self.ready_again().running()
 
-    def ready_again(self) -> "Scene":
+    def ready_again(self) -> "Moment":
         """After an incident: the former pods are gone, the backoff is over, and nobody has looked yet."""
-        scene = self.settled().gone()
-        return scene.at(scene.status.backoff_until or scene.snapshot.now)
+        moment = self.settled().gone()
+        return moment.at(moment.status.backoff_until or moment.snapshot.now)
 
-    def suspended(self) -> "Scene":
+    def suspended(self) -> "Moment":
         """The user has suspended the job, and nothing of it runs any more."""
         return self.asks(suspend=True).settled().gone().settled()
 
     # What the world does.
 
-    def after(self, seconds: float) -> "Scene":
+    def after(self, seconds: float) -> "Moment":
         """Time goes by."""
         return self.at(self.snapshot.now + timedelta(seconds=seconds))
 
-    def at(self, now: datetime) -> "Scene":
+    def at(self, now: datetime) -> "Moment":
         """It is this moment."""
-        return Scene(replace(self.snapshot, now=now))
+        return Moment(replace(self.snapshot, now=now))
 
-    def runs(self, *ranks: int) -> "Scene":
+    def runs(self, *ranks: int) -> "Moment":
         """The trainer of these ranks runs."""
         now = self.snapshot.now
         return self.placed(*ranks)._each(
@@ -144,7 +144,7 @@ class Scene:
             lambda pod: replace(pod, running=True, started_at=now, address=f"10.0.{pod.incarnation}.{pod.rank}"),
         )
 
-    def placed(self, *ranks: int) -> "Scene":
+    def placed(self, *ranks: int) -> "Moment":
         """The pods of these ranks, reserves among them, are given nodes."""
         return self._each(
             ranks,
@@ -153,31 +153,31 @@ class Scene:
             ),
         )
 
-    def succeeds(self, *ranks: int) -> "Scene":
+    def succeeds(self, *ranks: int) -> "Moment":
         """The trainer of these ranks exits with 0."""
         return self.fails(*ranks, code=0)
 
     def fails(
         self, *ranks: int, code: int | None = 1, reason: str = "Error", message: str = "", at: float | None = 0
-    ) -> "Scene":
+    ) -> "Moment":
         """The trainer of these ranks ends; `at` counts seconds from now, None where the moment is not known."""
-        moment = None if at is None else self.snapshot.now + timedelta(seconds=at)
-        ended = Exit(code, reason, message, moment)
+        ended_at = None if at is None else self.snapshot.now + timedelta(seconds=at)
+        ended = Exit(code, reason, message, ended_at)
         return self._each(ranks, lambda pod: replace(pod, running=False, exit=ended))
 
-    def former_fails(self, rank: int, **how: Any) -> "Scene":
+    def former_fails(self, rank: int, **how: Any) -> "Moment":
         """The trainer of a rank of the attempt before ends."""
         back = Incarnations(default=self.status.incarnations.default - 1)
         then = self._with_status(self.status.model_copy(update={"incarnations": back})).fails(rank, **how)
         return then._with_status(self.status)
 
-    def reports(self, rank: int, *, code: int = 1, at: float = 0, **report: Any) -> "Scene":
+    def reports(self, rank: int, *, code: int = 1, at: float = 0, **report: Any) -> "Moment":
         """The trainer of a rank fails and leaves a failure report."""
         return self.fails(rank, code=code, message=json.dumps(report), at=at)
 
     def hears(
         self, phase: str = "Running", *, attempt: int | None = None, began: float = 0, **document: Any
-    ) -> "Scene":
+    ) -> "Moment":
         """Rank 0's supervisor says this of its gang; the phase began so many seconds from now."""
         job, now = self.snapshot.job, self.snapshot.now
         said = {
@@ -189,18 +189,18 @@ class Scene:
             **document,
         }
         heard = heard_of(json.loads(json.dumps(said)), now, uid=job.metadata.uid, pod=present_pod_name(job, 0))
-        return Scene(replace(self.snapshot, heard=heard))
+        return Moment(replace(self.snapshot, heard=heard))
 
-    def has_not_heard_yet(self) -> "Scene":
+    def has_not_heard_yet(self) -> "Moment":
         """Another operator process, which nobody has answered yet."""
-        return Scene(replace(self.snapshot, heard=None))
+        return Moment(replace(self.snapshot, heard=None))
 
-    def hears_nothing(self, why: str) -> "Scene":
+    def hears_nothing(self, why: str) -> "Moment":
         """From now on rank 0's supervisor cannot be asked."""
         first = present_pod_name(self.snapshot.job, 0)
-        return Scene(replace(self.snapshot, heard=unheard(self.snapshot.heard, why, self.snapshot.now, pod=first)))
+        return Moment(replace(self.snapshot, heard=unheard(self.snapshot.heard, why, self.snapshot.now, pod=first)))
 
-    def asks_another(self, phase: str, *, rank: int = 1) -> "Scene":
+    def asks_another(self, phase: str, *, rank: int = 1) -> "Moment":
         """Another supervisor says this of itself, and has for as long as the one that is asked was heard of."""
         job, last = self.snapshot.job, self.snapshot.witness
         name = present_pod_name(job, rank)
@@ -211,83 +211,83 @@ class Scene:
             "coordinator": "10.0.1.0:29502",
         }
         witness = heard_of(said, self.snapshot.now, uid=job.metadata.uid, pod=name, last=last)
-        return Scene(replace(self.snapshot, witness=witness))
+        return Moment(replace(self.snapshot, witness=witness))
 
-    def another_is_silent(self) -> "Scene":
+    def another_is_silent(self) -> "Moment":
         """The other supervisor that is asked cannot be either."""
         last = self.snapshot.witness
         assert last is not None
         witness = unheard(last, "refused", self.snapshot.now, pod=last.pod)
-        return Scene(replace(self.snapshot, witness=witness))
+        return Moment(replace(self.snapshot, witness=witness))
 
-    def deleted_by_hand(self, *ranks: int) -> "Scene":
+    def deleted_by_hand(self, *ranks: int) -> "Moment":
         """Somebody else deletes the pods of these ranks; they take their time to end."""
         return self._each(ranks, lambda pod: replace(pod, deleting=True))
 
-    def disrupted(self, rank: int, reason: str, message: str = "", *, seconds: float | None = None) -> "Scene":
+    def disrupted(self, rank: int, reason: str, message: str = "", *, seconds: float | None = None) -> "Moment":
         """The cluster takes the pod of a rank away; it has its time to end, so many seconds where that is known."""
         by = None if seconds is None else self.snapshot.now + timedelta(seconds=seconds)
         taken = Disruption(reason, message)
         return self._each((rank,), lambda pod: replace(pod, deleting=True, disruption=taken, gone_by=by))
 
-    def evicted_by_kubelet(self, rank: int, message: str, *, disruption: bool) -> "Scene":
+    def evicted_by_kubelet(self, rank: int, message: str, *, disruption: bool) -> "Moment":
         """The kubelet ends a pod: for want of something on the node, or because of what the pod uses itself."""
         target = Disruption("TerminationByKubelet") if disruption else None
-        scene = self.fails(rank, code=137)
-        return scene._each((rank,), lambda pod: replace(pod, reason="Evicted", message=message, disruption=target))
+        moment = self.fails(rank, code=137)
+        return moment._each((rank,), lambda pod: replace(pod, reason="Evicted", message=message, disruption=target))
 
-    def node_has(self, node: str, problem: str) -> "Scene":
+    def node_has(self, node: str, problem: str) -> "Moment":
         """A node that was asked about has this problem."""
-        return Scene(replace(self.snapshot, node_problems={node: problem}))
+        return Moment(replace(self.snapshot, node_problems={node: problem}))
 
-    def allows(self, **settings: Any) -> "Scene":
+    def allows(self, **settings: Any) -> "Moment":
         """The operator's administrator has decided so."""
-        return Scene(replace(self.snapshot, settings=replace(self.snapshot.settings, **settings)))
+        return Moment(replace(self.snapshot, settings=replace(self.snapshot.settings, **settings)))
 
-    def node_dies(self, *ranks: int) -> "Scene":
+    def node_dies(self, *ranks: int) -> "Moment":
         """The nodes of these ranks are lost, and Kubernetes deletes their pods, which nobody is there to end."""
         gone_by = self.snapshot.now + timedelta(seconds=30)
         lost = Disruption("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
         return self._each(ranks, lambda pod: replace(pod, deleting=True, gone_by=gone_by, disruption=lost))
 
-    def overdue(self, *ranks: int) -> "Scene":
+    def overdue(self, *ranks: int) -> "Moment":
         """The pods of these ranks should be gone by now; all others that were told to end are."""
-        scene = self.gone_but(*ranks)
+        moment = self.gone_but(*ranks)
         gone_by = self.snapshot.now - timedelta(seconds=60)
-        return scene._with_pods(tuple(replace(pod, gone_by=gone_by) for pod in scene.pods))
+        return moment._with_pods(tuple(replace(pod, gone_by=gone_by) for pod in moment.pods))
 
-    def kept_by_a_finalizer(self, rank: int) -> "Scene":
+    def kept_by_a_finalizer(self, rank: int) -> "Moment":
         """The pods of a rank were removed by force, and somebody's finalizer keeps them."""
         return self._with_pods(tuple(replace(pod, forced=pod.rank == rank) for pod in self.pods))
 
-    def lingers(self, *ranks: int) -> "Scene":
+    def lingers(self, *ranks: int) -> "Moment":
         """Other containers go on beside the trainer of these ranks, which has ended."""
         return self._each(ranks, lambda pod: replace(pod, lingering=True))
 
-    def refused(self, reason: str, message: str, retry_in: float = 5) -> "Scene":
+    def refused(self, reason: str, message: str, retry_in: float = 5) -> "Moment":
         """The cluster would not make what was missing."""
         refusal = Refusal(reason, message, self.snapshot.now + timedelta(seconds=retry_in))
-        return Scene(replace(self.snapshot, refusal=refusal))
+        return Moment(replace(self.snapshot, refusal=refusal))
 
-    def accepted(self) -> "Scene":
+    def accepted(self) -> "Moment":
         """The cluster takes what it refused before."""
-        return Scene(replace(self.snapshot, refusal=None))
+        return Moment(replace(self.snapshot, refusal=None))
 
-    def comes_late(self, rank: int, *, incarnation: int | None = None) -> "Scene":
+    def comes_late(self, rank: int, *, incarnation: int | None = None) -> "Moment":
         """A pod, of the attempt before if nothing is said, appears: a request to make it was under way for long."""
         former = self.status.incarnations.default - 1
         late = Pod("late", "uid of late", rank, former if incarnation is None else incarnation)
         return self._with_pods((*self.pods, late))
 
-    def waits(self, rank: int, reason: str, message: str = "", *, busy: bool = False) -> "Scene":
+    def waits(self, rank: int, reason: str, message: str = "", *, busy: bool = False) -> "Moment":
         """The pod of a rank cannot start yet."""
         return self._each((rank,), lambda pod: replace(pod, waiting=Waiting(reason, message, busy)))
 
-    def vanishes(self, *ranks: int) -> "Scene":
+    def vanishes(self, *ranks: int) -> "Moment":
         """The pods of these ranks are not there any more."""
         return self._with_pods(tuple(pod for pod in self.pods if pod.rank not in ranks))
 
-    def gone(self) -> "Scene":
+    def gone(self) -> "Moment":
         """All that was terminating has ended and is removed; what was stopped has ended and stays."""
         ended = Exit(143, "Error", "", self.snapshot.now)
         stopped = (
@@ -296,15 +296,15 @@ class Scene:
         )
         return self._with_pods(tuple(pod for pod in stopped if not pod.deleting))
 
-    def gone_but(self, *ranks: int) -> "Scene":
+    def gone_but(self, *ranks: int) -> "Moment":
         """All that was terminating has ended and is removed, but for pods of these ranks, whose nodes are lost."""
         return self._with_pods(tuple(pod for pod in self.pods if not pod.deleting or pod.rank in ranks))
 
-    def service(self, service: Service) -> "Scene":
+    def service(self, service: Service) -> "Moment":
         """Such a Service stands under the job's name."""
-        return Scene(replace(self.snapshot, service=service))
+        return Moment(replace(self.snapshot, service=service))
 
-    def asks(self, **spec: Any) -> "Scene":
+    def asks(self, **spec: Any) -> "Moment":
         """The user changes the spec."""
         job = self.snapshot.job
         document = job.to_document()
@@ -312,29 +312,29 @@ class Scene:
         asked = {**document, "metadata": metadata, "spec": {**job.spec.to_dict(), **spec}}
         return self._with_job(DDPJob.from_dict(asked))
 
-    def called(self, **metadata: str) -> "Scene":
+    def called(self, **metadata: str) -> "Moment":
         """The job has another name, or another uid."""
         job = self.snapshot.job
         return self._with_job(job.model_copy(update={"metadata": job.metadata.model_copy(update=metadata)}))
 
-    def read_anew(self) -> "Scene":
+    def read_anew(self) -> "Moment":
         """The job goes through JSON, as between any two looks of an operator."""
-        return Scene(
+        return Moment(
             replace(self.snapshot, job=DDPJob.from_dict(json.loads(json.dumps(self.snapshot.job.to_document()))))
         )
 
     # How it is done.
 
-    def _with_status(self, status: DDPJobStatus) -> "Scene":
+    def _with_status(self, status: DDPJobStatus) -> "Moment":
         return self._with_job(self.snapshot.job.model_copy(update={"status": status}))
 
-    def _with_job(self, job: DDPJob) -> "Scene":
-        return Scene(replace(self.snapshot, job=job))
+    def _with_job(self, job: DDPJob) -> "Moment":
+        return Moment(replace(self.snapshot, job=job))
 
-    def _with_pods(self, pods: tuple[Pod, ...]) -> "Scene":
-        return Scene(replace(self.snapshot, pods=pods))
+    def _with_pods(self, pods: tuple[Pod, ...]) -> "Moment":
+        return Moment(replace(self.snapshot, pods=pods))
 
-    def _without(self, name: str, grace: int | None) -> "Scene":
+    def _without(self, name: str, grace: int | None) -> "Moment":
         """An ended pod is removed at once, and without any grace so is one that runs."""
         kept = (pod for pod in self.pods if pod.name != name or (pod.active and grace != 0))
         return self._with_pods(tuple(self._deleted(pod, grace) if pod.name == name else pod for pod in kept))
@@ -345,7 +345,7 @@ class Scene:
             return replace(pod, deleting=True)
         return replace(pod, gone_by=min(pod.gone_by, self.snapshot.now + timedelta(seconds=grace)))
 
-    def _each(self, ranks: tuple[int, ...], change: Any) -> "Scene":
+    def _each(self, ranks: tuple[int, ...], change: Any) -> "Moment":
         present = self.status.incarnations
         chosen = [pod.rank in ranks and pod.incarnation == present.of(pod.rank) for pod in self.pods]
         missing = set(ranks) - {pod.rank for pod, mine in zip(self.pods, chosen, strict=True) if mine}
@@ -353,14 +353,14 @@ class Scene:
         pods = (change(pod) if mine else pod for pod, mine in zip(self.pods, chosen, strict=True))
         return self._with_pods(tuple(pods))
 
-    def _carried_out(self, action: Action) -> "Scene":
+    def _carried_out(self, action: Action) -> "Moment":
         match action:
             case CreateService():
                 return self.service(Service.OURS)
             case CreateNetworkPolicy():
-                return Scene(replace(self.snapshot, network_policy=True))
+                return Moment(replace(self.snapshot, network_policy=True))
             case DeleteNetworkPolicy():
-                return Scene(replace(self.snapshot, network_policy=False))
+                return Moment(replace(self.snapshot, network_policy=False))
             case CreatePod(rank, manifest):
                 name = manifest["metadata"]["name"]
                 incarnation = int(manifest["metadata"]["labels"][Label.INCARNATION])
@@ -371,21 +371,21 @@ class Scene:
                     tuple(replace(pod, stopped=True) if pod.name == name else pod for pod in self.pods)
                 )
             case DeleteJob():
-                raise AssertionError("no scene comes after the job's deletion")
+                raise AssertionError("no moment comes after the job's deletion")
             case DeletePod(name, _, grace):
                 return self._without(name, grace)
 
 
-def plan(scene: Scene) -> str:
+def plan(moment: Moment) -> str:
     """The actions of a decision in a line.
 
     `service`, `policy`: it is made; `-policy`: it is removed; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as
     one that only looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with
     its own; `!1.0`: it is stopped and stays; `-job`: the job itself is deleted.
     """
-    named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in scene.pods}
+    named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
     said = []
-    for action in scene.decision.actions:
+    for action in moment.decision.actions:
         match action:
             case CreateService():
                 said.append("service")

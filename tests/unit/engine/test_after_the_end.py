@@ -4,19 +4,19 @@ from typing import Any
 
 from ddpjob_operator.engine import Service
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2)
 finished = two.running().succeeds(0, 1).settled()
 
 
-def failed(**spec: Any) -> Scene:
+def failed(**spec: Any) -> Moment:
     """Rank 0 has failed once too often while rank 1 ran; the decision was carried out and nothing has ended yet."""
     return a_job(nodes=2, restart={"maxRestarts": 0}, **spec).running().fails(0, message="boom").decided()
 
 
-def done(**spec: Any) -> Scene:
+def done(**spec: Any) -> Moment:
     """Both ranks have finished."""
     return a_job(nodes=2, **spec).running().succeeds(0, 1).settled()
 
@@ -230,11 +230,11 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_after_the_end(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_after_the_end(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
 def test_a_finished_job_says_when_and_keeps_its_history() -> None:
-    scene = two.running().fails(1, message="ValueError: no").restarted().after(7).succeeds(0, 1).settled()
-    assert scene.status.completion_time == scene.snapshot.now
-    assert [failure.message for failure in scene.status.history] == ["ValueError: no"]
+    moment = two.running().fails(1, message="ValueError: no").restarted().after(7).succeeds(0, 1).settled()
+    assert moment.status.completion_time == moment.snapshot.now
+    assert [failure.message for failure in moment.status.history] == ["ValueError: no"]

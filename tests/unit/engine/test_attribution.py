@@ -11,7 +11,7 @@ from ddpjob_operator.engine.causes import CLAIMABLE, DISRUPTIONS, failure_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .builders import START, Scene, a_job
+from .builders import START, Moment, a_job
 
 PEER = "RuntimeError: [gloo] Connection closed by peer [10.0.0.7]:4711"
 
@@ -20,8 +20,8 @@ MINUTE_AGO = START - timedelta(seconds=60)
 four = a_job(nodes=4).running()
 
 
-def incident(scene: Scene) -> Failure:
-    failure = scene.decided().status.last_failure
+def incident(moment: Moment) -> Failure:
+    failure = moment.decided().status.last_failure
     assert failure is not None, "no incident was seen"
     return failure
 
@@ -349,10 +349,10 @@ def test_a_message_ends_after_512_bytes_and_between_two_letters(words: str) -> N
 
 
 def test_a_failure_report_speaks_for_itself() -> None:
-    scene = four.reports(2, cause="ConfigError", exception="FileNotFoundError", message="no data in /data", step=7)
-    failure = incident(scene)
+    moment = four.reports(2, cause="ConfigError", exception="FileNotFoundError", message="no data in /data", step=7)
+    failure = incident(moment)
     assert (failure.rank, failure.attempt, failure.time) == (2, 1, START)
-    assert failure.pod == next(pod.name for pod in scene.pods if pod.rank == 2)
+    assert failure.pod == next(pod.name for pod in moment.pods if pod.rank == 2)
     assert failure.cause is Cause.CONFIG_ERROR
     assert failure.message == "FileNotFoundError: no data in /data"
     assert failure.step == 7
@@ -380,7 +380,7 @@ def test_whatever_a_program_leaves_behind_the_failure_is_valid(words: str, repor
 
 
 # Ends of ranks of a gang of four -> the rank that was first, its cause, its consequences.
-ORDER: dict[str, tuple[Scene, int, Cause, tuple[int, ...]]] = {
+ORDER: dict[str, tuple[Moment, int, Cause, tuple[int, ...]]] = {
     "one alone": (four.fails(2), 2, Cause.APPLICATION, ()),
     "the earlier of two exceptions": (four.fails(1, at=-1).fails(3, at=-2), 3, Cause.APPLICATION, (1,)),
     "out of memory before a signal, whatever the times say": (
@@ -425,19 +425,19 @@ ORDER: dict[str, tuple[Scene, int, Cause, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "rank", "cause", "consequences"), ORDER.values(), ids=ORDER)
-def test_first_is(scene: Scene, rank: int, cause: Cause, consequences: tuple[int, ...]) -> None:
-    failure = incident(scene)
+@pytest.mark.parametrize(("moment", "rank", "cause", "consequences"), ORDER.values(), ids=ORDER)
+def test_first_is(moment: Moment, rank: int, cause: Cause, consequences: tuple[int, ...]) -> None:
+    failure = incident(moment)
     assert (failure.rank, failure.cause, failure.consequence_ranks) == (rank, cause, consequences)
     assert failure.consequences == len(consequences)
     assert not failure.tied
 
 
 def test_equal_moments_of_one_kind_are_called_a_tie() -> None:
-    scene = four.fails(1, 2, at=-1).decided()
-    assert incident(scene).tied
-    assert incident(scene).rank == 1
-    assert scene.status.message.startswith("Rank 1 failed, one of several at the same moment: ")
+    moment = four.fails(1, 2, at=-1).decided()
+    assert incident(moment).tied
+    assert incident(moment).rank == 1
+    assert moment.status.message.startswith("Rank 1 failed, one of several at the same moment: ")
 
 
 def test_a_rack_that_is_lost_is_one_incident_and_a_tie() -> None:
@@ -463,7 +463,7 @@ def test_eight_consequences_are_named_and_all_are_counted() -> None:
 seen = four.fails(0, 1, message=PEER).said()
 """Two ranks lost a peer, and it is not known yet whom."""
 
-AMENDED: dict[str, tuple[Scene, int, int, tuple[int, ...]]] = {
+AMENDED: dict[str, tuple[Moment, int, int, tuple[int, ...]]] = {
     "nothing new": (seen, 0, 1, (1,)),
     "one more consequence": (seen.former_fails(2, message=PEER, at=1), 0, 2, (1, 2)),
     "the rank that was first after all": (seen.former_fails(3, message="ValueError: no", at=5), 3, 2, (0, 1)),
@@ -481,9 +481,11 @@ AMENDED: dict[str, tuple[Scene, int, int, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "rank", "consequences", "named"), AMENDED.values(), ids=AMENDED)
-def test_later_words_of_the_same_attempt(scene: Scene, rank: int, consequences: int, named: tuple[int, ...]) -> None:
-    once = scene.decided()
+@pytest.mark.parametrize(("moment", "rank", "consequences", "named"), AMENDED.values(), ids=AMENDED)
+def test_later_words_of_the_same_attempt(
+    moment: Moment, rank: int, consequences: int, named: tuple[int, ...]
+) -> None:
+    once = moment.decided()
     failure = incident(once)
     assert (failure.rank, failure.consequences, failure.consequence_ranks) == (rank, consequences, named)
     assert incident(once.decided()) == failure, "saying it once is enough"

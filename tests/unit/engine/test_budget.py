@@ -6,25 +6,25 @@ import pytest
 from ddpjob_operator.api import Budget, Restart
 from ddpjob_operator.engine.budget import backoff
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 PEER = "Connection closed by peer"
 HOUR = 3600.0
 
 
-def gang(**restart: int) -> Scene:
+def gang(**restart: int) -> Moment:
     return a_job(nodes=2, restart=restart).running()
 
 
-def account(scene: Scene) -> tuple[int, int, Budget]:
+def account(moment: Moment) -> tuple[int, int, Budget]:
     """Counted restarts, disruptions, and what is used of the budget."""
-    return scene.status.restarts, scene.status.disruptions, scene.status.budget
+    return moment.status.restarts, moment.status.disruptions, moment.status.budget
 
 
 once = gang().fails(0).decided().restarted()
 
-COSTS: dict[str, tuple[Scene, int, int, Budget]] = {
+COSTS: dict[str, tuple[Moment, int, int, Budget]] = {
     "a job that runs has used nothing": (gang(), 0, 0, Budget()),
     "an incident costs one restart": (gang().fails(0).decided(), 1, 0, Budget(used=1, streak=1)),
     "however many ranks it took down": (gang().fails(0, 1).decided(), 1, 0, Budget(used=1, streak=1)),
@@ -82,9 +82,9 @@ COSTS: dict[str, tuple[Scene, int, int, Budget]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "restarts", "disruptions", "budget"), COSTS.values(), ids=COSTS)
-def test_costs(scene: Scene, restarts: int, disruptions: int, budget: Budget) -> None:
-    assert account(scene) == (restarts, disruptions, budget)
+@pytest.mark.parametrize(("moment", "restarts", "disruptions", "budget"), COSTS.values(), ids=COSTS)
+def test_costs(moment: Moment, restarts: int, disruptions: int, budget: Budget) -> None:
+    assert account(moment) == (restarts, disruptions, budget)
 
 
 bounded = gang(maxRestarts=2, backoffSeconds=0)
@@ -162,44 +162,44 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_limits(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_limits(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
-REASONS: dict[str, tuple[Scene, str]] = {
+REASONS: dict[str, tuple[Moment, str]] = {
     "MaxRestartsExceeded": (twice.fails(1), "MaxRestartsExceeded"),
     "MaxDisruptionsExceeded": (taken.vanishes(1), "MaxDisruptionsExceeded"),
 }
 
 
-@pytest.mark.parametrize(("scene", "reason"), REASONS.values(), ids=REASONS)
-def test_the_end_of_a_budget_has_its_reason_and_the_incident_is_no_restart(scene: Scene, reason: str) -> None:
-    failed = scene.settled().gone().settled()
+@pytest.mark.parametrize(("moment", "reason"), REASONS.values(), ids=REASONS)
+def test_the_end_of_a_budget_has_its_reason_and_the_incident_is_no_restart(moment: Moment, reason: str) -> None:
+    failed = moment.settled().gone().settled()
     assert failed.status.conditions[-1].reason == reason
-    assert account(failed) == account(scene), "the incident that was not answered is not a restart"
+    assert account(failed) == account(moment), "the incident that was not answered is not a restart"
     assert failed.status.last_failure is not None
     assert failed.status.last_failure.rank == 1
 
 
 def test_without_a_limit_any_number_of_disruptions_is_answered() -> None:
-    scene = gang(maxRestarts=0, backoffSeconds=0)
+    moment = gang(maxRestarts=0, backoffSeconds=0)
     for _ in range(30):
-        scene = scene.vanishes(0).restarted()
-    assert account(scene) == (0, 30, Budget(disruptions=30, streak=30))
+        moment = moment.vanishes(0).restarted()
+    assert account(moment) == (0, 30, Budget(disruptions=30, streak=30))
 
 
 @pytest.mark.parametrize("cause", ["ConfigError", "StorageFull"])
 def test_a_cause_that_a_restart_cannot_mend_ends_the_job_at_once(cause: str) -> None:
-    scene = gang().reports(1, cause=cause, message="see here").settled().gone().settled()
-    assert scene.status.state == "Failed"
-    assert scene.status.conditions[-1].reason == cause
-    assert scene.status.message == f"Rank 1 failed: {cause}: see here"
-    assert account(scene) == (0, 0, Budget())
+    moment = gang().reports(1, cause=cause, message="see here").settled().gone().settled()
+    assert moment.status.state == "Failed"
+    assert moment.status.conditions[-1].reason == cause
+    assert moment.status.message == f"Rank 1 failed: {cause}: see here"
+    assert account(moment) == (0, 0, Budget())
 
 
 def test_a_container_that_cannot_start_ends_the_job_at_once() -> None:
-    scene = a_job(nodes=2).created().fails(1, code=128, reason="StartError", message="no such file").settled()
-    assert scene.gone().settled().status.state == "Failed"
+    moment = a_job(nodes=2).created().fails(1, code=128, reason="StartError", message="no such file").settled()
+    assert moment.gone().settled().status.state == "Failed"
 
 
 def test_the_wait_doubles_up_to_its_limit_and_jitter_only_shortens_it() -> None:

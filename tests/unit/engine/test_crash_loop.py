@@ -1,21 +1,21 @@
 """Three failures in a row that get no further: trying again does not help, whatever is left of the budget."""
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 start = a_job(nodes=2, restart={"maxRestarts": 9, "backoffSeconds": 0}).running()
 
 
-def fails(*steps: int | None, scene: Scene = start) -> Scene:
+def fails(*steps: int | None, moment: Moment = start) -> Moment:
     """Rank 1 has failed after each of these steps; the last time it was not answered yet."""
     *answered, last = steps
     for step in answered:
-        scene = scene.reports(1, message="no", step=step).restarted()
-    return scene.reports(1, message="no", step=last)
+        moment = moment.reports(1, message="no", step=step).restarted()
+    return moment.reports(1, message="no", step=last)
 
 
-def free_first(scene: Scene) -> Scene:
-    return scene.vanishes(0).restarted()
+def free_first(moment: Moment) -> Moment:
+    return moment.vanishes(0).restarted()
 
 
 by_rule = a_job(
@@ -46,7 +46,7 @@ TABLE: Table = {
     "or further back each time": (fails(7, 6, 5), *the_end(3, 7)),
     "or back and forth, but no further than at first": (fails(7, 5, 7), *the_end(3, 7)),
     "also if the first seems to be from before the start: kubelets tell whole seconds": (
-        fails(7, scene=start.after(-0.9))
+        fails(7, moment=start.after(-0.9))
         .restarted()
         .after(2)
         .reports(1, message="no", step=7)
@@ -79,9 +79,9 @@ TABLE: Table = {
         "Restarting",
         "Rank 1 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
     ),
-    "and one in between breaks the row": (fails(7, scene=free_first(twice)), *goes_on(4, 3, "-1.1/5")),
+    "and one in between breaks the row": (fails(7, moment=free_first(twice)), *goes_on(4, 3, "-1.1/5")),
     "what a rule says is free is none either": (
-        fails(7, 7, 7, scene=by_rule),
+        fails(7, 7, 7, moment=by_rule),
         "-3.0/5",
         "Restarting",
         "Rank 1 failed: Application: no; restart not counted in 0.0 s",
@@ -96,20 +96,20 @@ TABLE: Table = {
     ),
     # what begins anew
     "suspension begins a new row: the cause may have been mended": (
-        fails(7, scene=twice.after(1).suspended().asks(suspend=False).running()),
+        fails(7, moment=twice.after(1).suspended().asks(suspend=False).running()),
         *goes_on(4, 3),
     ),
     "in which three are three": (
-        fails(7, 7, 7, scene=twice.after(1).suspended().asks(suspend=False).running()),
+        fails(7, 7, 7, moment=twice.after(1).suspended().asks(suspend=False).running()),
         *the_end(6, 7),
     ),
     "a resize begins none": (
-        fails(7, scene=twice.asks(nodes=3).restarted().asks(nodes=2).restarted()),
+        fails(7, moment=twice.asks(nodes=3).restarted().asks(nodes=2).restarted()),
         *the_end(5, 7),
     ),
     # with the budget
     "a budget that is used up before is told instead": (
-        fails(7, 7, 7, scene=start.asks(restart={"maxRestarts": 2, "backoffSeconds": 0})),
+        fails(7, 7, 7, moment=start.asks(restart={"maxRestarts": 2, "backoffSeconds": 0})),
         "-3.0/5",
         "Running",
         "Stopping 1 pod: Rank 1 failed: Application: no; no restart is left of 2 (maxRestarts)",
@@ -118,8 +118,8 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_crash_loops(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_crash_loops(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
 def test_a_crash_loop_has_its_own_reason_and_is_in_the_history_three_times() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from ddpjob_operator.api import ConditionType
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 limited = a_job(nodes=2, activeDeadlineSeconds=60)
@@ -166,19 +166,19 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_deadlines(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_deadlines(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
-REASONS: dict[str, tuple[Scene, str]] = {
+REASONS: dict[str, tuple[Moment, str]] = {
     "active": (stopped.gone(), "DeadlineExceeded"),
     "to start": (starting.after(60).decided().gone(), "StartDeadlineExceeded"),
 }
 
 
-@pytest.mark.parametrize(("scene", "reason"), REASONS.values(), ids=REASONS)
-def test_each_deadline_has_its_own_reason_and_leaves_no_blame(scene: Scene, reason: str) -> None:
-    failed = scene.settled()
+@pytest.mark.parametrize(("moment", "reason"), REASONS.values(), ids=REASONS)
+def test_each_deadline_has_its_own_reason_and_leaves_no_blame(moment: Moment, reason: str) -> None:
+    failed = moment.settled()
     condition = failed.status.condition(ConditionType.FAILED)
     assert condition is not None
     assert condition.reason == reason
@@ -188,6 +188,6 @@ def test_each_deadline_has_its_own_reason_and_leaves_no_blame(scene: Scene, reas
 
 def test_what_a_job_waited_for_is_cut_where_a_message_ends() -> None:
     words = "0/4096 nodes are available: " + "ä" * 3000
-    scene = to_start.created().waits(0, "Unschedulable", words).settled().after(60).settled().gone().settled()
-    assert scene.status.message.startswith(f"{NOT_UP}: 0 of 2 pods running; rank 0: Unschedulable: 0/4096")
-    assert len(scene.status.message) == 1024
+    moment = to_start.created().waits(0, "Unschedulable", words).settled().after(60).settled().gone().settled()
+    assert moment.status.message.startswith(f"{NOT_UP}: 0 of 2 pods running; rank 0: Unschedulable: 0/4096")
+    assert len(moment.status.message) == 1024

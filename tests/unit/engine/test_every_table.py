@@ -19,20 +19,20 @@ from ddpjob_operator.engine import (
 )
 from jsonschema import Draft202012Validator
 
-from .builders import Scene
+from .builders import Moment
 
 NAMES = [path.stem for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem != Path(__file__).stem]
 TABLES: dict[str, dict[str, Any]] = {
     name: getattr(importlib.import_module(f"{__package__}.{name}"), "TABLE", {}) for name in NAMES
 }
-SCENES: dict[str, Scene] = {
+MOMENTS: dict[str, Moment] = {
     f"{name}: {sentence}": row[0] for name, table in TABLES.items() for sentence, row in table.items()
 }
 
 WORDS = {*Reason, *Cause}
 STATUS = Draft202012Validator(status_schema())
 
-every_moment = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+every_moment = pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
 
 
 def test_there_are_tables() -> None:
@@ -40,54 +40,56 @@ def test_there_are_tables() -> None:
 
 
 @every_moment
-def test_the_same_moment_gives_the_same_decision_also_to_an_operator_that_reads_the_status_anew(scene: Scene) -> None:
-    assert decide(scene.snapshot) == scene.decision
-    assert scene.read_anew().decision == scene.decision
+def test_the_same_moment_gives_the_same_decision_also_to_an_operator_that_reads_the_status_anew(
+    moment: Moment,
+) -> None:
+    assert decide(moment.snapshot) == moment.decision
+    assert moment.read_anew().decision == moment.decision
 
 
 @every_moment
-def test_once_carried_out_nothing_is_left_to_do_or_say(scene: Scene) -> None:
-    left = scene.settled().decision
+def test_once_carried_out_nothing_is_left_to_do_or_say(moment: Moment) -> None:
+    left = moment.settled().decision
     assert left.actions == (DeleteJob(),) or left.empty
 
 
 @every_moment
-def test_the_next_look_is_ahead(scene: Scene) -> None:
-    for moment in (scene, scene.settled()):
-        wake_at = moment.decision.wake_at
-        assert wake_at is None or wake_at > moment.snapshot.now
+def test_the_next_look_is_ahead(moment: Moment) -> None:
+    for one in (moment, moment.settled()):
+        wake_at = one.decision.wake_at
+        assert wake_at is None or wake_at > one.snapshot.now
 
 
 @every_moment
-def test_what_is_said_is_what_the_type_allows_in_words_that_are_documented(scene: Scene) -> None:
-    status = scene.settled().status
+def test_what_is_said_is_what_the_type_allows_in_words_that_are_documented(moment: Moment) -> None:
+    status = moment.settled().status
     STATUS.validate(status.to_dict())
     assert {condition.reason for condition in status.conditions} <= WORDS
     assert len(status.message) <= 1024
 
 
 @every_moment
-def test_an_operator_that_dies_before_it_acts_does_nothing_else_when_it_is_back(scene: Scene) -> None:
-    state = scene.settled().status.state
-    assert scene.said().settled().status.state == state
+def test_an_operator_that_dies_before_it_acts_does_nothing_else_when_it_is_back(moment: Moment) -> None:
+    state = moment.settled().status.state
+    assert moment.said().settled().status.state == state
 
 
 @every_moment
-def test_what_is_made_goes_with_the_job_and_keeps_no_namespace_from_going(scene: Scene) -> None:
-    metadata = scene.snapshot.job.metadata
-    for made in manifests(scene):
+def test_what_is_made_goes_with_the_job_and_keeps_no_namespace_from_going(moment: Moment) -> None:
+    metadata = moment.snapshot.job.metadata
+    for made in manifests(moment):
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (metadata.uid, True)
         assert (made["metadata"]["namespace"], "finalizers" in made["metadata"]) == (metadata.namespace, False)
 
 
 @every_moment
-def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(scene: Scene) -> None:
-    after = scene.decided().status if DeleteJob() not in scene.decision.actions else scene.status
-    first = pod_name(scene.snapshot.job, 0, after.incarnations.of(0))
+def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(moment: Moment) -> None:
+    after = moment.decided().status if DeleteJob() not in moment.decision.actions else moment.status
+    first = pod_name(moment.snapshot.job, 0, after.incarnations.of(0))
     met = {
         variable["value"].split(".")[0]
-        for made in manifests(scene)
+        for made in manifests(moment)
         for container in made["spec"].get("containers", ())
         for variable in container["env"]
         if variable["name"] == "MASTER_ADDR"
@@ -95,18 +97,18 @@ def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(scene: Sce
     assert met <= {first}
 
 
-def manifests(scene: Scene) -> list[Manifest]:
+def manifests(moment: Moment) -> list[Manifest]:
     """All that a decision makes."""
     made = (CreatePod, CreateService, CreateNetworkPolicy)
-    return [action.manifest for action in scene.decision.actions if isinstance(action, made)]
+    return [action.manifest for action in moment.decision.actions if isinstance(action, made)]
 
 
 def test_every_reason_of_a_decision_is_met_in_some_table() -> None:
     met = {
         condition.reason
-        for scene in SCENES.values()
-        for moment in (scene, scene.settled())
-        for condition in moment.status.conditions
+        for moment in MOMENTS.values()
+        for one in (moment, moment.settled())
+        for condition in one.status.conditions
     }
     of_the_adapters = {
         *(Reason.POD_TAKEN, Reason.NETWORK_POLICY_TAKEN, Reason.POD_SECURITY_VIOLATION),

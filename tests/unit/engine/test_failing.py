@@ -1,6 +1,6 @@
 """How a job fails and starts again, and what stays to read of it."""
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2)
@@ -10,12 +10,12 @@ broken = two.running().fails(1, message="ValueError: no").decided()
 ready_again = broken.gone().after(1)
 
 
-def after(incidents: int) -> Scene:
+def after(incidents: int) -> Moment:
     """A gang that runs again after rank 1 has failed so many times, with a step more each time."""
-    scene = no_wait.running()
+    moment = no_wait.running()
     for step in range(incidents):
-        scene = scene.reports(1, message="no", step=step).restarted()
-    return scene
+        moment = moment.reports(1, message="no", step=step).restarted()
+    return moment
 
 
 NO_NODE = "rank 0 and 1 more: waiting for a node"
@@ -237,20 +237,20 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_how_a_job_fails_and_starts_again(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_how_a_job_fails_and_starts_again(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
 def test_the_pods_that_stay_are_those_that_the_history_names() -> None:
-    scene = after(5)
-    ended = {pod.name for pod in scene.pods if pod.failed}
-    assert ended == {failure.pod for failure in scene.status.history[:3]}
+    moment = after(5)
+    ended = {pod.name for pod in moment.pods if pod.failed}
+    assert ended == {failure.pod for failure in moment.status.history[:3]}
     assert len(ended) == 3
 
 
 def test_the_history_is_the_last_ten_incidents_the_newest_first() -> None:
-    scene = a_job(nodes=2, restart={"maxRestarts": 99, "backoffSeconds": 0}).running()
+    moment = a_job(nodes=2, restart={"maxRestarts": 99, "backoffSeconds": 0}).running()
     for step in range(12):
-        scene = scene.reports(1, message="no", step=step).restarted()
-    assert [failure.step for failure in scene.status.history] == list(range(11, 1, -1))
-    assert scene.status.history[0] == scene.status.last_failure
+        moment = moment.reports(1, message="no", step=step).restarted()
+    assert [failure.step for failure in moment.status.history] == list(range(11, 1, -1))
+    assert moment.status.history[0] == moment.status.last_failure

@@ -229,8 +229,8 @@ def test_whatever_it_says_it_can_be_written_into_a_status(other: dict[str, Any],
         inside = DOCUMENT[place]
         wrong = [inside[0] | other] if isinstance(inside, list) and isinstance(inside[0], dict) else other
         said = DOCUMENT | {place: wrong}
-    scene = RUNNING.hears(**{key: value for key, value in said.items() if key not in {"job", "phase", "since"}})
-    status = scene.settled().status.to_dict()
+    moment = RUNNING.hears(**{key: value for key, value in said.items() if key not in {"job", "phase", "since"}})
+    status = moment.settled().status.to_dict()
     STATUS.validate(status)
     json.dumps(status, allow_nan=False)
 
@@ -250,7 +250,7 @@ def test_another_pod_that_cannot_be_asked_has_said_nothing() -> None:
 
 
 def test_a_gang_that_was_heard_of_is_remembered_as_supervised() -> None:
-    scene = a_job(nodes=2).running().hears().settled()
-    assert scene.status.supervised
-    assert not scene.fails(0).decided().status.supervised
-    assert scene.status.condition(ConditionType.STALLED) is None
+    moment = a_job(nodes=2).running().hears().settled()
+    assert moment.status.supervised
+    assert not moment.fails(0).decided().status.supervised
+    assert moment.status.condition(ConditionType.STALLED) is None

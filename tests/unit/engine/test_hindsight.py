@@ -5,26 +5,26 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import Budget, ConditionType
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 PEER = "RuntimeError: [gloo] Connection closed by peer"
 
 
-def gang(**restart: Any) -> Scene:
+def gang(**restart: Any) -> Moment:
     return a_job(nodes=2, restart={"backoffSeconds": 0, **restart}).running()
 
 
-def peer_lost(scene: Scene) -> Scene:
+def peer_lost(moment: Moment) -> Moment:
     """Rank 0 has lost a peer, and that was answered; nothing is known yet of rank 1, which was told to end."""
-    return scene.fails(0, message=PEER).decided()
+    return moment.fails(0, message=PEER).decided()
 
 
-def looping(scene: Scene) -> Scene:
+def looping(moment: Moment) -> Moment:
     """Rank 0 has failed at the same step twice, and the gang runs again."""
     for _ in range(2):
-        scene = scene.reports(0, message="no", step=7).restarted()
-    return scene
+        moment = moment.reports(0, message="no", step=7).restarted()
+    return moment
 
 
 no_oom = {"rules": [{"causes": ["OutOfMemory"], "action": "Fail"}]}
@@ -134,12 +134,12 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_hindsight(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_hindsight(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
 # Restarts, disruptions, and what is used of the budget.
-ACCOUNTS: dict[str, tuple[Scene, int, int, Budget]] = {
+ACCOUNTS: dict[str, tuple[Moment, int, int, Budget]] = {
     "a lost peer costs a restart": (peer_lost(gang()), 1, 0, Budget(used=1, streak=1)),
     "which is given back when its node turns out to be lost": (
         silent.decided(),
@@ -170,9 +170,13 @@ ACCOUNTS: dict[str, tuple[Scene, int, int, Budget]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "restarts", "disruptions", "budget"), ACCOUNTS.values(), ids=ACCOUNTS)
-def test_what_hindsight_costs(scene: Scene, restarts: int, disruptions: int, budget: Budget) -> None:
-    assert (scene.status.restarts, scene.status.disruptions, scene.status.budget) == (restarts, disruptions, budget)
+@pytest.mark.parametrize(("moment", "restarts", "disruptions", "budget"), ACCOUNTS.values(), ids=ACCOUNTS)
+def test_what_hindsight_costs(moment: Moment, restarts: int, disruptions: int, budget: Budget) -> None:
+    assert (moment.status.restarts, moment.status.disruptions, moment.status.budget) == (
+        restarts,
+        disruptions,
+        budget,
+    )
 
 
 def test_what_is_learned_corrects_the_history_and_adds_nothing_to_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from ddpjob_operator.api import Budget
 from ddpjob_operator.engine import CreatePod
 
-from .builders import START, Scene, a_job
+from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
 
 NO_WAIT = {"backoffSeconds": 0}
@@ -22,7 +22,7 @@ def an_incident(attempt: int, **other: Any) -> dict[str, Any]:
     return {**told, "signal": 9, "message": "killed by SIGKILL", "step": 100 + attempt, **other}
 
 
-def supervised(**restart: Any) -> Scene:
+def supervised(**restart: Any) -> Moment:
     """Three nodes that run, and whose supervisors were heard."""
     return a_job(nodes=3, restart=restart).running().hears().settled()
 
@@ -128,7 +128,7 @@ TABLE: Table = {
         "3 nodes running",
     ),
     "what a former rank 0 said is none of it": (
-        Scene(replace(gang.deleted_by_hand(0).decided().gone().decided().snapshot, heard=again.snapshot.heard)),
+        Moment(replace(gang.deleted_by_hand(0).decided().gone().decided().snapshot, heard=again.snapshot.heard)),
         "",
         "Restarting",
         "2 of 3 pods running; rank 0: waiting for a node",
@@ -500,12 +500,12 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_restarts_in_place(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_restarts_in_place(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
 # Restarts, disruptions, what is used of the budget, and the attempt that follows.
-ACCOUNTS: dict[str, tuple[Scene, int, int, Budget, int]] = {
+ACCOUNTS: dict[str, tuple[Moment, int, int, Budget, int]] = {
     "a restart in place counts": (again.decided(), 1, 0, Budget(used=1, streak=1), 2),
     "once": (
         again.settled().hears(attempt=2, incidents=[an_incident(1)]).settled(),
@@ -631,9 +631,9 @@ ACCOUNTS: dict[str, tuple[Scene, int, int, Budget, int]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "restarts", "disruptions", "budget", "attempt"), ACCOUNTS.values(), ids=ACCOUNTS)
-def test_what_incidents_cost(scene: Scene, restarts: int, disruptions: int, budget: Budget, attempt: int) -> None:
-    status = scene.status
+@pytest.mark.parametrize(("moment", "restarts", "disruptions", "budget", "attempt"), ACCOUNTS.values(), ids=ACCOUNTS)
+def test_what_incidents_cost(moment: Moment, restarts: int, disruptions: int, budget: Budget, attempt: int) -> None:
+    status = moment.status
     found = (status.restarts, status.disruptions, status.budget, status.attempt)
     assert found == (restarts, disruptions, budget, attempt)
 
@@ -693,13 +693,13 @@ def test_pods_of_a_later_gang_say_nothing_of_an_incident_before_it() -> None:
 
 
 def test_each_incident_is_an_event_and_so_is_the_gang_that_runs_again() -> None:
-    scene = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2)])
-    told = [[(event.warning, event.reason) for event in moment.decision.events] for moment in _rounds(scene)]
+    moment = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2)])
+    told = [[(event.warning, event.reason) for event in one.decision.events] for one in _rounds(moment)]
     assert told == [[(True, "Restarting")], [(True, "Restarting")], [(False, "Running")], []]
 
 
-def _rounds(scene: Scene) -> list[Scene]:
-    return [scene, scene.decided(), scene.decided(2), scene.decided(3)]
+def _rounds(moment: Moment) -> list[Moment]:
+    return [moment, moment.decided(), moment.decided(2), moment.decided(3)]
 
 
 def test_a_new_pod_is_told_which_attempt_it_joins_and_where_the_others_are() -> None:
@@ -715,16 +715,16 @@ def test_a_pod_that_comes_up_with_the_others_looks_for_rank_0_alone() -> None:
     assert _env(late)["DDPJOB_PEERS"] == f"{gang.pods[0].name}.digits.team.svc:29502"
 
 
-@pytest.mark.parametrize("scene", [again, evicted], ids=["in place", "a new pod"])
-def test_a_gang_that_was_heard_once_is_remembered_to_have_supervisors(scene: Scene) -> None:
-    just_heard = scene._with_status(scene.status.model_copy(update={"supervised": False}))
+@pytest.mark.parametrize("moment", [again, evicted], ids=["in place", "a new pod"])
+def test_a_gang_that_was_heard_once_is_remembered_to_have_supervisors(moment: Moment) -> None:
+    just_heard = moment._with_status(moment.status.model_copy(update={"supervised": False}))
     assert just_heard.decided().status.supervised
 
 
 def test_a_new_rank_0_is_where_the_ones_that_come_after_it_look_for_it() -> None:
-    scene = gang.deleted_by_hand(0).decided().gone()
-    new = _made(scene)["metadata"]["name"]
-    later = scene.decided().runs(0).decided().hears(attempt=2).settled().vanishes(2).decided().after(3)
+    moment = gang.deleted_by_hand(0).decided().gone()
+    new = _made(moment)["metadata"]["name"]
+    later = moment.decided().runs(0).decided().hears(attempt=2).settled().vanishes(2).decided().after(3)
     assert new != gang.pods[0].name
     assert _env(later)["MASTER_ADDR"] == f"{new}.digits.team.svc"
 
@@ -739,16 +739,16 @@ def test_more_pods_than_the_status_can_name_are_replaced_with_all_others() -> No
     assert large.decided().status.incarnations.default == 2
 
 
-def _made(scene: Scene) -> dict[str, Any]:
-    return next(action.manifest for action in scene.decision.actions if isinstance(action, CreatePod))
+def _made(moment: Moment) -> dict[str, Any]:
+    return next(action.manifest for action in moment.decision.actions if isinstance(action, CreatePod))
 
 
-def _env(scene: Scene) -> dict[str, str]:
-    trainer = _made(scene)["spec"]["containers"][0]
+def _env(moment: Moment) -> dict[str, str]:
+    trainer = _made(moment)["spec"]["containers"][0]
     return {variable["name"]: variable["value"] for variable in trainer["env"]}
 
 
-RIGHTS: dict[str, tuple[Scene, str, str]] = {
+RIGHTS: dict[str, tuple[Moment, str, str]] = {
     "by default: what is configured wrong, and full disks": (a_job(), "5", "ConfigError,StorageFull"),
     "no more restarts in place than restarts": (a_job(restart={"maxRestarts": 3}), "3", "ConfigError,StorageFull"),
     "whatever is used of them: that may be free again before the next incident": (
@@ -775,7 +775,7 @@ RIGHTS: dict[str, tuple[Scene, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "in_place", "left"), RIGHTS.values(), ids=RIGHTS)
-def test_what_supervisors_may_decide_themselves(scene: Scene, in_place: str, left: str) -> None:
-    env = _env(scene)
+@pytest.mark.parametrize(("moment", "in_place", "left"), RIGHTS.values(), ids=RIGHTS)
+def test_what_supervisors_may_decide_themselves(moment: Moment, in_place: str, left: str) -> None:
+    env = _env(moment)
     assert (env["DDPJOB_IN_PLACE_RESTARTS"], env["DDPJOB_LEAVE_TO_OPERATOR"]) == (in_place, left)

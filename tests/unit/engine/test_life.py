@@ -2,7 +2,7 @@
 
 from ddpjob_operator.engine import Service
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2)
@@ -186,5 +186,5 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_how_a_job_comes_up_and_ends_well(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_how_a_job_comes_up_and_ends_well(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected

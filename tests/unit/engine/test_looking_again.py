@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from ddpjob_operator.engine import Service
 
-from .builders import START, Scene, a_job
+from .builders import START, Moment, a_job
 
 two = a_job(nodes=2)
 running = two.running()
@@ -16,16 +16,16 @@ tiny = elastic.created().placed(0).after(30).ready_again().settled().runs(0).set
 
 
 def in_(seconds: float) -> datetime:
-    """So long after the start of all scenes."""
+    """So long after the start of all moments."""
     return START + timedelta(seconds=seconds)
 
 
-def later(scene: Scene, seconds: float) -> datetime:
-    """So long after the moment of a scene."""
-    return scene.snapshot.now + timedelta(seconds=seconds)
+def later(moment: Moment, seconds: float) -> datetime:
+    """So long after the moment of a moment."""
+    return moment.snapshot.now + timedelta(seconds=seconds)
 
 
-WAKES: dict[str, tuple[Scene, datetime | None]] = {
+WAKES: dict[str, tuple[Moment, datetime | None]] = {
     "a job that runs has nothing to wait for": (running, None),
     "nor has one whose pods wait for nodes": (two.created(), None),
     # deadlines
@@ -129,19 +129,19 @@ WAKES: dict[str, tuple[Scene, datetime | None]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "moment"), WAKES.values(), ids=WAKES)
-def test_when_to_look_again(scene: Scene, moment: datetime | None) -> None:
-    assert scene.decision.wake_at == moment
+@pytest.mark.parametrize(("moment", "due"), WAKES.values(), ids=WAKES)
+def test_when_to_look_again(moment: Moment, due: datetime | None) -> None:
+    assert moment.decision.wake_at == due
 
 
 POLLED = "while a foreign Service is in the way: soon"
 """Nothing that anybody watches changes when the Service goes."""
-DUE = {name: scene.settled() for name, (scene, moment) in WAKES.items() if moment is not None and name != POLLED}
+DUE = {name: moment.settled() for name, (moment, due) in WAKES.items() if due is not None and name != POLLED}
 
 
-@pytest.mark.parametrize("scene", DUE.values(), ids=DUE)
-def test_then_there_is_something_to_do_and_not_before(scene: Scene) -> None:
-    moment = scene.decision.wake_at
-    assert moment is not None
-    assert scene.at(moment - timedelta(milliseconds=1)).decision.empty
-    assert not scene.at(moment).decision.empty
+@pytest.mark.parametrize("moment", DUE.values(), ids=DUE)
+def test_then_there_is_something_to_do_and_not_before(moment: Moment) -> None:
+    due = moment.decision.wake_at
+    assert due is not None
+    assert moment.at(due - timedelta(milliseconds=1)).decision.empty
+    assert not moment.at(due).decision.empty

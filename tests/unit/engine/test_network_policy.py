@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from ddpjob_operator.engine import CreateNetworkPolicy, Manifest, Settings
 
-from .builders import Scene, a_job, plan
+from .builders import Moment, a_job, plan
 from .tables import verdict
 
 closed = a_job(nodes=2, networkPolicy="Enabled")
 open_again = closed.running().asks(suspend=True).decided().gone().decided().asks(networkPolicy="Disabled")
-PLANS: dict[str, tuple[Scene, str]] = {
+PLANS: dict[str, tuple[Moment, str]] = {
     "nobody who has not asked gets one": (a_job(nodes=2), "service +1.0 +1.1"),
     "it is there before the pods are": (closed, "policy service +1.0 +1.1"),
     "it is made once": (closed.running(), ""),
     "one that was deleted is made again": (
-        Scene(replace(closed.running().snapshot, network_policy=False)),
+        Moment(replace(closed.running().snapshot, network_policy=False)),
         "policy",
     ),
     "it outlives a restart": (closed.running().fails(1).decided().gone().after(1), "+2.0 +2.1"),
@@ -24,21 +24,21 @@ PLANS: dict[str, tuple[Scene, str]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "expected"), PLANS.values(), ids=PLANS)
-def test_when_the_policy_comes_and_goes(scene: Scene, expected: str) -> None:
-    assert plan(scene) == expected
+@pytest.mark.parametrize(("moment", "expected"), PLANS.values(), ids=PLANS)
+def test_when_the_policy_comes_and_goes(moment: Moment, expected: str) -> None:
+    assert plan(moment) == expected
 
 
 def test_a_policy_that_was_deleted_is_what_the_job_says_it_makes() -> None:
-    scene = Scene(replace(closed.running().snapshot, network_policy=False))
-    assert verdict(scene) == ("policy", "Running", "Setting the NetworkPolicy right")
+    moment = Moment(replace(closed.running().snapshot, network_policy=False))
+    assert verdict(moment) == ("policy", "Running", "Setting the NetworkPolicy right")
 
 
 def test_a_policy_that_names_another_port_is_replaced_before_the_job_goes_on() -> None:
     """While the job is suspended both may change."""
-    scene = closed.running().suspended().asks(suspend=False, statusPort=12345)
-    assert (plan(scene), plan(scene.decided())) == ("-policy", "policy +2.0 +2.1")
-    assert made(scene.decided(), operator_namespace="system")["spec"]["ingress"][1]["ports"][0]["port"] == 12345
+    moment = closed.running().suspended().asks(suspend=False, statusPort=12345)
+    assert (plan(moment), plan(moment.decided())) == ("-policy", "policy +2.0 +2.1")
+    assert made(moment.decided(), operator_namespace="system")["spec"]["ingress"][1]["ports"][0]["port"] == 12345
 
 
 def test_it_is_not_replaced_while_a_pod_lives() -> None:
@@ -55,8 +55,8 @@ def test_pods_keep_their_status_port_as_long_as_the_policy_that_lets_in_who_asks
     assert (plan(later), later.decided(2).status.status_port) == ("-policy", 12345)
 
 
-def made(scene: Scene, **settings: Any) -> Manifest:
-    decision = Scene(replace(scene.snapshot, settings=Settings(**settings))).decision
+def made(moment: Moment, **settings: Any) -> Manifest:
+    decision = Moment(replace(moment.snapshot, settings=Settings(**settings))).decision
     return next(action.manifest for action in decision.actions if isinstance(action, CreateNetworkPolicy))
 
 

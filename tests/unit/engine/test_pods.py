@@ -10,7 +10,7 @@ import pytest
 from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.engine import CreatePod, Manifest, Settings
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 
 Context = dict[str, Any]
 
@@ -27,12 +27,12 @@ def a_pod(
     """The pod of a rank, made from a template with these things more in it."""
     containers = [{"name": "trainer", "image": "trainer:1", **(trainer or {})}, *(pod or {}).get("containers", ())]
     template = {"metadata": metadata or {}, "spec": {**(pod or {}), "containers": containers}}
-    scene = a_job(nodes=2, template=template, **spec)
-    return pods_of(Scene(replace(scene.snapshot, settings=Settings(pod_security=security))))[rank]
+    moment = a_job(nodes=2, template=template, **spec)
+    return pods_of(Moment(replace(moment.snapshot, settings=Settings(pod_security=security))))[rank]
 
 
-def pods_of(scene: Scene) -> dict[int, Manifest]:
-    return {one.rank: one.manifest for one in scene.decision.actions if isinstance(one, CreatePod)}
+def pods_of(moment: Moment) -> dict[int, Manifest]:
+    return {one.rank: one.manifest for one in moment.decision.actions if isinstance(one, CreatePod)}
 
 
 def trainer_of(pod: Manifest) -> Manifest:
@@ -149,7 +149,7 @@ def test_an_operator_without_pod_security_leaves_users_rights_and_homes_to_the_i
 
 def test_a_job_keeps_the_pod_security_that_it_started_with_until_it_is_resumed() -> None:
     running = a_job(nodes=2).running()
-    upgraded = Scene(replace(running.snapshot, settings=Settings(pod_security=PodSecurity.NONE)))
+    upgraded = Moment(replace(running.snapshot, settings=Settings(pod_security=PodSecurity.NONE)))
     assert upgraded.decision.empty
     for again in (upgraded.fails(1).decided().gone().after(1), upgraded.asks(nodes=3).decided().gone()):
         assert all("securityContext" in pod["spec"] for pod in pods_of(again).values())
@@ -348,10 +348,10 @@ def after_losing(*ranks: int, **pod: Any) -> Manifest:
     """Rank 0's pod after the nodes of these ranks were lost one after another."""
     containers = [{"name": "trainer", "image": "trainer:1"}]
     template = {"spec": {**pod, "containers": containers}}
-    scene = a_job(nodes=3, template=template, restart={"backoffSeconds": 0}).running()
+    moment = a_job(nodes=3, template=template, restart={"backoffSeconds": 0}).running()
     for rank in ranks:
-        scene = scene.node_dies(rank).decided().gone().restarted()
-    return pods_of(scene.fails(0).ready_again())[0]
+        moment = moment.node_dies(rank).decided().gone().restarted()
+    return pods_of(moment.fails(0).ready_again())[0]
 
 
 def elsewhere(*nodes: str) -> Manifest:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import Cause, Failure, RestartAction
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 Rule = dict[str, Any]
@@ -14,7 +14,7 @@ RESTART, FREE, FAIL = RestartAction
 PEER = "RuntimeError: [gloo] Connection closed by peer"
 
 
-def ruled(*rules: Rule, **restart: Any) -> Scene:
+def ruled(*rules: Rule, **restart: Any) -> Moment:
     """A gang of two that runs under these rules, and starts again without a wait."""
     return a_job(nodes=2, restart={"rules": list(rules), "backoffSeconds": 0, **restart}).running()
 
@@ -221,13 +221,13 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_rules(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_rules(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
 two = a_job(nodes=2).running()
 starting = a_job(nodes=2).created().placed(0, 1)
-DEFAULTS: dict[Cause, tuple[Scene, RestartAction]] = {
+DEFAULTS: dict[Cause, tuple[Moment, RestartAction]] = {
     Cause.APPLICATION: (two.fails(0), RESTART),
     Cause.OUT_OF_MEMORY: (two.fails(0, code=137, reason="OOMKilled"), RESTART),
     Cause.STORAGE_EXCEEDED: (two.evicted_by_kubelet(0, DISK, disruption=False), RESTART),
@@ -246,16 +246,16 @@ DEFAULTS: dict[Cause, tuple[Scene, RestartAction]] = {
 }
 
 
-def failure(scene: Scene) -> Failure:
-    found = scene.decided().status.last_failure
+def failure(moment: Moment) -> Failure:
+    found = moment.decided().status.last_failure
     assert found is not None, "no incident was seen"
     return found
 
 
 @pytest.mark.parametrize("cause", Cause)
 def test_by_default(cause: Cause) -> None:
-    scene, action = DEFAULTS[cause]
-    found = failure(scene)
+    moment, action = DEFAULTS[cause]
+    found = failure(moment)
     assert (found.cause, found.action, found.rule) == (cause, action, "default")
 
 
@@ -265,6 +265,6 @@ def test_the_status_says_which_rule_decided(rank: int, code: int, said: str) -> 
 
 
 def test_a_job_that_a_rule_ends_has_the_cause_as_its_reason() -> None:
-    scene = three_is_fatal.fails(0, code=3).settled().gone().settled()
-    assert scene.status.conditions[-1].reason == "Application"
-    assert scene.status.restarts == 0
+    moment = three_is_fatal.fails(0, code=3).settled().gone().settled()
+    assert moment.status.conditions[-1].reason == "Application"
+    assert moment.status.restarts == 0

@@ -6,7 +6,7 @@ import pytest
 from ddpjob_operator.api import Backend, ConditionType, DDPJobStatus
 from ddpjob_operator.engine import Service
 
-from .builders import START, Scene, a_job
+from .builders import START, Moment, a_job
 
 two = a_job(nodes=2)
 running = two.running()
@@ -14,7 +14,7 @@ broken = running.fails(1).decided()
 suspended = running.asks(suspend=True).decided().gone().decided()
 failed = a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0).decided()
 
-CONDITIONS: dict[str, tuple[Scene, str]] = {
+CONDITIONS: dict[str, tuple[Moment, str]] = {
     "a job whose pods were not seen yet": (two.decided(), ""),
     "a created job": (two.created(), "Created:PodsCreated"),
     "a running job": (running, "Created:PodsCreated Running:AllPodsRunning"),
@@ -145,27 +145,27 @@ def conditions(status: DDPJobStatus) -> str:
     return " ".join([*(text for text, value in said if value == "True"), *(f"-{t}" for t, v in said if v == "False")])
 
 
-@pytest.mark.parametrize(("scene", "expected"), CONDITIONS.values(), ids=CONDITIONS)
-def test_conditions_of(scene: Scene, expected: str) -> None:
-    assert conditions(scene.status) == expected
+@pytest.mark.parametrize(("moment", "expected"), CONDITIONS.values(), ids=CONDITIONS)
+def test_conditions_of(moment: Moment, expected: str) -> None:
+    assert conditions(moment.status) == expected
 
 
 def test_a_condition_dates_from_its_last_change_of_value_not_of_words() -> None:
-    scene = two.created().after(5).runs(0).decided().after(5).runs(1).decided()
-    assert scene.condition(ConditionType.RUNNING).last_transition_time == START + timedelta(seconds=10)
-    again = scene.after(5).fails(0).decided().after(5).gone().decided(2).fails(0, at=0).decided()
+    moment = two.created().after(5).runs(0).decided().after(5).runs(1).decided()
+    assert moment.condition(ConditionType.RUNNING).last_transition_time == START + timedelta(seconds=10)
+    again = moment.after(5).fails(0).decided().after(5).gone().decided(2).fails(0, at=0).decided()
     restarting = again.condition(ConditionType.RESTARTING)
     assert restarting.last_transition_time == START + timedelta(seconds=15)
     assert "restart 2 of 6" in restarting.message
 
 
 def test_conditions_and_status_tell_which_generation_they_are_about() -> None:
-    scene = running.asks(nodes=3).decided()
-    assert scene.status.observed_generation == 2
-    assert scene.condition(ConditionType.RESTARTING).observed_generation == 2
+    moment = running.asks(nodes=3).decided()
+    assert moment.status.observed_generation == 2
+    assert moment.condition(ConditionType.RESTARTING).observed_generation == 2
 
 
-READY: dict[str, tuple[Scene, str]] = {
+READY: dict[str, tuple[Moment, str]] = {
     "none yet": (two.decided(), "0/2"),
     "one of two": (two.created().runs(1).decided(), "1/2"),
     "all": (running, "2/2"),
@@ -175,12 +175,12 @@ READY: dict[str, tuple[Scene, str]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "expected"), READY.values(), ids=READY)
-def test_ready(scene: Scene, expected: str) -> None:
-    assert scene.status.ready == expected
+@pytest.mark.parametrize(("moment", "expected"), READY.values(), ids=READY)
+def test_ready(moment: Moment, expected: str) -> None:
+    assert moment.status.ready == expected
 
 
-CAN_WAIT: dict[str, tuple[Scene, bool]] = {
+CAN_WAIT: dict[str, tuple[Moment, bool]] = {
     "that an attempt begins": (two, False),
     "that all pods exist": (two.decided(), True),
     "how many of them run": (two.created().runs(0), True),
@@ -200,13 +200,13 @@ CAN_WAIT: dict[str, tuple[Scene, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "expected"), CAN_WAIT.values(), ids=CAN_WAIT)
-def test_it_can_wait_to_be_said(scene: Scene, expected: bool) -> None:  # noqa: FBT001  A table's column.
-    assert scene.decision.can_wait is expected
+@pytest.mark.parametrize(("moment", "expected"), CAN_WAIT.values(), ids=CAN_WAIT)
+def test_it_can_wait_to_be_said(moment: Moment, expected: bool) -> None:  # noqa: FBT001  A table's column.
+    assert moment.decision.can_wait is expected
 
 
 blocked = two.decided().vanishes(1).refused("QuotaExceeded", "used: 2")
-EVENTS: dict[str, tuple[Scene, str]] = {
+EVENTS: dict[str, tuple[Moment, str]] = {
     "nothing happened yet": (two, ""),
     "created": (two.decided(), "Created"),
     "running": (two.created().runs(0, 1), "Running"),
@@ -227,9 +227,9 @@ EVENTS: dict[str, tuple[Scene, str]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "expected"), EVENTS.values(), ids=EVENTS)
-def test_events(scene: Scene, expected: str) -> None:
-    events = scene.decision.events
+@pytest.mark.parametrize(("moment", "expected"), EVENTS.values(), ids=EVENTS)
+def test_events(moment: Moment, expected: str) -> None:
+    events = moment.decision.events
     assert " ".join(event.reason + "!" * event.warning for event in events) == expected
     assert all(event.message for event in events)
 
@@ -246,13 +246,17 @@ def test_what_a_job_starts_with_is_in_its_status() -> None:
 
 
 def test_a_running_job_keeps_what_it_started_with_through_a_restart() -> None:
-    scene = running.asks(masterPort=1234, procsPerNode=8, backend="Nccl").fails(0).decided().restarted()
-    assert (scene.status.procs_per_node, scene.status.backend, scene.status.master_port) == (1, Backend.GLOO, 29500)
+    moment = running.asks(masterPort=1234, procsPerNode=8, backend="Nccl").fails(0).decided().restarted()
+    assert (moment.status.procs_per_node, moment.status.backend, moment.status.master_port) == (
+        1,
+        Backend.GLOO,
+        29500,
+    )
 
 
 def test_a_finished_job_says_when_and_nothing_runs_of_it() -> None:
-    scene = running.after(7).succeeds(0, 1).decided()
-    assert scene.status.completion_time == START + timedelta(seconds=7)
-    assert scene.status.finished
-    assert not scene.status.is_true(ConditionType.RUNNING)
-    assert scene.after(100).decision.empty
+    moment = running.after(7).succeeds(0, 1).decided()
+    assert moment.status.completion_time == START + timedelta(seconds=7)
+    assert moment.status.finished
+    assert not moment.status.is_true(ConditionType.RUNNING)
+    assert moment.after(100).decision.empty

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2)
@@ -434,11 +434,11 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_sizes(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_sizes(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
-FREE: dict[str, Scene] = {
+FREE: dict[str, Moment] = {
     "a resize": two.running().asks(nodes=3).decided(),
     "shrinking": small,
     "growing": small.placed(2).after(5).decided(),
@@ -446,9 +446,9 @@ FREE: dict[str, Scene] = {
 }
 
 
-@pytest.mark.parametrize("scene", FREE.values(), ids=FREE)
-def test_it_costs_no_restart_and_is_no_incident(scene: Scene) -> None:
-    status = scene.status
+@pytest.mark.parametrize("moment", FREE.values(), ids=FREE)
+def test_it_costs_no_restart_and_is_no_incident(moment: Moment) -> None:
+    status = moment.status
     assert (status.restarts, status.disruptions, status.budget.used, status.history) == (0, 0, 0, ())
 
 
@@ -460,7 +460,7 @@ def test_the_present_size_is_in_the_status_and_the_spec_is_left_alone() -> None:
 def test_each_time_that_nodes_are_given_back_the_wait_is_longer() -> None:
     again = given_back.ready_again().settled().placed(1).after(120).decided()
     first, second = (
-        (scene.status.backoff_until or scene.snapshot.now) - scene.snapshot.now for scene in (given_back, again)
+        (moment.status.backoff_until or moment.snapshot.now) - moment.snapshot.now for moment in (given_back, again)
     )
     assert timedelta(seconds=1) >= first < second
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.engine import CreatePod, Service, nodes_in_question
 
-from .builders import START, Scene, a_job
+from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2, restart={"backoffSeconds": 0, "maxRestarts": 99})
@@ -146,13 +146,13 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_stuck_pods(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_stuck_pods(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
-def avoided(scene: Scene) -> dict[str, Any]:
-    """The nodes that the job keeps away from, and for how long from the start of all scenes."""
-    return {one.node: one.until - START for one in scene.status.avoided_nodes}
+def avoided(moment: Moment) -> dict[str, Any]:
+    """The nodes that the job keeps away from, and for how long from the start of all moments."""
+    return {one.node: one.until - START for one in moment.status.avoided_nodes}
 
 
 def test_a_lost_node_is_avoided_for_an_hour() -> None:
@@ -164,14 +164,14 @@ def test_a_lost_node_is_avoided_for_an_hour() -> None:
 
 def test_a_node_that_does_not_take_a_pod_is_avoided_too() -> None:
     reason = "UnexpectedAdmissionError"
-    scene = two.running().fails(1, code=None, reason=reason)
-    turned_away = scene._each((1,), lambda pod: replace(pod, reason=reason, node="node-1")).decided()
+    moment = two.running().fails(1, code=None, reason=reason)
+    turned_away = moment._each((1,), lambda pod: replace(pod, reason=reason, node="node-1")).decided()
     assert avoided(turned_away) == {"node-1": hour}
 
 
 def test_one_that_is_found_silent_later_is_avoided_too() -> None:
-    scene = two.running().fails(0, message="Connection closed by peer").decided().overdue(1).decided()
-    assert avoided(scene) == {"node-1": hour}
+    moment = two.running().fails(0, message="Connection closed by peer").decided().overdue(1).decided()
+    assert avoided(moment) == {"node-1": hour}
 
 
 def test_one_from_which_pods_were_taken_for_another_reason_is_not() -> None:
@@ -185,18 +185,18 @@ def test_one_that_is_lost_again_after_the_hour_is_avoided_again() -> None:
 
 
 def test_eight_are_remembered_the_newest() -> None:
-    scene = a_job(nodes=10, restart={"backoffSeconds": 0, "maxRestarts": 99}).running()
+    moment = a_job(nodes=10, restart={"backoffSeconds": 0, "maxRestarts": 99}).running()
     for rank in range(10):
-        scene = scene.node_dies(rank).decided().gone().restarted()
-    assert list(avoided(scene)) == [f"node-{rank}" for rank in range(2, 10)]
+        moment = moment.node_dies(rank).decided().gone().restarted()
+    assert list(avoided(moment)) == [f"node-{rank}" for rank in range(2, 10)]
 
 
 @pytest.mark.parametrize("lost", [8, 9, 17])
 def test_of_a_rack_that_is_silent_eight_are_remembered_and_that_is_told_once(lost: int) -> None:
     silent = many.running().fails(19, message="Connection closed by peer").decided().overdue(*range(lost))
-    scene = silent.settled()
-    assert list(avoided(scene)) == [f"node-{rank}" for rank in range(8)]
-    assert scene.after(30).decision.status is None
+    moment = silent.settled()
+    assert list(avoided(moment)) == [f"node-{rank}" for rank in range(8)]
+    assert moment.after(30).decision.status is None
 
 
 def test_a_node_that_is_lost_while_a_rack_is_silent_is_remembered_too() -> None:
@@ -222,7 +222,7 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
         "the end is decided": running.succeeds(0, 1).decided(),
         "both go": running.node_dies(0, 1),
     }
-    asked = {what: sorted(nodes_in_question(scene.snapshot)) for what, scene in questions.items()}
+    asked = {what: sorted(nodes_in_question(moment.snapshot)) for what, moment in questions.items()}
     assert asked == {
         "nobody goes": [],
         "one goes": ["node-1"],

@@ -7,7 +7,7 @@ import pytest
 from ddpjob_operator.api import Condition, ConditionType
 from ddpjob_operator.engine import nodes_in_question, whom_else_to_ask, whom_to_ask
 
-from .builders import START, Scene, a_job
+from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2).running()
@@ -176,16 +176,16 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_what_supervisors_report(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_what_supervisors_report(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
-def said(scene: Scene, kind: ConditionType) -> tuple[str, str] | None:
-    condition: Condition | None = scene.settled().status.condition(kind)
+def said(moment: Moment, kind: ConditionType) -> tuple[str, str] | None:
+    condition: Condition | None = moment.settled().status.condition(kind)
     return (condition.status, condition.reason) if condition else None
 
 
-UNKNOWN: dict[str, tuple[Scene, tuple[str, str] | None]] = {
+UNKNOWN: dict[str, tuple[Moment, tuple[str, str] | None]] = {
     "while it is heard": (gang, None),
     "for half a minute of silence": (silent.after(29), None),
     "then": (silent.after(30), ("True", "SupervisorSilent")),
@@ -213,28 +213,28 @@ UNKNOWN: dict[str, tuple[Scene, tuple[str, str] | None]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "expected"), UNKNOWN.values(), ids=UNKNOWN)
-def test_when_progress_is_unknown(scene: Scene, expected: tuple[str, str] | None) -> None:
-    assert said(scene, ConditionType.PROGRESS_UNKNOWN) == expected
+@pytest.mark.parametrize(("moment", "expected"), UNKNOWN.values(), ids=UNKNOWN)
+def test_when_progress_is_unknown(moment: Moment, expected: tuple[str, str] | None) -> None:
+    assert said(moment, ConditionType.PROGRESS_UNKNOWN) == expected
 
 
 def test_a_stall_and_silence_are_warnings() -> None:
     told = [
-        [(event.warning, event.reason) for event in scene.decision.events] for scene in (stands, silent.after(30))
+        [(event.warning, event.reason) for event in moment.decision.events] for moment in (stands, silent.after(30))
     ]
     assert told == [[(True, "Stalled")], [(True, "ProgressUnknown")]]
 
 
-OTHER_WORDS: dict[str, Scene] = {
+OTHER_WORDS: dict[str, Moment] = {
     "of a stall": stands.settled().hears("Stalled", stall=STALL | {"message": "rank 1 waits for a disk"}),
     "of silence": silent.after(30).settled().hears_nothing("10.0.1.0:29501 does not answer"),
 }
 
 
-@pytest.mark.parametrize("scene", OTHER_WORDS.values(), ids=OTHER_WORDS)
-def test_other_words_for_the_same_are_no_event_and_can_wait_to_be_written(scene: Scene) -> None:
-    assert scene.decision.status is not None
-    assert (scene.decision.events, scene.decision.can_wait) == ((), True)
+@pytest.mark.parametrize("moment", OTHER_WORDS.values(), ids=OTHER_WORDS)
+def test_other_words_for_the_same_are_no_event_and_can_wait_to_be_written(moment: Moment) -> None:
+    assert moment.decision.status is not None
+    assert (moment.decision.events, moment.decision.can_wait) == ((), True)
 
 
 def test_a_second_stall_is_another_event() -> None:
@@ -263,7 +263,7 @@ def test_a_job_whose_length_nobody_knows_shows_its_step() -> None:
     assert (progress.display, progress.eta) == ("step 120", "")
 
 
-ENDS: dict[str, Scene] = {
+ENDS: dict[str, Moment] = {
     "suspended": trains.settled().suspended(),
     "restarted": trains.settled().fails(1).decided(),
     "restarted in place": trains.settled().hears(attempt=2, incidents=[answered], progress=SOME).decided(),
@@ -271,9 +271,9 @@ ENDS: dict[str, Scene] = {
 }
 
 
-@pytest.mark.parametrize("scene", ENDS.values(), ids=ENDS)
-def test_a_gang_that_does_not_run_keeps_its_progress_and_has_no_end_in_sight(scene: Scene) -> None:
-    progress = scene.status.progress
+@pytest.mark.parametrize("moment", ENDS.values(), ids=ENDS)
+def test_a_gang_that_does_not_run_keeps_its_progress_and_has_no_end_in_sight(moment: Moment) -> None:
+    progress = moment.status.progress
     assert progress is not None
     assert (progress.step, progress.percent) == (120, 30.0)
     assert (progress.eta_seconds, progress.eta) == (None, "")
@@ -293,7 +293,7 @@ def test_stragglers_are_named_with_their_nodes_as_long_as_the_gang_runs() -> Non
     assert slow.has_not_heard_yet().settled().status.stragglers != ()
 
 
-WAITS: dict[str, tuple[Scene, bool]] = {
+WAITS: dict[str, tuple[Moment, bool]] = {
     "progress can": (trains, True),
     "stragglers can": (gang.hears(stragglers=[{"rank": 1, "slowdown": 2.0}]), True),
     "that there is a supervisor can": (two.hears(), True),
@@ -305,10 +305,10 @@ WAITS: dict[str, tuple[Scene, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("scene", "can_wait"), WAITS.values(), ids=WAITS)
-def test_what_can_wait_to_be_written(scene: Scene, can_wait: bool) -> None:  # noqa: FBT001  a table's column
-    assert scene.decision.status is not None
-    assert scene.decision.can_wait is can_wait
+@pytest.mark.parametrize(("moment", "can_wait"), WAITS.values(), ids=WAITS)
+def test_what_can_wait_to_be_written(moment: Moment, can_wait: bool) -> None:  # noqa: FBT001  a table's column
+    assert moment.decision.status is not None
+    assert moment.decision.can_wait is can_wait
 
 
 def test_another_one_is_asked_only_while_rank_0_is_silent() -> None:
@@ -328,22 +328,22 @@ def test_the_next_look_is_when_rank_0_is_to_be_given_up() -> None:
     assert unled.decision.wake_at == unled.snapshot.now + timedelta(seconds=60)
 
 
-ASKED: dict[str, tuple[Scene, frozenset[str]]] = {
+ASKED: dict[str, tuple[Moment, frozenset[str]]] = {
     "none as long as nobody is missed": (gang, frozenset()),
     "none for a while": (gang.hears("Gathering", missing=[1]).after(59), frozenset()),
     "then that of the rank that is": (gang.hears("Gathering", missing=[1]).after(60), frozenset({"node-1"})),
 }
 
 
-@pytest.mark.parametrize(("scene", "nodes"), ASKED.values(), ids=ASKED)
-def test_which_nodes_are_asked_about(scene: Scene, nodes: frozenset[str]) -> None:
+@pytest.mark.parametrize(("moment", "nodes"), ASKED.values(), ids=ASKED)
+def test_which_nodes_are_asked_about(moment: Moment, nodes: frozenset[str]) -> None:
 
-    assert nodes_in_question(scene.snapshot) == nodes
+    assert nodes_in_question(moment.snapshot) == nodes
 
 
-def whom(scene: Scene) -> Any:
+def whom(moment: Moment) -> Any:
 
-    return whom_to_ask(scene.snapshot)
+    return whom_to_ask(moment.snapshot)
 
 
 def test_rank_0s_present_pod_is_asked_as_long_as_it_runs() -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from ddpjob_operator.api import Budget
 from ddpjob_operator.engine import Service
 
-from .builders import START, Scene, a_job
+from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2)
@@ -205,8 +205,8 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_suspension(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_suspension(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
 def test_suspension_costs_nothing_and_forgets_nothing() -> None:
@@ -232,5 +232,5 @@ def test_a_suspension_that_is_called_off_starts_the_clock_anew_as_well() -> None
 
 
 def test_resuming_takes_what_was_changed_meanwhile() -> None:
-    scene = suspended.asks(masterPort=1234, procsPerNode=8, backend="Nccl").asks(suspend=False).decided()
-    assert (scene.status.master_port, scene.status.procs_per_node, scene.status.backend) == (1234, 8, "Nccl")
+    moment = suspended.asks(masterPort=1234, procsPerNode=8, backend="Nccl").asks(suspend=False).decided()
+    assert (moment.status.master_port, moment.status.procs_per_node, moment.status.backend) == (1234, 8, "Nccl")

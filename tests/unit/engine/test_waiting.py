@@ -1,6 +1,6 @@
 """What a job that does not run yet says that it waits for, in one sentence."""
 
-from .builders import Scene, a_job
+from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2)
@@ -182,8 +182,8 @@ TABLE: Table = {
 
 
 @rows(TABLE)
-def test_waiting(scene: Scene, expected: tuple[str, str, str]) -> None:
-    assert verdict(scene) == expected
+def test_waiting(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
 def test_the_words_of_a_registry_are_cut_where_a_cause_ends() -> None:

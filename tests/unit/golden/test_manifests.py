@@ -7,7 +7,7 @@ import pytest
 import yaml
 from ddpjob_operator.engine import CreateNetworkPolicy, CreatePod, CreateService, Manifest, Settings, pod_name
 
-from tests.unit.engine.builders import Scene, a_job
+from tests.unit.engine.builders import Moment, a_job
 
 from .conftest import Golden
 
@@ -63,7 +63,7 @@ checkpointed = a_job(
     },
 )
 
-PODS: dict[str, tuple[Scene, int]] = {
+PODS: dict[str, tuple[Moment, int]] = {
     "one-process-per-node": (a_job(nodes=2), 1),
     "several-processes-per-node": (a_job(nodes=2, procsPerNode=4), 1),
     "one-process-per-gpu": (a_job(nodes=2, template=with_gpus(8)), 0),
@@ -76,8 +76,8 @@ PODS: dict[str, tuple[Scene, int]] = {
 }
 
 
-def created(scene: Scene, rank: int) -> Manifest:
-    made = (action for action in scene.decision.actions if isinstance(action, CreatePod))
+def created(moment: Moment, rank: int) -> Manifest:
+    made = (action for action in moment.decision.actions if isinstance(action, CreatePod))
     return next(action.manifest for action in made if action.rank == rank)
 
 
@@ -97,15 +97,15 @@ def test_the_service_is_its_golden_file(golden: Golden) -> None:
 
 def test_the_network_policy_is_its_golden_file(golden: Golden) -> None:
     snapshot = replace(a_job(networkPolicy="Enabled").snapshot, settings=Settings(operator_namespace="ddpjob-system"))
-    made = (one for one in Scene(snapshot).decision.actions if isinstance(one, CreateNetworkPolicy))
+    made = (one for one in Moment(snapshot).decision.actions if isinstance(one, CreateNetworkPolicy))
     golden("network-policy.yaml", as_yaml(next(made).manifest))
 
 
 def test_the_template_in_the_job_is_left_as_it_is() -> None:
-    scene = a_job(template=OPINIONATED)
-    before = scene.snapshot.job.model_copy(deep=True)
-    created(scene, 0)
-    assert scene.snapshot.job == before
+    moment = a_job(template=OPINIONATED)
+    before = moment.snapshot.job.model_copy(deep=True)
+    created(moment, 0)
+    assert moment.snapshot.job == before
 
 
 def test_names_fit_in_a_dns_label_even_for_the_longest_job_with_the_most_nodes() -> None:

@@ -22,23 +22,23 @@ from ddpjob_trainer.supervisor.gang.messages import (
     UnreadableError,
 )
 
-from .scene import BEGIN, CONFIG, KILLED, LOST, SAVED, WELL, Scene, hello, limits
+from .gangs import BEGIN, CONFIG, KILLED, LOST, SAVED, WELL, Gang, hello, limits
 
-Row = tuple[Scene, Phase, str, list[str]]
-"""A scene; then the phase, what was said last, and the incidents."""
-
-
-def trains(nodes: int = 2, **settings: object) -> Scene:
-    return Scene(nodes, limits(**settings)).starts()  # type: ignore[arg-type]
+Row = tuple[Gang, Phase, str, list[str]]
+"""A gang; then the phase, what was said last, and the incidents."""
 
 
-def tried(nodes: int = 2) -> Scene:
-    return Scene(nodes, limits(), check=True).starts()
+def trains(nodes: int = 2, **settings: object) -> Gang:
+    return Gang(nodes, limits(**settings)).starts()  # type: ignore[arg-type]
 
 
-def unseen(scene: Scene) -> Scene:
+def tried(nodes: int = 2) -> Gang:
+    return Gang(nodes, limits(), check=True).starts()
+
+
+def unseen(gang: Gang) -> Gang:
     """Ends an attempt of two nodes by the loss of a peer, with nobody to blame."""
-    return scene.fails(0).idle(0, LOST).idle(1, replace(LOST, process=1))
+    return gang.fails(0).idle(0, LOST).idle(1, replace(LOST, process=1))
 
 
 G, R, P, S, X, D = (
@@ -53,17 +53,17 @@ KILL, PEER = "1: rank 1 Application", "1: rank 0 PeerLost"
 OUT = "1: rank 1 PeerLost"
 
 STARTING: dict[str, Row] = {
-    "nobody is there": (Scene(), G, "", []),
-    "not all are there": (Scene().joins(0), G, "", []),
-    "all are there": (Scene().joins(0, 1), R, "Start(1) to 0 1", []),
-    "a leader alone": (Scene(1).joins(0), R, "Start(1) to 0", []),
-    "the first attempt has the operator's number": (Scene().joins(0, 1, attempt=7), R, "Start(7) to 0 1", []),
-    "it may know none": (Scene(1).joins(0, attempt=0), R, "Start(1) to 0", []),
-    "one comes and goes before the start": (Scene().joins(1).lost(1).joins(1), G, "", []),
-    "nothing ran, so nothing was lost": (Scene().joins(1).lost(1).joins(0, 1), R, "Start(1) to 0 1", []),
-    "who is about to go is not started": (Scene(3).joins(0, 1).leaving(1).joins(2), G, "", []),
+    "nobody is there": (Gang(), G, "", []),
+    "not all are there": (Gang().joins(0), G, "", []),
+    "all are there": (Gang().joins(0, 1), R, "Start(1) to 0 1", []),
+    "a leader alone": (Gang(1).joins(0), R, "Start(1) to 0", []),
+    "the first attempt has the operator's number": (Gang().joins(0, 1, attempt=7), R, "Start(7) to 0 1", []),
+    "it may know none": (Gang(1).joins(0, attempt=0), R, "Start(1) to 0", []),
+    "one comes and goes before the start": (Gang().joins(1).lost(1).joins(1), G, "", []),
+    "nothing ran, so nothing was lost": (Gang().joins(1).lost(1).joins(0, 1), R, "Start(1) to 0 1", []),
+    "who is about to go is not started": (Gang(3).joins(0, 1).leaving(1).joins(2), G, "", []),
     "its successor is": (
-        Scene(3).joins(0, 1).leaving(1).joins(2).lost(1).joins(1, incarnation=2),
+        Gang(3).joins(0, 1).leaving(1).joins(2).lost(1).joins(1, incarnation=2),
         *(R, "Start(1) to 0 1 2", []),
     ),
 }
@@ -292,7 +292,7 @@ STALLING: dict[str, Row] = {
 }
 
 TRYING_FIRST: dict[str, Row] = {
-    "the machines are tried": (Scene(check=True).starts(), P, "Try(1) to 0 1", []),
+    "the machines are tried": (Gang(check=True).starts(), P, "Try(1) to 0 1", []),
     "some are well": (tried().idle(0, WELL), P, "", []),
     "all are": (tried().idle(0, WELL).idle(1, WELL), R, "Start(1) to 0 1", []),
     "they are tried once": (
@@ -325,9 +325,9 @@ TRYING_FIRST: dict[str, Row] = {
 PATIENCE = 600.0
 
 
-def by_hand(nodes: int = 2, restarts: int = 0) -> Scene:
+def by_hand(nodes: int = 2, restarts: int = 0) -> Gang:
     """Without an operator."""
-    return Scene(nodes, limits(restarts), patience=PATIENCE)
+    return Gang(nodes, limits(restarts), patience=PATIENCE)
 
 
 WITHOUT_AN_OPERATOR: dict[str, Row] = {
@@ -375,21 +375,21 @@ WITHOUT_AN_OPERATOR: dict[str, Row] = {
     ),
 }
 INHERITING: dict[str, Row] = {
-    "the attempts go on": (Scene().remembers(4).joins(0, attempt=1).joins(1, attempt=4), R, "Start(5) to 0 1", []),
+    "the attempts go on": (Gang().remembers(4).joins(0, attempt=1).joins(1, attempt=4), R, "Start(5) to 0 1", []),
     "with the number that the operator gives it": (
-        Scene().remembers(4).joins(0, attempt=5).joins(1, attempt=4),
+        Gang().remembers(4).joins(0, attempt=5).joins(1, attempt=4),
         *(R, "Start(5) to 0 1", []),
     ),
     "also if nobody was asked who knows the last": (
-        Scene(3).remembers(4).joins(0).joins(1, attempt=4).joins(2, attempt=5),
+        Gang(3).remembers(4).joins(0).joins(1, attempt=4).joins(2, attempt=5),
         *(R, "Start(6) to 0 1 2", []),
     ),
     "also if the machines are tried first": (
-        Scene(check=True).remembers(4).joins(0, 1).idle(0, WELL).idle(1, WELL),
+        Gang(check=True).remembers(4).joins(0, 1).idle(0, WELL).idle(1, WELL),
         *(R, "Start(5) to 0 1", []),
     ),
     "who goes and comes back meanwhile has lost nothing": (
-        Scene().remembers(4).joins(1).lost(1).joins(0, 1),
+        Gang().remembers(4).joins(1).lost(1).joins(0, 1),
         *(R, "Start(5) to 0 1", []),
     ),
 }
@@ -413,16 +413,16 @@ TABLES = {
     [pytest.param(row, id=f"{name}: {title}") for name, table in TABLES.items() for title, row in table.items()],
 )
 def test_the_leader_decides(row: Row) -> None:
-    scene, phase, words, incidents = row
-    assert (scene.leader.phase, scene.words, scene.incidents) == (phase, words, incidents)
+    gang, phase, words, incidents = row
+    assert (gang.leader.phase, gang.words, gang.incidents) == (phase, words, incidents)
 
 
 @pytest.mark.parametrize(
     "message", [Failed(1), Idle(1, (KILLED,)), Done(1), Beats(1, ({"process": 1, "step": 5},)), Examined(1, ())]
 )
-@pytest.mark.parametrize("scene", ["running", "stalled", "stopping", "gathering"])
-def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Message, scene: str) -> None:
-    def made() -> Scene:
+@pytest.mark.parametrize("gang", ["running", "stalled", "stopping", "gathering"])
+def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Message, gang: str) -> None:
+    def made() -> Gang:
         running = trains().steps().breaks(1)
         changed = {
             "running": lambda: running,
@@ -430,11 +430,11 @@ def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Messag
             "stopping": lambda: running.fails(0),
             "gathering": lambda: running.lost(0).idle(1),
         }
-        return changed[scene]()
+        return changed[gang]()
 
-    def state(scene: Scene) -> str:
-        leader = scene.leader
-        return repr((leader.phase, leader.attempt, leader.members, leader.past, leader.progressed, scene.said))
+    def state(gang: Gang) -> str:
+        leader = gang.leader
+        return repr((leader.phase, leader.attempt, leader.members, leader.past, leader.progressed, gang.said))
 
     told = made()
     told.said.clear()
@@ -443,99 +443,99 @@ def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Messag
 
 
 def test_who_is_not_there_can_say_nothing() -> None:
-    scene = trains().lost(1)
-    assert scene.says(1, Failed(1)).said == []
-    assert scene.says(7, Ping()).said == []
+    gang = trains().lost(1)
+    assert gang.says(1, Failed(1)).said == []
+    assert gang.says(7, Ping()).said == []
 
 
 def test_the_first_failure_is_the_one_that_was_heard_of_first_whatever_the_clocks_of_the_nodes_say() -> None:
     ahead, behind = replace(KILLED, process=0, time=BEGIN + 900), replace(KILLED, process=1, time=BEGIN - 900)
-    scene = trains().fails(0).after(0.1).fails(1).idle(1, behind).idle(0, ahead)
-    assert scene.incidents == ["1: rank 0 Application"]
-    incident = scene.leader.past.incidents[0]
+    gang = trains().fails(0).after(0.1).fails(1).idle(1, behind).idle(0, ahead)
+    assert gang.incidents == ["1: rank 0 Application"]
+    incident = gang.leader.past.incidents[0]
     assert (incident.end, incident.tied, incident.consequence_ranks) == (ahead, False, (1,))
 
 
 def test_a_leader_of_several_processes_names_the_first_one_of_a_node_that_was_out_of_reach() -> None:
-    scene = Scene(3, limits(), processes=4).starts().lost(2).idle(0).idle(1).joins(2)
-    assert [(incident.rank, incident.end.process) for incident in scene.leader.past.incidents] == [(2, 8)]
+    gang = Gang(3, limits(), processes=4).starts().lost(2).idle(0).idle(1).joins(2)
+    assert [(incident.rank, incident.end.process) for incident in gang.leader.past.incidents] == [(2, 8)]
 
 
 def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
-    scene = Scene(3, limits(), processes=2).starts().stalls()
-    assert scene.leader.stall is not None
-    assert scene.leader.stall.since == BEGIN - 30
-    scene.blames(3).idle(0).idle(1).idle(2)
-    (incident,) = scene.leader.past.incidents
+    gang = Gang(3, limits(), processes=2).starts().stalls()
+    assert gang.leader.stall is not None
+    assert gang.leader.stall.since == BEGIN - 30
+    gang.blames(3).idle(0).idle(1).idle(2)
+    (incident,) = gang.leader.past.incidents
     assert (incident.rank, incident.end.process, incident.end.exit_code, incident.end.step) == (1, 3, 203, 7)
     assert (incident.consequences, incident.consequence_ranks) == (2, (0, 2))
-    assert scene.leader.stall is None, "the next attempt has not stalled"
+    assert gang.leader.stall is None, "the next attempt has not stalled"
 
 
 def test_nobody_is_a_consequence_of_itself() -> None:
-    scene = trains(3).stalls().blames(None).idle(0).idle(1).idle(2)
-    assert scene.leader.past.incidents[0].consequence_ranks == (1, 2)
+    gang = trains(3).stalls().blames(None).idle(0).idle(1).idle(2)
+    assert gang.leader.past.incidents[0].consequence_ranks == (1, 2)
 
 
 def test_all_have_been_examined_once_each_node_with_ranks_has_answered() -> None:
-    scene = trains(3).done(2).stalls()
-    assert scene.words == "Examine(1) to 0 1"
-    assert not scene.leader.examined
-    scene.says(0, Examined(1, ({"process": 0},)))
-    assert not scene.leader.examined
-    scene.says(1, Examined(1, ({"process": 1},)))
-    assert scene.leader.examined
-    assert scene.leader.findings() == {0: {"process": 0}, 1: {"process": 1}, 2: {"process": 2, "state": "X"}}
+    gang = trains(3).done(2).stalls()
+    assert gang.words == "Examine(1) to 0 1"
+    assert not gang.leader.examined
+    gang.says(0, Examined(1, ({"process": 0},)))
+    assert not gang.leader.examined
+    gang.says(1, Examined(1, ({"process": 1},)))
+    assert gang.leader.examined
+    assert gang.leader.findings() == {0: {"process": 0}, 1: {"process": 1}, 2: {"process": 2, "state": "X"}}
 
 
 @pytest.mark.parametrize("goes", ["stays", "goes"])
 def test_of_a_node_that_is_done_all_processes_have_ended(goes: str) -> None:
-    scene = Scene(2, limits(), processes=2).starts().done(1)
+    gang = Gang(2, limits(), processes=2).starts().done(1)
     if goes == "goes":
-        scene.lost(1)
-    scene.stalls()
-    assert scene.leader.findings() == {process: {"process": process, "state": "X"} for process in (2, 3)}
+        gang.lost(1)
+    gang.stalls()
+    assert gang.leader.findings() == {process: {"process": process, "state": "X"} for process in (2, 3)}
 
 
 @pytest.mark.parametrize("process", [0, 2, "1", True, None, ...])
 @pytest.mark.parametrize("kind", [Beats, Examined])
 def test_nobody_speaks_of_processes_that_are_not_its_own(kind: type[Message], process: object) -> None:
     told = {"step": 5} if process is ... else {"step": 5, "process": process}
-    scene = trains()
+    gang = trains()
     with pytest.raises(UnreadableError, match="is no process of node 1"):
-        scene.says(1, kind(1, (told,)))  # type: ignore[arg-type, call-arg]
-    assert scene.leader.members[1].beats == ()
+        gang.says(1, kind(1, (told,)))  # type: ignore[arg-type, call-arg]
+    assert gang.leader.members[1].beats == ()
 
 
 def test_findings_that_never_come_are_not_waited_for_beyond_a_moment() -> None:
-    scene = trains().stalls().says(0, Examined(1, ({"process": 0},)))
-    assert scene.leader.next_moment() == BEGIN + EXAMINING_SECONDS
-    assert scene.leader.findings() == {0: {"process": 0}}
+    gang = trains().stalls().says(0, Examined(1, ({"process": 0},)))
+    assert gang.leader.next_moment() == BEGIN + EXAMINING_SECONDS
+    assert gang.leader.findings() == {0: {"process": 0}}
 
 
 def test_it_wants_to_look_again_only_where_time_alone_changes_something() -> None:
-    scene = trains()
-    assert scene.leader.next_moment() is None
-    unseen(scene)
-    assert scene.leader.next_moment() == BEGIN + SETTLING_SECONDS
-    scene.lost(1)
-    assert scene.leader.next_moment() is None
+    gang = trains()
+    assert gang.leader.next_moment() is None
+    unseen(gang)
+    assert gang.leader.next_moment() == BEGIN + SETTLING_SECONDS
+    gang.lost(1)
+    assert gang.leader.next_moment() is None
 
 
 def test_each_phase_says_since_when() -> None:
-    scene = trains().after(5).fails(1).after(2)
-    assert scene.leader.since == BEGIN + 5
-    scene.idle(0).idle(1, CONFIG)
-    assert (scene.leader.phase, scene.leader.since) == (Phase.RUNNING, BEGIN + 7)
-    scene.breaks(1).after(1)
-    assert (scene.leader.phase, scene.leader.since) == (Phase.DONE, BEGIN + 7)
+    gang = trains().after(5).fails(1).after(2)
+    assert gang.leader.since == BEGIN + 5
+    gang.idle(0).idle(1, CONFIG)
+    assert (gang.leader.phase, gang.leader.since) == (Phase.RUNNING, BEGIN + 7)
+    gang.breaks(1).after(1)
+    assert (gang.leader.phase, gang.leader.since) == (Phase.DONE, BEGIN + 7)
 
 
 def test_it_says_who_is_missing_and_not_who_is_done() -> None:
-    scene = Scene(4).joins(0, 2)
-    assert scene.leader.missing == (1, 3)
-    scene.joins(1, 3).done(3).lost(3)
-    assert scene.leader.missing == ()
+    gang = Gang(4).joins(0, 2)
+    assert gang.leader.missing == (1, 3)
+    gang.joins(1, 3).done(3).lost(3)
+    assert gang.leader.missing == ()
 
 
 def test_a_start_says_who_is_there_and_what_was() -> None:
@@ -547,29 +547,29 @@ def test_a_start_says_who_is_there_and_what_was() -> None:
 
 
 def test_the_mean_time_to_failure_counts_lost_nodes_and_neither_waiting_nor_stops_on_request() -> None:
-    scene = trains().steps().after(100).breaks(1)
-    scene.steps().after(50).lost(1).idle(0).after(1000).joins(1, incarnation=2)
-    assert scene.leader.past.mean_time_to_failure == 75
-    scene.after(50).leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=3)
-    assert scene.leader.past.mean_time_to_failure == 100
-    scene.steps().lost(1).idle(0).joins(1, incarnation=3)
-    assert scene.leader.past.mean_time_to_failure == 200 / 3, "a supervisor that comes back is one failure, not two"
+    gang = trains().steps().after(100).breaks(1)
+    gang.steps().after(50).lost(1).idle(0).after(1000).joins(1, incarnation=2)
+    assert gang.leader.past.mean_time_to_failure == 75
+    gang.after(50).leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=3)
+    assert gang.leader.past.mean_time_to_failure == 100
+    gang.steps().lost(1).idle(0).joins(1, incarnation=3)
+    assert gang.leader.past.mean_time_to_failure == 200 / 3, "a supervisor that comes back is one failure, not two"
 
 
 def test_a_step_of_the_former_attempt_is_none_of_this_one() -> None:
-    scene = trains().steps()
-    assert scene.leader.progressed
-    assert not scene.breaks(1).leader.progressed
-    assert scene.leader.members[0].beats == ()
+    gang = trains().steps()
+    assert gang.leader.progressed
+    assert not gang.breaks(1).leader.progressed
+    assert gang.leader.members[0].beats == ()
 
 
 def test_the_last_incidents_are_kept_and_all_restarts_counted() -> None:
-    scene = trains(restarts=100)
+    gang = trains(restarts=100)
     for _ in range(INCIDENTS_KEPT + 4):
-        scene.steps().breaks(1)
-    attempts = [incident.attempt for incident in scene.leader.past.incidents]
+        gang.steps().breaks(1)
+    attempts = [incident.attempt for incident in gang.leader.past.incidents]
     assert attempts == list(range(5, INCIDENTS_KEPT + 5))
-    assert scene.leader.past.restarts == INCIDENTS_KEPT + 4
+    assert gang.leader.past.restarts == INCIDENTS_KEPT + 4
 
 
 def past(restarts: int, seconds_ago: float = 10) -> Past:
@@ -579,18 +579,18 @@ def past(restarts: int, seconds_ago: float = 10) -> Past:
 
 
 def test_restarts_under_the_former_leader_count() -> None:
-    scene = Scene(2, limits(restarts=2)).remembers(3, past(2)).starts().steps().breaks(1)
-    assert scene.words == "Leave(4: rank 1 Application) to 0 1"
-    old = Scene(2, limits(restarts=2, window=60)).remembers(3, past(2, 61)).starts()
+    gang = Gang(2, limits(restarts=2)).remembers(3, past(2)).starts().steps().breaks(1)
+    assert gang.words == "Leave(4: rank 1 Application) to 0 1"
+    old = Gang(2, limits(restarts=2, window=60)).remembers(3, past(2, 61)).starts()
     assert old.steps().breaks(1).words == "Start(5) to 0 1"
     assert old.leader.past.restarts == 3
 
 
 def test_they_count_also_where_there_were_more_than_incidents_are_kept() -> None:
     many = INCIDENTS_KEPT + 4
-    scene = Scene(2, limits(restarts=many)).remembers(many + 1, past(many)).starts().steps().breaks(1)
-    assert scene.words == f"Leave({many + 2}: rank 1 Application) to 0 1"
-    assert scene.leader.past.restarts == many
+    gang = Gang(2, limits(restarts=many)).remembers(many + 1, past(many)).starts().steps().breaks(1)
+    assert gang.words == f"Leave({many + 2}: rank 1 Application) to 0 1"
+    assert gang.leader.past.restarts == many
 
 
 def test_a_new_leader_knows_all_that_the_former_one_knew() -> None:
@@ -599,49 +599,49 @@ def test_a_new_leader_knows_all_that_the_former_one_knew() -> None:
     assert isinstance(start, Start)
     assert start.past == former.leader.past
     assert (start.past.ran, start.past.failures, start.past.mean_time_to_failure) == (100, 1, 100)
-    assert Scene().remembers(2, start.past).leader.past == former.leader.past
+    assert Gang().remembers(2, start.past).leader.past == former.leader.past
 
 
 def test_attempts_that_got_nowhere_under_the_former_leader_count() -> None:
     (_, start), *_ = trains().breaks(1).said
     assert isinstance(start, Start)
-    assert Scene().remembers(2, start.past).starts().breaks(1).words == "Leave(3: rank 1 Application) to 0 1"
+    assert Gang().remembers(2, start.past).starts().breaks(1).words == "Leave(3: rank 1 Application) to 0 1"
 
 
 def test_the_newest_of_what_the_living_know_is_remembered_whoever_answers_first() -> None:
     older, newer = past(2), past(3)
     for first, second in [(older, newer), (newer, older)]:
-        scene = Scene().remembers(3, first).remembers(4, Past()).remembers(4, second)
-        assert scene.leader.past == newer
-        assert scene.starts().words == "Start(5) to 0 1"
+        gang = Gang().remembers(3, first).remembers(4, Past()).remembers(4, second)
+        assert gang.leader.past == newer
+        assert gang.starts().words == "Start(5) to 0 1"
 
 
 def test_a_pod_that_was_replaced_is_not_to_come_back() -> None:
-    scene = trains().lost(1).idle(0).joins(1, incarnation=3)
-    assert scene.leader.is_outdated(hello(1, incarnation=2))
-    assert not scene.leader.is_outdated(hello(1, incarnation=3))
-    assert not scene.leader.is_outdated(hello(0, incarnation=1))
-    scene.lost(1).idle(0)
-    assert scene.leader.is_outdated(hello(1, incarnation=2)), "nor while its successor is away"
+    gang = trains().lost(1).idle(0).joins(1, incarnation=3)
+    assert gang.leader.is_outdated(hello(1, incarnation=2))
+    assert not gang.leader.is_outdated(hello(1, incarnation=3))
+    assert not gang.leader.is_outdated(hello(0, incarnation=1))
+    gang.lost(1).idle(0)
+    assert gang.leader.is_outdated(hello(1, incarnation=2)), "nor while its successor is away"
 
 
 def test_a_rank_that_does_not_end_although_it_was_killed_is_named_and_left_to_the_operator() -> None:
-    scene = Scene(3, limits(), processes=4).starts()
-    scene.says(1, Beats(1, (), running=(4, 5, 6, 7))).fails(2).idle(2, KILLED).idle(0)
-    scene.after(1).says(1, Beats(1, (), running=(7, 6)))
-    assert scene.leader.next_moment() == BEGIN + KILLED_SECONDS
-    assert scene.after(KILLED_SECONDS - 2).leader.phase is Phase.STOPPING
-    assert scene.after(1).words == "Leave(1: rank 1 Stalled) to 0 1 2"
-    ((_, leave), *_) = scene.said
+    gang = Gang(3, limits(), processes=4).starts()
+    gang.says(1, Beats(1, (), running=(4, 5, 6, 7))).fails(2).idle(2, KILLED).idle(0)
+    gang.after(1).says(1, Beats(1, (), running=(7, 6)))
+    assert gang.leader.next_moment() == BEGIN + KILLED_SECONDS
+    assert gang.after(KILLED_SECONDS - 2).leader.phase is Phase.STOPPING
+    assert gang.after(1).words == "Leave(1: rank 1 Stalled) to 0 1 2"
+    ((_, leave), *_) = gang.said
     assert isinstance(leave, Leave)
     assert (leave.incident.end.process, leave.incident.end.exit_code) == (6, 203)
     assert leave.incident.end.message.startswith("SIGKILL has not ended rank 6, 7 within 30 s")
-    assert scene.leader.next_moment() is None
+    assert gang.leader.next_moment() is None
 
 
 def test_where_only_what_the_ranks_had_started_does_not_end_its_node_is_named() -> None:
-    scene = trains().fails(1).idle(0).after(KILLED_SECONDS)
-    ((_, leave), *_) = scene.said
+    gang = trains().fails(1).idle(0).after(KILLED_SECONDS)
+    ((_, leave), *_) = gang.said
     assert isinstance(leave, Leave)
     assert (leave.incident.rank, leave.incident.end.process) == (1, 1)
     assert leave.incident.end.message.startswith("SIGKILL has not ended what the ranks of node 1 had started")

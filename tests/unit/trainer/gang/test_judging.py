@@ -16,7 +16,7 @@ from ddpjob_trainer.supervisor.gang.judging import (
 )
 from ddpjob_trainer.supervisor.gang.messages import INCIDENTS_KEPT, NAMED, End, Incident
 
-from .scene import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
+from .gangs import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
 
 
 def at(end: End, seconds: float, process: int = 0) -> End:

@@ -45,7 +45,7 @@ def hello(node: int, incarnation: int = 1, attempt: int = 1) -> Hello:
 
 
 @dataclass
-class Scene:
+class Gang:
     """A leader, what it says, and the time."""
 
     nodes: int = 2
@@ -80,56 +80,56 @@ class Scene:
         """As `1: rank 0 Application`."""
         return [_named(incident) for incident in self.leader.past.incidents]
 
-    def _hear(self) -> Scene:
+    def _hear(self) -> Gang:
         self.said = [(node, message) for nodes, message in self.leader.drained() for node in nodes]
         return self
 
-    def joins(self, *nodes: int, incarnation: int = 1, attempt: int = 1) -> Scene:
+    def joins(self, *nodes: int, incarnation: int = 1, attempt: int = 1) -> Gang:
         for node in nodes:
             self.leader.joined(node, hello(node, incarnation, attempt), f"10.0.0.{node}:29502", self.now)
         return self._hear()
 
-    def starts(self) -> Scene:
+    def starts(self) -> Gang:
         """All are there."""
         return self.joins(*range(self.nodes))
 
-    def says(self, node: int, message: Message) -> Scene:
+    def says(self, node: int, message: Message) -> Gang:
         self.leader.said(node, message, self.now)
         return self._hear()
 
-    def steps(self, node: int = 0, step: int = 1) -> Scene:
+    def steps(self, node: int = 0, step: int = 1) -> Gang:
         return self.says(node, Beats(self.leader.attempt, ({"process": node, "step": step},)))
 
-    def fails(self, node: int) -> Scene:
+    def fails(self, node: int) -> Gang:
         return self.says(node, Failed(self.leader.attempt))
 
-    def idle(self, node: int, *ends: End) -> Scene:
+    def idle(self, node: int, *ends: End) -> Gang:
         return self.says(node, Idle(self.leader.attempt, ends or (STOPPED,)))
 
-    def done(self, node: int) -> Scene:
+    def done(self, node: int) -> Gang:
         return self.says(node, Done(self.leader.attempt))
 
-    def leaving(self, node: int) -> Scene:
+    def leaving(self, node: int) -> Gang:
         return self.says(node, Leaving())
 
-    def lost(self, node: int) -> Scene:
+    def lost(self, node: int) -> Gang:
         self.leader.left(node, self.now)
         return self._hear()
 
-    def after(self, seconds: float) -> Scene:
+    def after(self, seconds: float) -> Gang:
         self.now += seconds
         self.leader.tick(self.now)
         return self._hear()
 
-    def stalls(self) -> Scene:
+    def stalls(self) -> Gang:
         self.leader.found_stalled(self.now - 30, self.now)
         return self._hear()
 
-    def blames(self, process: int | None) -> Scene:
+    def blames(self, process: int | None) -> Gang:
         self.leader.blamed(process, "it is stopped", 7, self.now)
         return self._hear()
 
-    def breaks(self, node: int, end: End = KILLED, other: End = STOPPED) -> Scene:
+    def breaks(self, node: int, end: End = KILLED, other: End = STOPPED) -> Gang:
         """A rank fails, and all are ended."""
         self.fails(node).idle(node, end)
         for one in [*self.leader.members]:
@@ -137,7 +137,7 @@ class Scene:
                 self.idle(one, other)
         return self
 
-    def remembers(self, attempt: int, past: Past = Past()) -> Scene:  # noqa: B008  (it is frozen)
+    def remembers(self, attempt: int, past: Past = Past()) -> Gang:  # noqa: B008  (it is frozen)
         self.leader.remember(attempt, past)
         return self._hear()
 
