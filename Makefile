@@ -134,7 +134,10 @@ faults: plant ## Break the operator in every way at every place of a job's life;
 	FAULT_MATRIX=$$results $(BIN)/pytest $(FAULTS)
 	$(BIN)/python -m tests.faults.page "$$results"
 
+mutants: $(READY) ## How sharp the tests are: put 300 small faults in, one at a time; writes tests/mutants/README.md (20 min)
+	@$(BIN)/python -m tests.mutants run
+
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator fault-table faults clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator fault-table faults mutants clean
