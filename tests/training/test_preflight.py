@@ -209,7 +209,8 @@ def drop(machine: str, number: int) -> None:
 
 def test_two_nodes_whose_packets_are_dropped_are_named(machines: list[str], tmp_path: Path) -> None:
     drop(machines[1], 2)
-    command = [sys.executable, "-m", "ddpjob_trainer.supervisor.preflight.collective", "--timeout-seconds", "9"]
+    limit = ["--timeout-seconds", str(3 * soon())]
+    command = [sys.executable, "-m", "ddpjob_trainer.supervisor.preflight.collective", *limit]
     started = []
     for rank, machine in enumerate(machines):
         environment = {
