@@ -25,7 +25,7 @@ class Slow(MlpTask):
         time.sleep(0.02)  # Long enough to be interrupted, and the cores are free for others.
         return super().loss(output, target)
 """
-ARGUMENTS = ["--workload=train:Slow", "--epochs=15"]
+ARGUMENTS = ["--workload=train:Slow", "--epochs=25"]
 
 
 def kill_a_rank(plant: RealPlant, team: Team) -> None:
@@ -78,6 +78,8 @@ FAULTS = [
 def test_training_goes_on_from_its_checkpoint_when(fault: Fault, host: RealPlant, team: Team, tmp_path: Path) -> None:
     team.apply(_a_long_training(team, tmp_path, fault.mode))
     team.wait("Running", seconds=LONG)
+    # Of a gang that the operator has not heard yet, it cannot know that the others would wait: all pods would be new.
+    host.wait("the operator to hear of it", lambda: "progress" in team.status(), LONG)
     host.wait("a checkpoint", lambda: "saved step=" in logs(team, "digits"), LONG)
     before = _pods(team)
     with all_nodes_again(host):
