@@ -45,7 +45,8 @@ STAGES = (
     # Speed has the cores to itself. Plans go on beside each other in one process, on one plant.
     Stage("speed", tests=(SPEED,)),
     Stage("faults", tests=(FAULTS,)),
-    Stage("nodes", tests=NODES),
+    # Two clusters, each for one file at a time: most of it is waiting.
+    Stage("nodes", tests=NODES, flags=("--numprocesses=2", "--dist=loadfile")),
 )
 
 NEVER_RETRIED = ("tests/model/", "tests/faults/")
