@@ -54,14 +54,19 @@ class Reach:
         self._root = root
 
     def unit(self, mutant: Mutant) -> set[str]:
-        """The unit tests that run a mutant's lines; where only an import does, those that run the rest."""
+        """The unit tests that run a mutant's lines.
+
+        Where only an import does, those that run anything else of its file, or all where there is nothing else: what
+        an import leaves behind, such as a constant, anyone may use.
+        """
         by_line = self._data.contexts_by_lineno(str(self._root / mutant.file))
         source = (self._root / mutant.file).read_text(encoding="utf-8")
-        lines = _statements(source, mutant)
-        reached = [name for line in lines for name in by_line.get(line, ())]
-        if "" in reached and not any(reached):
-            reached = [name for names in by_line.values() for name in names]
-        return {name for name in reached if name}
+        reached = {name for line in _statements(source, mutant) for name in by_line.get(line, ())}
+        if reached == {""}:
+            reached = {name for names in by_line.values() for name in names}
+        if reached == {""}:
+            reached = self._data.measured_contexts()
+        return reached - {""}
 
 
 def processes(mutant: Mutant) -> Sequence[str]:
@@ -73,10 +78,11 @@ def _statements(source: str, mutant: Mutant) -> set[int]:
     """The lines of the statements that a mutant changes, those of a compound one down to its body."""
     place = mutant.place(source)
     assert place is not None, mutant
-    line = place + 1 + min(CONTEXT, mutant.line - 1)
+    changed = range(place + 1, place + 1 + len(mutant.before))[min(CONTEXT, mutant.line - 1) :]
+    line = next(line for line in changed if source.splitlines()[line - 1].strip())
     spans = [_span(node) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
-    around = min((span for span in spans if line in span), key=len, default=range(line, line + 1))
-    return set(around)
+    alone = range(line, line + 1)  # An `except` or a `case` is no statement.
+    return set(min((span for span in spans if line in span), key=len, default=alone))
 
 
 def _span(statement: ast.stmt) -> range:
