@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 import pytest
-from ddpjob_operator.api import Budget, Restart
-from ddpjob_operator.engine.budget import backoff
+from ddpjob_operator.api import Budget, DDPJob, Restart
+from ddpjob_operator.engine.budget import backoff, present
 
-from .builders import Moment, a_job
+from .builders import START, Moment, a_document, a_job
 from .tables import Table, rows, verdict
 
 PEER = "Connection closed by peer"
@@ -164,6 +164,26 @@ TABLE: Table = {
 @rows(TABLE)
 def test_limits(moment: Moment, expected: tuple[str, str, str]) -> None:
     assert verdict(moment) == expected
+
+
+@pytest.mark.parametrize(
+    ("supervised", "unknown", "step", "whole"),
+    [(True, False, -1, False), (True, False, 1, True), (True, True, -1, True), (False, False, -1, True)],
+    ids=["waits since then", "has gone on", "how far it is was lost", "nobody would tell"],
+)
+def test_after_an_hour_the_budget_is_whole_but_for_a_gang_that_is_known_to_wait(
+    *, supervised: bool, unknown: bool, step: float, whole: bool
+) -> None:
+    kinds = ["Running", *(["ProgressUnknown"] if unknown else [])]
+    said = {"status": "True", "reason": "Any", "message": "", "observedGeneration": 1}
+    status = {
+        "supervised": supervised,
+        "budget": {"used": 2},
+        "progress": {"lastStepTime": (START + timedelta(seconds=step)).isoformat(), "display": ""},
+        "conditions": [{"type": kind, "lastTransitionTime": START.isoformat(), **said} for kind in kinds],
+    }
+    job = DDPJob.from_dict({**a_document(), "status": status})
+    assert present(job.spec, job.status, START + timedelta(seconds=HOUR)) == Budget(used=0 if whole else 2)
 
 
 REASONS: dict[str, tuple[Moment, str]] = {

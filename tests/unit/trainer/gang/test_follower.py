@@ -135,6 +135,15 @@ def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Callable[[Scene
     follow(scene)
 
 
+def test_a_start_tells_where_the_others_are(follow: Callable[[Scene], None]) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        others = {"0": "10.0.0.1:29502", "1": "10.0.0.2:29502"}
+        follower._heed(Start(1, 0, others))
+        assert follower._rendezvous.members == others, "they are told of a new rank 0"
+
+    follow(scene)
+
+
 async def ranks_run(follower: Follower, attempt: int) -> None:
     while follower.attempt != attempt or follower._crew is None or len(follower._crew.pids) < 2:  # noqa: ASYNC110
         await asyncio.sleep(0.01)

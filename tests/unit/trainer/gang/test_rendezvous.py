@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -151,6 +152,20 @@ def test_a_leader_whose_address_swallows_all_is_cut_off(
     monkeypatch.setattr("ddpjob_trainer.supervisor.gang.rendezvous.connect", swallowed)
     monkeypatch.setattr("ddpjob_trainer.supervisor.gang.rendezvous.MUTE_SECONDS", 2.0)
     virtual_time.run(test())
+
+
+@pytest.mark.parametrize(("preflight", "warned"), [("Fast", True), ("Off", False)])
+def test_a_clock_that_is_off_the_leaders_is_told_of_in_the_preflight(
+    preflight: str, capsys: pytest.CaptureFixture[str], *, warned: bool
+) -> None:
+    async def test() -> None:
+        async with listening(Welcome("0.1.0", heard=time.time() + 1000)) as leader:
+            settings = Settings(uid="uid", node=1, nodes=4, peers=(leader.address,), preflight=preflight)
+            link = await Rendezvous(settings).reach(HELLO)
+            await link.close()
+
+    run(test())
+    assert ("preflight: the clock of node 1 is" in capsys.readouterr().err) == warned
 
 
 def test_who_knows_the_leader_sends_there() -> None:
