@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.api.contract import API_VERSION, KIND
 
 from tests.plant import Plant
 from tests.plant.images import OPERATOR, TRAINER
 from tests.plant.needs import demand
 from tests.plant.real import RealPlant, start_real
+from tests.support.api_client import ApiError
 from tests.support.helm import CHART, NAMESPACE, RELEASE, helm
 from tests.support.jobs import Team
 
@@ -34,6 +36,7 @@ def real() -> Iterator[Plant]:
     """A cluster of at least two nodes with the operator, installed from its chart."""
     with _cluster() as plant:
         helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", plant=plant)
+        plant.wait("admission to know of DDPJobs", lambda: _admits_what_a_job_owns(plant))
         try:
             yield plant
         finally:
@@ -53,6 +56,16 @@ def host(real: Plant) -> RealPlant:
 def team(real: Plant) -> Team:
     """A namespace of its own."""
     return Team(real)
+
+
+def _admits_what_a_job_owns(plant: Plant) -> bool:
+    """Whether admission has heard of the type: for seconds after the CRD is there, it refuses all that a job owns."""
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": "any", "uid": "any", "blockOwnerDeletion": True}
+    owned = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": [owner]}}
+    with suppress(ApiError):
+        plant.api.create("/api/v1/namespaces/default/configmaps?dryRun=All", owned)
+        return True
+    return False
 
 
 @contextmanager

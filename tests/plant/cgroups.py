@@ -1,5 +1,6 @@
 """The cgroups of nodes: each below this process's own, in every hierarchy of cgroup v1."""
 
+import fnmatch
 import os
 import signal
 import time
@@ -34,14 +35,20 @@ def make(name: str) -> list[Path]:
 
 def remove(pattern: str) -> None:
     """Removes the cgroups whose names match, with all below them and with what still runs in them."""
-    for folder in [*BASE.glob(f"**/{PREFIX}{pattern}/")]:
-        for inner in [*sorted(folder.glob("**/"), reverse=True)]:
-            _remove(inner)
+    for folder in _matching(pattern):
+        for inner, _, _ in os.walk(folder, topdown=False):
+            _remove(Path(inner))
 
 
 def names() -> set[str]:
     """Those that exist."""
-    return {folder.name.removeprefix(PREFIX) for folder in BASE.glob(f"**/{PREFIX}*/")}
+    return {folder.name.removeprefix(PREFIX) for folder in _matching("*")}
+
+
+def _matching(pattern: str) -> list[Path]:
+    """By os.walk, which passes over what another plant removes meanwhile; Path.glob fails there."""
+    tree = os.walk(BASE)
+    return [Path(place, name) for place, inner, _ in tree for name in fnmatch.filter(inner, f"{PREFIX}{pattern}")]
 
 
 def _place(option: str) -> Path:
