@@ -2,21 +2,20 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api.contract import API_VERSION, KIND
 
 from tests.plant import Plant
 from tests.plant.images import OPERATOR, TRAINER
 from tests.plant.needs import demand
 from tests.plant.real import RealPlant, start_real
-from tests.support.api_client import ApiError
 from tests.support.helm import CHART, NAMESPACE, RELEASE, helm
 from tests.support.jobs import Team
 
 from .external import External
+from .work import LONG, a_script
 
 EXTERNAL = os.environ.get("PLANT") == "external"
 LIMIT_SECONDS = 1500
@@ -36,7 +35,7 @@ def real() -> Iterator[Plant]:
     """A cluster of at least two nodes with the operator, installed from its chart."""
     with _cluster() as plant:
         helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", plant=plant)
-        plant.wait("admission to know of DDPJobs", lambda: _admits_what_a_job_owns(plant))
+        _wait_for_admission(plant)
         try:
             yield plant
         finally:
@@ -58,14 +57,11 @@ def team(real: Plant) -> Team:
     return Team(real)
 
 
-def _admits_what_a_job_owns(plant: Plant) -> bool:
-    """Whether admission has heard of the type: for seconds after the CRD is there, it refuses all that a job owns."""
-    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": "any", "uid": "any", "blockOwnerDeletion": True}
-    owned = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": [owner]}}
-    with suppress(ApiError):
-        plant.api.create("/api/v1/namespaces/default/configmaps?dryRun=All", owned)
-        return True
-    return False
+def _wait_for_admission(plant: Plant) -> None:
+    """Until a first job has gone: for seconds after the CRD is there, admission refuses all that a job owns."""
+    team = Team(plant)
+    team.apply(a_script("first", ["true"], nodes=1))
+    team.wait("Succeeded", "first", LONG)
 
 
 @contextmanager
