@@ -24,7 +24,8 @@ NODES = ("node1", "node2")
 CPUS = 64
 """Of each node, whatever there is: a busy machine may be long in clearing up after a job, which keeps its share."""
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 150.0
+"""For a job that trains on a machine which becomes busy meanwhile: the load is looked at when it begins."""
 
 CONFIGURATION = """
 # Masters of jobs have ports by the jobs' numbers, and there may be another Slurm beside this one.
