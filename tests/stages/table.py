@@ -39,6 +39,7 @@ STAGES = (
             "tests/model",
             "tests/faults",
             "tests/stages",
+            "tests/support",
         ),
         flags=("--numprocesses=3", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
     ),
@@ -68,6 +69,7 @@ ROOMS = {
     "README.md": ("tests/docs", "tests/e2e"),
     "tests/plant/": ("tests/plant", "tests/cluster", "tests/e2e"),
     "tests/support/": ("tests",),
+    "tests/conftest.py": ("tests",),
     "requirements/": ("tests",),
     "pyproject.toml": ("tests",),
 }

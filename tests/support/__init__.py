@@ -1,1 +1,1 @@
-"""What tests of several folders share: waiting, ports, and how the stages of `make test` go."""
+"""What tests of several folders share: waiting, ports, clients, jobs, and programs that are forked warm."""

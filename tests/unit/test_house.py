@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from tests.stages.table import STAGES
+
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS / "README.md").read_text(encoding="utf-8")
 ANOTHERS = re.compile(r"^\s*(from|import) tests\.\S*conftest", re.MULTILINE)
@@ -24,3 +26,9 @@ def test_each_file_on_the_page_is_there() -> None:
 def test_no_folder_imports_another_one_s_conftest() -> None:
     files = {file.relative_to(TESTS).as_posix(): file.read_text(encoding="utf-8") for file in TESTS.rglob("*.py")}
     assert [name for name, text in files.items() if ANOTHERS.search(text)] == []
+
+
+def test_each_test_is_in_a_stage() -> None:
+    staged = ("tests/unit", *(test for stage in STAGES for test in stage.tests))
+    files = (file.relative_to(TESTS.parent).as_posix() for file in TESTS.rglob("test_*.py"))
+    assert [file for file in files if not f"{file}/".startswith(tuple(f"{test}/" for test in staged))] == []
