@@ -4,7 +4,6 @@ A request is a JSON object with `argv` and `environment`, sent with the file for
 pipe. Into the pipe go the process's id and, when it has ended, its exit code.
 """
 
-import ctypes
 import gc
 import json
 import os
@@ -16,8 +15,9 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ddpjob_trainer.parent_death import die_with
+
 MOST_BYTES = 2**17
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -43,25 +43,18 @@ def _keep(
     template: int, run: Callable[[], str | int | None], request: dict[str, Any], output: int, pipe: int
 ) -> None:
     """Starts the process as a child of its own: only a parent learns an exit code."""
-    _die_with(template)
+    die_with(template)
     told = Connection(pipe, readable=False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     keeper, pid = os.getpid(), os.fork()
     if pid == 0:
         told.close()
-        _die_with(keeper)
+        die_with(keeper)
         _become(output, **request)
         sys.exit(run())  # As the script of an entry point does.
     told.send(pid)
     told.send(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     os._exit(0)
-
-
-def _die_with(parent: int) -> None:
-    """By SIGKILL, as `setpriv --pdeathsig` arranges it for what is not forked."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _become(output: int, argv: list[str], environment: dict[str, str]) -> None:
