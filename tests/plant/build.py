@@ -79,6 +79,7 @@ def build(*, real: bool = True, bench: bool = False) -> None:
         _check_disk()
         go = go_command()
         for together in _by_call(left):
+            print(f"building {_names(together)}", flush=True)
             begun = time.monotonic()
             _build(go, together)
             print(f"built {_names(together)} in {time.monotonic() - begun:.0f} s", flush=True)
@@ -234,12 +235,7 @@ def _forget_unused() -> None:
     current = {_place(binary).parent for binary in BINARIES}
     for folder in (CACHE / "bin").iterdir():
         if folder not in current and time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
-            _clear(folder)
-
-
-def _clear(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+            shutil.rmtree(folder)
 
 
 def _clear_behind(folder: Path) -> None:

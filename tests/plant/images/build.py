@@ -73,6 +73,7 @@ def _build_all() -> None:
 
 @contextmanager
 def _timed(what: str) -> Iterator[None]:
+    print(f"building {what}", flush=True)
     begun = time.monotonic()
     yield
     print(f"built {what} in {time.monotonic() - begun:.0f} s", flush=True)
