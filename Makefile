@@ -58,7 +58,7 @@ unit-trainer: $(READY)
 unit-others: $(READY)
 	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE) $(TRAINER))
 
-test: $(READY) ## Everything once: the inner loop, the state machine, real processes, the docs, clusters (20 min)
+test: $(READY) ## Every promise once: the inner loop, the state machine, real processes, the docs, clusters
 	@$(BIN)/python -m tests.stages
 
 test-full: $(READY) ## Everything at each of its levels, and every fault plan; nightly, and before a release
