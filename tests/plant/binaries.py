@@ -28,7 +28,7 @@ class Binary:
 
 
 def _of_kubernetes(name: str, *, only_real: bool = False) -> Binary:
-    return Binary(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", ldflags=_VERSION, only_real=only_real)
+    return Binary(name, "cluster", f"k8s.io/kubernetes/cmd/{name}", ldflags=_VERSION, only_real=only_real)
 
 
 def _of_containerd(name: str) -> Binary:
@@ -37,20 +37,20 @@ def _of_containerd(name: str) -> Binary:
 
 
 BINARIES = (
-    Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    Binary("etcd", "cluster", "go.etcd.io/etcd/server/v3"),
     _of_kubernetes("kube-apiserver"),
     _of_kubernetes("kubectl"),
     _of_kubernetes("kube-controller-manager"),
     _of_kubernetes("kube-scheduler"),
-    Binary("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
-    Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
+    Binary("kwok", "cluster", "sigs.k8s.io/kwok/cmd/kwok"),
+    Binary("helm", "cluster", "helm.sh/helm/v4/cmd/helm"),
     _of_kubernetes("kubelet", only_real=True),
     _of_kubernetes("kube-proxy", only_real=True),
     Binary("runc", "runc", "github.com/opencontainers/runc", cgo=True, tags="seccomp", only_real=True),
     _of_containerd("containerd"),
     _of_containerd("containerd-shim-runc-v2"),
     _of_containerd("ctr"),
-    Binary("coredns", "coredns", ".", only_real=True),
+    Binary("coredns", "cluster", ".", only_real=True),
     Binary(
         "jobset",
         "jobset",
