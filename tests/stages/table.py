@@ -27,11 +27,12 @@ STAGES = (
     Stage("plant", make="plant"),
     Stage(
         "processes",
+        # A page is one test, and some take a minute: first, so that no worker is left alone with one at the end.
         tests=(
+            "tests/docs",
             "tests/training",
             "tests/local",
             "tests/cluster",
-            "tests/docs",
             "tests/slurm",
             "tests/report",
             "tests/chart",
