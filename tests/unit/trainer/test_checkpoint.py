@@ -76,6 +76,26 @@ def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
     ]
 
 
+def test_a_checkpoint_is_on_the_disk_before_its_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def noted_fsync(descriptor: int) -> None:
+        done.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def noted_rename(path: Path, target: Path) -> Path:
+        done.append(f"{target.name} named")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "rename", noted_rename)
+    write(tmp_path, 120)
+    named = done.index("step-00000120 named")
+    assert {"state.pt", "manifest.json"} <= set(done[:named]), done
+    assert tmp_path.name in done[named:], done
+
+
 def test_an_empty_directory_has_no_checkpoint_and_no_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

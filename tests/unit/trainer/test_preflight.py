@@ -265,6 +265,17 @@ def test_a_name_that_appears_late_is_well(monkeypatch: pytest.MonkeyPatch) -> No
     assert asyncio.run(name("job-0.job.default.svc", 30, raising(UNKNOWN, SILENT))) == []
 
 
+def test_a_name_is_asked_for_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def note(pause: float) -> None:
+        pauses.append(pause)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    asyncio.run(name("job-0.job.default.svc", 30, raising(*[UNKNOWN] * 6)))
+    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
+
+
 @pytest.mark.parametrize(
     ("error", "retry", "said"),
     [

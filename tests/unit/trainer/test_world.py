@@ -21,7 +21,7 @@ POD_OF_ONE = {
 @pytest.mark.parametrize(
     ("env", "place"),
     [
-        ({"PATH": "/bin"}, World()),
+        ({"PATH": "/bin"}, World(0, 0, 1, 1, "", 0)),
         (TORCHRUN, World(5, 1, 8, 4, MASTER["MASTER_ADDR"], 29500)),
         (POD_OF_ONE, World(3, 0, 8, 1, MASTER["MASTER_ADDR"], 29500)),
         ({**POD, **TORCHRUN}, World(5, 1, 8, 4, MASTER["MASTER_ADDR"], 29500)),
