@@ -2,12 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ddpjob_operator.api.contract import TRAINER_CONTAINER, Label
 from ddpjob_operator.engine import WAIT_CONTAINER, WAITING_FOR_MASTER, Disruption, Exit, Pod, Waiting
 
-from .objects import Condition, ContainerState, ContainerStatus, NodeObject, Object, PodObject, PodStatus, Terminated
+from .objects import (
+    Condition,
+    ContainerState,
+    ContainerStatus,
+    Metadata,
+    NodeObject,
+    Object,
+    PodObject,
+    PodStatus,
+    Terminated,
+)
 
 STOPPED_SECONDS = 1
 """A pod with this `activeDeadlineSeconds` is told to stop and to stay: a kubelet ends it and keeps its logs."""
@@ -61,6 +71,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         running=running,
         exit=ended,
         deleting=metadata.deletion_timestamp is not None,
+        told_at=_told_at(metadata),
         node=spec.node_name,
         address=status.pod_ip if running else None,  # Before, it is no news.
         waiting=None if ended else _waiting(status, state, conditions),
@@ -85,6 +96,16 @@ def node_problem(node: NodeObject | None) -> str:
         if condition.type == "Ready" and condition.status != "True":
             return f"is not ready: {condition.message or condition.reason}"
     return ""
+
+
+def _told_at(metadata: Metadata) -> datetime | None:
+    """When it was deleted, where that can still be told.
+
+    A request that shortens the grace period keeps that moment, unless the shorter one is over already: then what is
+    left is 1 s from now, or none once a kubelet is done with a pod that a finalizer keeps.
+    """
+    gone_by, grace = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
+    return gone_by - timedelta(seconds=grace) if gone_by is not None and grace > 1 else None
 
 
 def _scheduled_at(conditions: Conditions) -> datetime | None:

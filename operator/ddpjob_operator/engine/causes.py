@@ -57,6 +57,9 @@ FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
 """Reasons of containers of which containerd or the kubelet does not know how they ended: their machine was started
 anew, or they were removed from it behind its back."""
 
+TORCHRUN_TOLD = "SignalException: "
+"""By what torchrun ends, with 1, once it was told to end and its ranks have."""
+
 TRACEBACK = "Traceback (most recent call last):"
 PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """What torch.distributed puts before each line of a traceback."""
@@ -95,7 +98,8 @@ def failure_of(
     if ended is None:
         return _failure(pod, attempt, time, *_without_end(pod, now))
     cause = _cause(ended, signal, report)
-    if pod.deleting and (cause is Cause.STOPPED or (signal in STOP_SIGNALS and not _speaks(ended, report))):
+    told = signal in STOP_SIGNALS or _ended_when_told(pod, ended)
+    if pod.deleting and (cause is Cause.STOPPED or (told and not _speaks(ended, report))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
     return _failure(pod, attempt, time, cause, report.message or _described(ended, signal), **how)
 
@@ -103,6 +107,19 @@ def failure_of(
 def _speaks(ended: Exit, report: "_Report") -> bool:
     """Whether it is known better why a pod ended than that it was told to: a supervisor passes a rank's signal on."""
     return ended.reason == OOM_KILLED or report.cause is not None
+
+
+def _ended_when_told(pod: Pod, ended: Exit) -> bool:
+    """Whether a deleted pod ended because it was told to, and not by an error of its own.
+
+    With 0 it has, since it has not succeeded. With another code it may have been about to fail: not where it was
+    before, or says by what exception, but for torchrun's own.
+    """
+    if ended.code == 0:
+        return True
+    at, told_at, last = ended.finished_at, pod.told_at, _exception(ended.message)
+    late = at is not None and told_at is not None and at >= told_at
+    return late and (not last or TORCHRUN_TOLD in last)
 
 
 def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Failure:
@@ -246,15 +263,22 @@ def _described(ended: Exit, signal: int | None) -> str:
 
 
 def _last_words(log: str) -> str:
-    """The exception of a log's last traceback; without a traceback, the last line.
+    """The exception of a log's last traceback; without a traceback, the last line."""
+    return _exception(log) or next((line.strip() for line in reversed(_lines(log))), "")
 
-    The exception is not always the last line: what was printed before it may come later, through another pipe.
+
+def _exception(log: str) -> str:
+    """The exception of a log's last traceback; empty where there is none.
+
+    It is not always the last line: what was printed before it may come later, through another pipe.
     """
-    lines = [line for line in (PREFIX.sub("", line) for line in log.splitlines()) if line.strip()]
-    begins = max((index for index, line in enumerate(lines) if line.startswith(TRACEBACK)), default=None)
-    after = lines[begins + 1 :] if begins is not None else []
-    exception = next((line for line in after if not line[0].isspace()), None)
-    return (exception or (lines[-1] if lines else "")).strip()
+    lines = _lines(log)
+    begins = max((index for index, line in enumerate(lines) if line.startswith(TRACEBACK)), default=len(lines))
+    return next((line.strip() for line in lines[begins + 1 :] if not line[0].isspace()), "")
+
+
+def _lines(log: str) -> list[str]:
+    return [line for line in (PREFIX.sub("", line) for line in log.splitlines()) if line.strip()]
 
 
 @dataclass(frozen=True, slots=True)

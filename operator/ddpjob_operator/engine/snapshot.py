@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -10,6 +10,9 @@ from ddpjob_operator.api import DDPJob
 
 from .hearing import Heard
 from .settings import DEFAULTS, Settings
+
+CLOCKS_DIFFER = timedelta(seconds=5)
+"""An end is told by a node's clock, a deletion by the API server's, both in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Pod:
     exit: Exit | None = None
     """Set once the trainer container has ended, for good: pods are never restarted in place."""
     deleting: bool = False
+    told_at: datetime | None = None
+    """When a pod that is being deleted was told to end, where somebody says so."""
     node: str | None = None
     address: str | None = None
     """Its IP, once it has one."""
@@ -94,7 +99,18 @@ class Pod:
     @property
     def succeeded(self) -> bool:
         """Whether the trainer ended well, and by itself: told to end, many a program saves and exits with 0."""
-        return self.exit is not None and self.exit.code == 0 and self.disruption is None
+        ended = self.exit
+        by_itself = self.disruption is None and ended is not None and not self.was_told_before(ended.finished_at)
+        return ended is not None and ended.code == 0 and by_itself
+
+    def was_told_before(self, moment: datetime | None) -> bool:
+        """Whether it was told to end before a moment, as far as anybody knows.
+
+        In doubt it was: a job that seems to have succeeded never goes on.
+        """
+        if moment is None or self.told_at is None:
+            return self.deleting
+        return self.told_at < moment + CLOCKS_DIFFER
 
     @property
     def failed(self) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus, State
 
 from .hearing import Heard
 from .snapshot import Pod, Service, Snapshot
@@ -147,6 +147,11 @@ class View:
     def started(self) -> bool:
         """Whether the gang was ever started."""
         return self.status.attempt > 0
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the gang was told to save and stop, and has not started again since."""
+        return self.status.state in {State.SUSPENDING, State.SUSPENDED}
 
     @property
     def has_run(self) -> bool:

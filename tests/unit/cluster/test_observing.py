@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -165,6 +165,17 @@ def test_a_pod_that_is_being_deleted_says_until_when() -> None:
     pod = pod_of(read(manifest))
     assert pod is not None
     assert (pod.deleting, pod.gone_by) == (True, NOON)
+
+
+@pytest.mark.parametrize(("grace", "ago"), [(30, 30), (2, 2), (1, None), (0, None), (None, None)])
+def test_a_pod_that_is_being_deleted_says_since_when_unless_its_grace_was_cut_to_nothing(
+    grace: int | None, ago: int | None
+) -> None:
+    manifest = a_manifest()
+    manifest["metadata"] |= {"deletionTimestamp": NOON_TEXT, "deletionGracePeriodSeconds": grace}
+    pod = pod_of(read(manifest))
+    assert pod is not None
+    assert pod.told_at == (None if ago is None else NOON - timedelta(seconds=ago))
 
 
 TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}

@@ -222,7 +222,7 @@ class Moment:
 
     def deleted_by_hand(self, *ranks: int) -> "Moment":
         """Somebody else deletes the pods of these ranks; they take their time to end."""
-        return self._each(ranks, lambda pod: replace(pod, deleting=True))
+        return self._each(ranks, lambda pod: replace(pod, deleting=True, told_at=self.snapshot.now))
 
     def disrupted(self, rank: int, reason: str, message: str = "", *, seconds: float | None = None) -> "Moment":
         """The cluster takes the pod of a rank away; it has its time to end, so many seconds where that is known."""
@@ -342,7 +342,7 @@ class Moment:
     def _deleted(self, pod: Pod, grace: int | None) -> Pod:
         """Deleted once more, a pod goes sooner, if that."""
         if pod.gone_by is None or grace is None:
-            return replace(pod, deleting=True)
+            return replace(pod, deleting=True, told_at=pod.told_at or self.snapshot.now)
         return replace(pod, gone_by=min(pod.gone_by, self.snapshot.now + timedelta(seconds=grace)))
 
     def _each(self, ranks: tuple[int, ...], change: Any) -> "Moment":

@@ -114,6 +114,11 @@ LOW = "The node was low on resource: memory."
 USED = "Usage of EmptyDir volume exceeds the limit"
 OOM = Exit(137, "OOMKilled")
 ENDED = Exit(143, "Error")
+RAISED = "Traceback (most recent call last):\n  File x\nValueError: no\n"
+TORCHRUN = (
+    "Traceback (most recent call last):\n  File x\n"
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15"
+)
 NO_ANSWER = {"node-1": "is not ready: Kubelet stopped posting node status."}
 
 # What is known of a pod on node-1, and of nodes -> cause, message.
@@ -251,6 +256,31 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {"deleting": True, "exit": Exit(137, "Error")},
         {},
         *(Cause.POD_DELETED, "killed by signal 9"),
+    ),
+    "deleted, and ended with 0 by then": (
+        {"deleting": True, "exit": Exit(0, "Completed")},
+        {},
+        *(Cause.POD_DELETED, "exit code 0"),
+    ),
+    "deleted, and ended with 1 by then": (
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", "saved at step 40", START)},
+        {},
+        *(Cause.POD_DELETED, "saved at step 40"),
+    ),
+    "deleted, and ended by then as torchrun does": (
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", TORCHRUN, START)},
+        {},
+        *(Cause.POD_DELETED, TORCHRUN.splitlines()[-1]),
+    ),
+    "failed before it was deleted": (
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", "no", MINUTE_AGO)},
+        {},
+        *(Cause.APPLICATION, "no"),
+    ),
+    "failed after it was deleted, by an exception of its own": (
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", RAISED, START)},
+        {},
+        *(Cause.APPLICATION, "ValueError: no"),
     ),
     "failed while it was deleted": (
         {"deleting": True, "exit": Exit(1, "Error", "ValueError: no")},

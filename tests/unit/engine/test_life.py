@@ -10,6 +10,7 @@ rank_zero = a_job(nodes=3, successPolicy="RankZero").running()
 hurried = a_job(nodes=3, finishTimeoutSeconds=60, restart={"backoffSeconds": 0}).running()
 
 NO_NODE = "rank 0 and 1 more: waiting for a node"
+TOLD = "Rank 0 failed, one of several at the same moment: PodDeleted: exit code 0"
 LINGERS = "Rank 2 failed: Stalled: has not finished 60 s after the other ranks (finishTimeoutSeconds)"
 TABLE: Table = {
     # how it comes up
@@ -68,11 +69,23 @@ TABLE: Table = {
         "Succeeded",
         "2 nodes finished",
     ),
-    "they are even if they were told to end at last": (
-        two.running().deleted_by_hand(0).succeeds(0, 1),
+    "they are even if somebody has deleted them since": (
+        two.running().succeeds(0, 1).after(10).lingers(0, 1).deleted_by_hand(0, 1),
         "",
         "Succeeded",
         "2 nodes finished",
+    ),
+    "but not if they were deleted before": (
+        two.running().deleted_by_hand(0, 1).after(2).succeeds(0, 1),
+        "",
+        "Restarting",
+        f"{TOLD} (1 more rank failed with it); restart not counted in 0.9 s",
+    ),
+    "nor if that is in doubt, since clocks differ": (
+        two.running().succeeds(0, 1).after(4).lingers(0, 1).deleted_by_hand(0, 1),
+        "",
+        "Restarting",
+        f"{TOLD} (1 more rank failed with it); restart not counted in 0.9 s",
     ),
     "but not as long as one has another exit code": (
         two.running().succeeds(0).fails(1, message="ValueError: no"),
@@ -150,6 +163,18 @@ TABLE: Table = {
         "-1.1/full",
         "Running",
         "Stopping 1 pod: Rank 0 finished",
+    ),
+    "but not if it saved and exited with 0 because it was told to": (
+        rank_zero.deleted_by_hand(0).succeeds(0),
+        "-1.1/5 -1.2/5",
+        "Restarting",
+        "Rank 0 failed: PodDeleted: exit code 0; restart not counted in 0.9 s",
+    ),
+    "or because another was, and all save together": (
+        rank_zero.deleted_by_hand(2).after(2).succeeds(0),
+        "-1.0/full -1.1/full",
+        "Restarting",
+        "Rank 2 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
     ),
     "where rank 0 is enough, all of them are as well": (
         rank_zero.succeeds(0, 1, 2),

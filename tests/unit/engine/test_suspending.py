@@ -14,6 +14,8 @@ to_start = a_job(nodes=2, startDeadlineSeconds=60)
 suspending = two.running().asks(suspend=True).decided()
 suspended = two.running().suspended()
 broken = two.running().fails(1, message="ValueError: no").decided()
+saved_with_0 = two.running().asks(suspend=True).decided().succeeds(0, 1).decided()
+rank_zero = a_job(nodes=2, successPolicy="RankZero").running()
 ended_in_suspension = two.running().asks(suspend=True).fails(0, 1, code=205).decided()
 
 NOTHING_RUNS = "Nothing runs until the job is resumed"
@@ -23,6 +25,12 @@ TABLE: Table = {
         "",
         "Succeeded",
         "2 nodes finished",
+    ),
+    "or whose rank 0 was, where that is enough": (
+        rank_zero.succeeds(0).asks(suspend=True),
+        "-1.1/full",
+        "Running",
+        "Stopping 1 pod: Rank 0 finished",
     ),
     "a job that is born suspended starts nothing": (
         a_job(nodes=2, suspend=True),
@@ -100,6 +108,30 @@ TABLE: Table = {
     "pods that ended in suspension are removed when the job resumes": (
         ended_in_suspension.asks(suspend=False),
         "-1.0/full -1.1/full +2.0 +2.1",
+        "Pending",
+        "Creating 2 pods",
+    ),
+    "pods that saved, ended with 0 and are still there have not finished the job": (
+        saved_with_0.asks(suspend=False),
+        "+2.0 +2.1",
+        "Pending",
+        "Creating 2 pods",
+    ),
+    "nor has rank 0, where it alone counts": (
+        rank_zero.asks(suspend=True).decided().succeeds(0, 1).decided().asks(suspend=False),
+        "+2.0 +2.1",
+        "Pending",
+        "Creating 2 pods",
+    ),
+    "be it that it ended with the others before it was told itself": (
+        rank_zero.asks(suspend=True).said().succeeds(0).decided().asks(suspend=False),
+        "-1.0/full",
+        "Pending",
+        "Waiting for 1 pod of the last attempt to end",
+    ),
+    "nor where its Service has to be made first": (
+        saved_with_0.asks(suspend=False).service(Service.FOREIGN).decided(2).service(Service.OURS),
+        "+2.0 +2.1",
         "Pending",
         "Creating 2 pods",
     ),

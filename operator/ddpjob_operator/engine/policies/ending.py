@@ -47,16 +47,27 @@ def ending(view: View) -> Verdict | None:
 
 
 def succeeded(view: View) -> Verdict | None:
-    """The job succeeds as its success policy says, even if a deadline has passed before anybody looked."""
-    if not view.started:
+    """The job succeeds as its success policy says, even if a deadline has passed before anybody looked.
+
+    Before resumption: what ended in suspension was told to, and starts again.
+    """
+    if not view.started or view.suspended:
         return None
     if view.succeeded == view.nodes:
         message = f"{counted(view.nodes, 'node')} finished"
         return end(view, ConditionType.SUCCESS_CRITERIA_MET, Reason.ALL_RANKS_SUCCEEDED, message)
-    first = view.current.get(0)
-    if view.spec.success_policy is SuccessPolicy.RANK_ZERO and first is not None and first.succeeded:
+    if view.spec.success_policy is SuccessPolicy.RANK_ZERO and _rank_zero_finished(view):
         return end(view, ConditionType.SUCCESS_CRITERIA_MET, Reason.RANK_ZERO_SUCCEEDED, "Rank 0 finished")
     return None
+
+
+def _rank_zero_finished(view: View) -> bool:
+    """Whether rank 0 is done: it may also exit with 0 because all save together when one of them is told to end."""
+    first = view.current.get(0)
+    if first is None or first.exit is None or not first.succeeded:
+        return False
+    ended_at = first.exit.finished_at
+    return not any(pod.was_told_before(ended_at) for pod in view.current.values())
 
 
 def past_deadline(view: View) -> Verdict | None:

@@ -1,6 +1,6 @@
 """Suspension, and what comes after it."""
 
-from ddpjob_operator.api import ConditionType, State
+from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.decision import DeleteNetworkPolicy
@@ -8,6 +8,7 @@ from ddpjob_operator.engine.naming import network_policy_name
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.view import View
 
+from .ending import succeeded
 from .steps import budget, delete, last_attempt, start, waiting_to_end
 from .verdict import Verdict
 
@@ -19,7 +20,7 @@ STOPPED = tuple(
 
 def suspended(view: View) -> Verdict | None:
     """Suspension lets every pod save within its own grace period; it costs nothing of the budget."""
-    if not view.spec.suspend or _has_finished_before(view):
+    if not view.spec.suspend or succeeded(view):  # It was done before anybody was told to stop.
         return None
     no_times = {"start_time": None, "first_run_time": None, "backoff_until": None}
     fields = {**no_times, "budget": budget(view), "attempt": last_attempt(view)}
@@ -31,16 +32,9 @@ def suspended(view: View) -> Verdict | None:
     return Verdict(updated(view, *STOPPED, said, **fields), message)
 
 
-def _has_finished_before(view: View) -> bool:
-    """Whether every rank was done before anybody was told to stop."""
-    told = view.status.state in {State.SUSPENDING, State.SUSPENDED}
-    gone = any(pod.deleting for pod in view.current.values())
-    return view.started and not told and not gone and view.succeeded == view.nodes
-
-
 def resumed(view: View) -> Verdict | None:
     """After suspension, be it half-way, the gang starts again as a new attempt, with its clock at zero."""
-    if view.status.state not in {State.SUSPENDING, State.SUSPENDED}:
+    if not view.suspended:
         return None
     if view.snapshot.network_policy and view.started and view.status.status_port != view.spec.status_port:
         if view.active:  # As long as one lives, nobody else gets in.
