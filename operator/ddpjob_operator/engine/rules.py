@@ -48,6 +48,11 @@ def ruled(restart: Restart, incident: Failure, *, has_run: bool) -> Failure:
     return incident.model_copy(update={"action": default, "rule": "default"})
 
 
+def evidence(incident: Failure) -> tuple[Cause, int | None, int | None]:
+    """What of an incident its verdict rests on."""
+    return incident.cause, incident.exit_code, incident.signal
+
+
 def left_to_operator(restart: Restart) -> str:
     """The failures that a supervisor leaves to the operator, since the job may have to fail: the contract's list.
 

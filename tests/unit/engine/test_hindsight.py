@@ -27,6 +27,13 @@ def looping(moment: Moment) -> Moment:
     return moment
 
 
+def resumed(moment: Moment) -> Moment:
+    """It was suspended, and resumed a day later."""
+    return moment.suspended().after(86400).asks(suspend=False).decided(2)
+
+
+three_fails = {"rules": [{"exitCodes": [3], "action": "Fail"}]}
+three_is_free = {"rules": [{"exitCodes": [3], "action": "RestartFree"}]}
 no_oom = {"rules": [{"causes": ["OutOfMemory"], "action": "Fail"}]}
 oom_is_free = {"rules": [{"causes": ["OutOfMemory"], "action": "RestartFree"}], "backoffSeconds": 0}
 free_oom = a_job(nodes=3, restart=oom_is_free).running().fails(0).restarted()
@@ -34,6 +41,7 @@ silent = peer_lost(gang()).overdue(1)
 refused = peer_lost(gang(maxRestarts=0))
 third = looping(gang()).reports(0, message="no", step=7, cause="PeerLost").decided()
 
+NO_NODE = "0 of 2 pods running; rank 0 and 1 more: waiting for a node"
 LOST_PEER = f"Rank 0 failed: PeerLost: {PEER}"
 NODE_LOST = "Rank 1 failed: NodeLost: node node-1 does not answer (1 more rank failed with it)"
 OOM = "Rank 1 failed: OutOfMemory: killed by signal 9 (1 more rank failed with it)"
@@ -68,6 +76,43 @@ TABLE: Table = {
         "",
         "Failed",
         OOM,
+    ),
+    # judged once
+    "what was answered by a restart is not judged anew when the job resumes: that it could not start": (
+        resumed(gang().fails(1, code=128, reason="StartError", message="no such file").restarted()),
+        "",
+        "Starting",
+        NO_NODE,
+    ),
+    "nor by a rule that came later": (
+        resumed(gang().fails(1, code=3).restarted().asks(restart=three_fails)),
+        "",
+        "Starting",
+        NO_NODE,
+    ),
+    "be it after a resize": (
+        gang().fails(1, code=3).restarted().asks(restart=three_fails, nodes=3).decided().gone().decided(),
+        "",
+        "Restarting",
+        "0 of 3 pods running; rank 0 and 2 more: waiting for a node",
+    ),
+    "nor, while the next attempt waits for the pods": (
+        gang().fails(0, code=3).decided().asks(restart=three_fails),
+        "",
+        "Restarting",
+        "Waiting for 1 pod of the last attempt to end",
+    ),
+    "but by the rules of the moment where more is known": (
+        peer_lost(gang()).asks(restart=no_oom).former_fails(1, code=137, reason="OOMKilled"),
+        "",
+        "Failed",
+        OOM,
+    ),
+    "a rule that came later does not excuse the end": (
+        refused.asks(restart={"rules": [{"causes": ["PeerLost"], "action": "RestartFree"}]}),
+        "",
+        "Running",
+        f"Stopping 1 pod: {LOST_PEER}; no restart is left of 0 (maxRestarts)",
     ),
     # answered by the end
     "one restart too many is the end": (
@@ -158,6 +203,10 @@ ACCOUNTS: dict[str, tuple[Moment, int, int, Budget]] = {
     "and costs a disruption when it turns out to be one": (
         refused.overdue(1).decided(),
         *(0, 1, Budget(disruptions=1, streak=1)),
+    ),
+    "nor does a rule that came later give one back": (
+        gang().fails(1, code=3).restarted().asks(restart=three_is_free, nodes=3).settled(),
+        *(1, 0, Budget(used=1, streak=1)),
     ),
     "a disruption stays one, whatever comes to light": (
         gang().deleted_by_hand(0).decided().former_fails(1, code=137, reason="OOMKilled").decided(),

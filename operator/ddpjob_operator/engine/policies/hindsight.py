@@ -9,7 +9,7 @@ from ddpjob_operator.engine.budget import excused, too_many_disruptions
 from ddpjob_operator.engine.causes import attempt_told, failure_of, lost_with_its_node
 from ddpjob_operator.engine.incident import amended, corrected, told
 from ddpjob_operator.engine.naming import pod_name
-from ddpjob_operator.engine.rules import ruled
+from ddpjob_operator.engine.rules import evidence, ruled
 from ddpjob_operator.engine.saying import Say
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View
@@ -106,11 +106,13 @@ def _gang_of(view: View, known: Failure) -> tuple[Pod, ...]:
 
 
 def _judged(view: View, known: Failure, incident: Failure) -> Failure:
-    """What the rules say of an incident now.
+    """What the rules say of an incident of which more is known; the rest was judged by the rules of its moment.
 
     One that was answered by a restart is never charged afterwards, and the restart is given back only where another
     disruption is allowed.
     """
+    if evidence(incident) == evidence(known):
+        return incident.model_copy(update={"action": known.action, "rule": known.rule})
     judged = ruled(view.spec.restart, incident, has_run=view.has_run)
     if judged.action in {known.action, RestartAction.FAIL} or not _was_answered(view):
         return judged
