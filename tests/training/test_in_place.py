@@ -74,7 +74,8 @@ def test_what_is_left_to_the_operator_ends_every_pod_and_each_says_why(tmp_path:
         assert gang.ends() == [204, 137]
         assert (gang.report(1)["cause"], gang.report(1)["message"]) == ("Application", "killed by SIGKILL")
         assert gang.report(0)["cause"] == "PeerLost"
-        assert gang.report(0)["message"] == "rank 1 failed: Application: killed by SIGKILL"
+        assert gang.report(0)["incident"]["rank"] == 1
+        assert gang.report(0)["incident"]["message"] == "killed by SIGKILL"
 
 
 def test_a_stopped_rank_is_found_out_named_and_replaced(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .console import warn
 from .environment import Env
@@ -52,6 +53,8 @@ class Report:
     message: str
     step: int | None
     attempt: int | None = None
+    incident: Mapping[str, Any] | None = None
+    """What ended the attempt, as rank 0's supervisor has told all the others: which rank failed first, and why."""
 
     def to_json(self) -> str:
         """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
@@ -65,6 +68,7 @@ class Report:
                 "attempt": self.attempt,
                 "cause": self.cause,
                 "time": rfc3339(time.time()),
+                **({} if self.incident is None else {"incident": self.incident}),
             },
             ensure_ascii=False,
         )

@@ -10,7 +10,7 @@ from ddpjob_operator.api import Cause, Failure
 from ddpjob_operator.api.contract import ExitCode
 
 from .foreign import attempt_of, count_of, document_of, text_of
-from .hearing import CLAIMABLE
+from .hearing import CLAIMABLE, HeardIncident, incident_of
 from .incident import SIGNAL_BASE
 from .snapshot import Exit, Pod
 
@@ -92,6 +92,9 @@ def failure_of(
     if ended is not None:
         how = {"exit_code": ended.code, "signal": signal, "step": report.step}
     time = (ended.finished_at if ended else None) or now
+    told = incident_told(pod, now)
+    if told is not None and told.rank == pod.rank:
+        how |= {"tied": told.tied, "consequences": told.consequences, "consequence_ranks": told.consequence_ranks}
     attempt = max(attempt, report.attempt or 0)
     if by_cluster is not None:
         return _failure(pod, attempt, time, *by_cluster, **how)
@@ -146,6 +149,12 @@ def killed(pod: Pod) -> bool:
 def attempt_told(pod: Pod) -> int | None:
     """The attempt that a pod ended with, where its failure report names it."""
     return _read(pod.exit.message).attempt if pod.exit is not None else None
+
+
+def incident_told(pod: Pod, now: datetime) -> HeardIncident | None:
+    """What ended the attempt, as the supervisor of a pod that failed reports it: which rank failed first, and why."""
+    report = document_of(pod.exit.message) if pod.exit is not None else None
+    return incident_of(report.get("incident"), now) if report is not None else None
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Failure:

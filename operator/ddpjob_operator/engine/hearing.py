@@ -151,6 +151,11 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     )
 
 
+def incident_of(value: Any, at: datetime) -> HeardIncident | None:
+    """The incident that a supervisor tells of in a failure report, read at that moment; None where it is none."""
+    return _incident(value, _Clock(at))
+
+
 def unheard(last: Heard | None, error: str, at: datetime, *, pod: str) -> Heard:
     """What is known once a pod could not be asked; `last` is what was known before."""
     if last is None or last.pod != pod:

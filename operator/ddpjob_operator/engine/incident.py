@@ -37,7 +37,8 @@ def first_of(failures: list[Failure]) -> Failure:
     step = first.step if first.step is not None else max(steps, default=None)
     attempt = max(failure.attempt for failure in failures)
     known = first.model_copy(update={"tied": tied, "step": step, "attempt": attempt})
-    return _with_consequences(known, {other.rank for other in others})
+    ranks = {*known.consequence_ranks, *(other.rank for other in others)} - {known.rank}
+    return _with_consequences(known, ranks, at_least=known.consequences)
 
 
 def amended(known: Failure, later: list[Failure]) -> Failure:

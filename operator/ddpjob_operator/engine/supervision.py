@@ -3,10 +3,11 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Progress, Straggler
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, Progress, Straggler
 from ddpjob_operator.api.reasons import Reason
 
-from .hearing import Heard, Phase, Stall
+from .hearing import Heard, HeardIncident, Phase, Stall
+from .naming import present_pod_name
 from .saying import Say, with_conditions
 from .snapshot import Pod
 from .view import View
@@ -34,6 +35,26 @@ def comes_up(view: View) -> bool:
     if not (status.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
         return False
     return heard is None or heard.attempt < status.attempt or heard.phase in COMING_UP
+
+
+def failure_said(view: View, said: HeardIncident) -> Failure:
+    """The failure of the rank that supervisors say was first."""
+    pod = view.current.get(said.rank)
+    return Failure(
+        time=said.time,
+        attempt=said.attempt,
+        rank=said.rank,
+        pod=present_pod_name(view.snapshot.job, said.rank),
+        node=pod.node if pod else None,
+        cause=said.cause,
+        exit_code=said.exit_code,
+        signal=said.signal,
+        message=said.message,
+        step=said.step,
+        tied=said.tied,
+        consequences=said.consequences,
+        consequence_ranks=said.consequence_ranks,
+    )
 
 
 def missed(view: View) -> str:

@@ -11,7 +11,7 @@ from ddpjob_operator.engine.causes import CLAIMABLE, DISRUPTIONS, failure_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .builders import START, Moment, a_job
+from .builders import START, Moment, a_job, plan
 
 PEER = "RuntimeError: [gloo] Connection closed by peer [10.0.0.7]:4711"
 
@@ -352,7 +352,7 @@ def test_a_pod_that_waits_for_an_image_from_a_registry_that_is_silent_is_in_no_t
 
 @pytest.mark.parametrize("cause", Cause)
 def test_a_report_claims_what_a_program_can_know_and_nothing_else(cause: Cause) -> None:
-    failure = incident(four.reports(2, cause=str(cause), message="I say so"))
+    failure = incident(four.reports(2, cause=str(cause), message="I say so", at=-10))
     assert failure.cause == (cause if cause in CLAIMABLE else Cause.APPLICATION)
     assert failure.message == "I say so"
 
@@ -434,7 +434,7 @@ ORDER: dict[str, tuple[Moment, int, Cause, tuple[int, ...]]] = {
         four.fails(0, message=PEER, at=-9).deleted_by_hand(3),
         *(3, Cause.POD_DELETED, (0,)),
     ),
-    "a lost peer, if nothing else is known": (four.fails(2, message=PEER), 2, Cause.PEER_LOST, ()),
+    "a lost peer, if nothing else is known": (four.fails(2, message=PEER, at=-10), 2, Cause.PEER_LOST, ()),
     "out of memory, also in a pod that is being deleted": (
         four.fails(0, message=PEER).deleted_by_hand(3).fails(3, code=137, reason="OOMKilled"),
         *(3, Cause.OUT_OF_MEMORY, (0,)),
@@ -489,8 +489,85 @@ def test_eight_consequences_are_named_and_all_are_counted() -> None:
     assert (failure.rank, failure.consequences, failure.consequence_ranks) == (11, 11, tuple(range(8)))
 
 
+# What supervisors report of their peers, and the pods that end before the one that failed first.
+THEIRS = {"attempt": 1, "rank": 3, "process": 3, "cause": "ConfigError", "exitCode": 2, "message": "no such workload"}
+
+
+def loses(moment: Moment, *ranks: int, at: float = 0, **theirs: Any) -> Moment:
+    """The supervisors of these ranks end their pods over a failure of rank 3, which they name."""
+    for rank in ranks:
+        moment = moment.reports(rank, code=204, at=at, cause="PeerLost", message="x", incident={**THEIRS, **theirs})
+    return moment
+
+
+own = {"cause": "ConfigError", "message": "no such workload", "incident": THEIRS}
+
+HEARD_OUT: dict[str, tuple[Moment, str]] = {
+    "the first pod that ends lost another": (loses(four, 0), "Rank 3 failed: ConfigError: no such workload"),
+    "a program without a supervisor lost somebody": (four.fails(0, message=PEER), f"Rank 0 failed: PeerLost: {PEER}"),
+    "the last second of waiting": (loses(four, 0, at=-9.5), "Rank 3 failed: ConfigError: no such workload"),
+}
+
+
+@pytest.mark.parametrize(("moment", "said"), HEARD_OUT.values(), ids=HEARD_OUT)
+def test_no_pod_is_deleted_while_the_one_that_failed_first_is_still_to_be_heard_of(moment: Moment, said: str) -> None:
+    once = moment.decided()
+    assert (plan(moment), once.status.last_failure, once.status.restarts) == ("", None, 0)
+    assert once.status.message.startswith(said)
+    assert once.status.message.endswith("; waiting for what the other pods say")
+    assert moment.decision.wake_at is not None
+    assert moment.decision.wake_at <= START + timedelta(seconds=10)
+
+
+KEPT: dict[str, tuple[Moment, tuple[int, ...]]] = {
+    "whoever is heard first": (loses(four, 0).decided().reports(3, code=2, **own), (0,)),
+    "be it the one that failed first": (four.reports(3, code=2, **own), ()),
+    "though its clock is ahead": (loses(four, 0, at=0.5).decided().reports(3, code=2, at=99, **own), (0,)),
+}
+
+
+@pytest.mark.parametrize(("moment", "consequences"), KEPT.values(), ids=KEPT)
+def test_the_pod_that_failed_first_is_kept_and_judged(moment: Moment, consequences: tuple[int, ...]) -> None:
+    ended = moment.decided()
+    failure = incident(moment)
+    assert (failure.rank, failure.cause, failure.exit_code) == (3, Cause.CONFIG_ERROR, 2)
+    assert failure.consequence_ranks == consequences
+    assert ended.status.restarts == 0, "what cannot succeed is not tried again"
+    assert 3 in {pod.rank for pod in ended.gone().settled().pods}, "its log can still be read"
+
+
+JUDGED: dict[str, tuple[Moment, int, Cause]] = {
+    "a pod that does not end is named all the same": (loses(four, 0, at=-10), 3, Cause.CONFIG_ERROR),
+    "a clock that is ahead is not waited for": (loses(four, 0, at=60), 3, Cause.CONFIG_ERROR),
+    "what the cluster knows of a pod counts more than what its peers say": (
+        loses(four, 0).fails(3, code=137, reason="OOMKilled"),
+        *(3, Cause.OUT_OF_MEMORY),
+    ),
+    "nor is a rank blamed that is done": (loses(four.succeeds(3), 0, at=-10), 0, Cause.PEER_LOST),
+    "nor one that there is not": (loses(four, 0, at=-10, rank=7), 0, Cause.PEER_LOST),
+    "where nobody is left to say more, nothing is waited for": (
+        four.fails(0, 1, 2, 3, message=PEER),
+        *(0, Cause.PEER_LOST),
+    ),
+}
+
+
+@pytest.mark.parametrize(("moment", "rank", "cause"), JUDGED.values(), ids=JUDGED)
+def test_with_what_peers_report(moment: Moment, rank: int, cause: Cause) -> None:
+    failure = incident(moment)
+    assert (failure.rank, failure.cause) == (rank, cause)
+
+
+def test_a_tie_is_one_whoever_is_heard_first() -> None:
+    tied = {**THEIRS, "tied": True, "consequences": 1, "consequenceRanks": [1]}
+    by_peer = incident(loses(four, 1, at=-10, **tied))
+    by_itself = incident(four.reports(3, code=2, **{**own, "incident": tied}))
+    for failure in (by_peer, by_itself):
+        assert (failure.rank, failure.tied, failure.consequence_ranks) == (3, True, (1,))
+
+
 # What becomes known while the next attempt waits.
-seen = four.fails(0, 1, message=PEER).said()
+seen = four.fails(0, 1, message=PEER, at=-10).said()
 """Two ranks lost a peer, and it is not known yet whom."""
 
 AMENDED: dict[str, tuple[Moment, int, int, tuple[int, ...]]] = {

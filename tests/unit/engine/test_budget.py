@@ -32,7 +32,7 @@ COSTS: dict[str, tuple[Moment, int, int, Budget]] = {
     "even if it dies in between": (gang().fails(0).said().said().decided(), 1, 0, Budget(used=1, streak=1)),
     "the next one costs one more": (once.fails(1).decided(), 2, 0, Budget(used=2, streak=2)),
     "a lost peer alone costs one": (
-        gang().fails(0, message=PEER).decided(),
+        gang().fails(0, message=PEER, at=-10).decided(),
         1,
         0,
         Budget(used=1, streak=1),

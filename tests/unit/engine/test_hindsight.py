@@ -17,7 +17,7 @@ def gang(**restart: Any) -> Moment:
 
 def peer_lost(moment: Moment) -> Moment:
     """Rank 0 has lost a peer, and that was answered; nothing is known yet of rank 1, which was told to end."""
-    return moment.fails(0, message=PEER).decided()
+    return moment.fails(0, message=PEER, at=-10).decided()
 
 
 def looping(moment: Moment) -> Moment:
@@ -39,7 +39,7 @@ oom_is_free = {"rules": [{"causes": ["OutOfMemory"], "action": "RestartFree"}], 
 free_oom = a_job(nodes=3, restart=oom_is_free).running().fails(0).restarted()
 silent = peer_lost(gang()).overdue(1)
 refused = peer_lost(gang(maxRestarts=0))
-third = looping(gang()).reports(0, message="no", step=7, cause="PeerLost").decided()
+third = looping(gang()).after(20).reports(0, message="no", step=7, cause="PeerLost", at=-10).decided()
 
 NO_NODE = "0 of 2 pods running; rank 0 and 1 more: waiting for a node"
 LOST_PEER = f"Rank 0 failed: PeerLost: {PEER}"

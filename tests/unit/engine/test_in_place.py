@@ -30,7 +30,7 @@ def supervised(**restart: Any) -> Moment:
 gang = supervised().after(60)
 again = gang.hears(attempt=2, incidents=[an_incident(1)])
 both = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2, cause="StorageFull")])
-gave_up = again.settled().fails(0, code=204).decided()
+gave_up = again.settled().fails(0, code=204, at=-10).decided()
 WORDS = {"cause": "Application", "message": "killed by SIGKILL"}
 same_step = [an_incident(attempt, step=7) for attempt in (1, 2, 3)]
 LATER = (START + timedelta(seconds=30)).isoformat()
@@ -666,7 +666,7 @@ def test_a_pod_that_was_replaced_alone_says_nothing_of_the_end_of_the_gang_after
     alone = (
         gang.fails(1, code=137, reason="OOMKilled").decided().after(1).decided().runs(1).hears(attempt=2).settled()
     )
-    ended = alone.after(60).reports(0, cause="PeerLost", message="no").decided().gone().decided()
+    ended = alone.after(60).reports(0, cause="PeerLost", message="no", at=-10).decided().gone().decided()
     assert [(failure.cause, failure.rank) for failure in ended.status.history] == [
         ("PeerLost", 0),
         ("OutOfMemory", 1),

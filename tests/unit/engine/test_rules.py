@@ -233,7 +233,7 @@ DEFAULTS: dict[Cause, tuple[Moment, RestartAction]] = {
     Cause.STORAGE_EXCEEDED: (two.evicted_by_kubelet(0, DISK, disruption=False), RESTART),
     Cause.PREFLIGHT_FAILED: (two.reports(0, cause="PreflightFailed"), RESTART),
     Cause.STALLED: (two.reports(0, cause="Stalled"), RESTART),
-    Cause.PEER_LOST: (two.fails(0, message=PEER), RESTART),
+    Cause.PEER_LOST: (two.fails(0, message=PEER, at=-10), RESTART),
     Cause.STOPPED: (two.fails(0, code=205), RESTART),
     Cause.POD_DELETED: (two.vanishes(0), FREE),
     Cause.EVICTED: (two.disrupted(0, "EvictionByEvictionAPI"), FREE),

@@ -100,7 +100,7 @@ CONDITIONS: dict[str, tuple[Moment, str]] = {
     "a job that was about to fail, and was excused": (
         a_job(nodes=2, restart={"maxRestarts": 0})
         .running()
-        .fails(0, message="Broken pipe")
+        .fails(0, message="Broken pipe", at=-10)
         .decided()
         .overdue(1)
         .decided(),

@@ -170,7 +170,7 @@ def test_a_node_that_does_not_take_a_pod_is_avoided_too() -> None:
 
 
 def test_one_that_is_found_silent_later_is_avoided_too() -> None:
-    moment = two.running().fails(0, message="Connection closed by peer").decided().overdue(1).decided()
+    moment = two.running().fails(0, message="Connection closed by peer", at=-10).decided().overdue(1).decided()
     assert avoided(moment) == {"node-1": hour}
 
 
@@ -193,7 +193,7 @@ def test_eight_are_remembered_the_newest() -> None:
 
 @pytest.mark.parametrize("lost", [8, 9, 17])
 def test_of_a_rack_that_is_silent_eight_are_remembered_and_that_is_told_once(lost: int) -> None:
-    silent = many.running().fails(19, message="Connection closed by peer").decided().overdue(*range(lost))
+    silent = many.running().fails(19, message="Connection closed by peer", at=-10).decided().overdue(*range(lost))
     moment = silent.settled()
     assert list(avoided(moment)) == [f"node-{rank}" for rank in range(8)]
     assert moment.after(30).decision.status is None

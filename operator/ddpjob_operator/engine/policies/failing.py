@@ -1,16 +1,25 @@
 """Incidents: what went wrong, what it costs, and whether the gang starts again."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction
 from ddpjob_operator.engine.budget import charged, present
-from ddpjob_operator.engine.causes import failure_of, lost_pod, stalled, unheard_of, unstartable_at, was_turned_away
-from ddpjob_operator.engine.incident import first_of, remembered, told
+from ddpjob_operator.engine.causes import (
+    failure_of,
+    incident_told,
+    lost_pod,
+    stalled,
+    unheard_of,
+    unstartable_at,
+    was_turned_away,
+)
+from ddpjob_operator.engine.incident import RESOLUTION, first_of, remembered, told
 from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import updated
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, members_lost
+from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, failure_said, members_lost
 from ddpjob_operator.engine.timers import finish_timeout
 from ddpjob_operator.engine.view import View
 
@@ -20,6 +29,9 @@ from .hindsight import avoiding, hindsight
 from .in_place import lost_alone, lost_together, replaced
 from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_again, wait_after
 from .verdict import Verdict
+
+HEARING_OUT = timedelta(seconds=10)
+"""The pod that failed first may be the last to be heard of: what tells of it, its log, would be deleted with it."""
 
 
 def pods_failed(view: View) -> Verdict | None:
@@ -33,7 +45,10 @@ def pods_failed(view: View) -> Verdict | None:
     lost = lost_alone(view, failures)
     if lost and (verdict := lost_together(view, lost, failures)):
         return verdict
-    incident = ruled(view.spec.restart, first_of(failures), has_run=view.has_run)
+    first = first_of(failures)
+    if not lost and (until := _heard_out_at(view, first)):
+        return Verdict(view.status, f"{told(first)}; waiting for what the other pods say", wake_at=until)
+    incident = ruled(view.spec.restart, first, has_run=view.has_run)
     budget = charged(present(view.spec, view.status, min(incident.time, view.now)), incident.action)
     past = remembered(view.status, incident)
     if final := why_final(view, incident, budget):
@@ -95,7 +110,32 @@ def _failures(view: View) -> list[Failure]:
     known, patience = {failure.rank for failure in found}, MEMBER_LOST_AFTER.total_seconds()
     unheard = (view.current[rank] for rank in members_lost(view) if rank not in known)
     found += [unheard_of(pod, attempt, now, patience, nodes.get(pod.node or "")) for pod in unheard]
-    return found
+    return found + _blamed(view, found)
+
+
+def _blamed(view: View, found: list[Failure]) -> list[Failure]:
+    """Of a rank that others report to have failed first, and whose own pod has still to end."""
+    known = {failure.rank for failure in found}
+    waiting = {rank for rank, pod in view.current.items() if pod.active} - known
+    said = (incident_told(pod, view.now) for pod in view.current.values() if pod.failed)
+    named = {one.rank: one for one in said if one is not None and one.rank in waiting}
+    return [failure_said(view, one) for one in named.values()]
+
+
+def _heard_out_at(view: View, first: Failure) -> datetime | None:
+    """Until when nothing is deleted, since the pod that failed first is about to end, or since it is unknown which.
+
+    None where that is not so, or was long enough ago.
+    """
+    pods = view.current.values()
+    ends = [pod.exit.finished_at for pod in pods if pod.failed and pod.exit and pod.exit.finished_at]
+    ending = [pod for pod in pods if pod.running and pod.active and not pod.deleting]
+    unknown = first.cause is Cause.PEER_LOST
+    if not ends or not any(unknown or pod.rank == first.rank for pod in ending):
+        return None
+    until = min(ends) + HEARING_OUT
+    ahead = min(ends) > view.now + RESOLUTION  # By a clock that is not to be waited for.
+    return None if ahead or view.now >= until else until
 
 
 def _is_in_trouble(view: View, pod: Pod) -> bool:

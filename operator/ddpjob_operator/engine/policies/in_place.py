@@ -10,11 +10,10 @@ from ddpjob_operator.engine.budget import charged, present
 from ddpjob_operator.engine.causes import killed
 from ddpjob_operator.engine.hearing import HeardIncident, Phase
 from ddpjob_operator.engine.incident import RESOLUTION, TAKEN_AWAY, joined, remembered, told
-from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.supervision import comes_up, is_silent
+from ddpjob_operator.engine.supervision import comes_up, failure_said, is_silent
 from ddpjob_operator.engine.view import View
 
 from .charging import cost, counts, why_final
@@ -142,7 +141,7 @@ def _in_vain(view: View, known: Failure, pod: Pod | None, done: dict[int, Pod]) 
 
 
 def _charge(view: View, said: HeardIncident) -> Verdict:
-    incident = ruled(view.spec.restart, _failure(view, said), has_run=view.has_run)
+    incident = ruled(view.spec.restart, failure_said(view, said), has_run=view.has_run)
     budget = charged(_before(view, incident), incident.action)
     past = remembered(view.status, incident)
     if final := why_final(view, incident, budget):
@@ -164,25 +163,6 @@ def _before(view: View, incident: Failure) -> Budget:
     if last is not None and heard_together and incident.time - last.time >= window:
         return Budget()
     return present(view.spec, view.status, min(incident.time, view.now))
-
-
-def _failure(view: View, said: HeardIncident) -> Failure:
-    pod = view.current.get(said.rank)
-    return Failure(
-        time=said.time,
-        attempt=said.attempt,
-        rank=said.rank,
-        pod=present_pod_name(view.snapshot.job, said.rank),
-        node=pod.node if pod else None,
-        cause=said.cause,
-        exit_code=said.exit_code,
-        signal=said.signal,
-        message=said.message,
-        step=said.step,
-        tied=said.tied,
-        consequences=said.consequences,
-        consequence_ranks=said.consequence_ranks,
-    )
 
 
 def _took_its_pod(view: View, failure: Failure) -> bool:

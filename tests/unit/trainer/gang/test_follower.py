@@ -1,6 +1,7 @@
 """What a node's supervisor tells of its ranks, with ranks that are any processes."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -349,3 +350,20 @@ def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
 )
 def test_in_a_large_world_each_node_tells_less_often(processes: int, seconds: float) -> None:
     assert beat_seconds(processes) == seconds
+
+
+@pytest.mark.parametrize(("node", "cause", "code"), [(0, "ConfigError", 2), (1, "PeerLost", 204)])
+def test_a_pod_that_is_to_end_names_the_rank_that_failed_first_be_it_its_own(
+    follow: Callable[[Scene], None], tmp_path: Path, node: int, cause: str, code: int
+) -> None:
+    """Whichever pod the operator hears of first."""
+    incident = Incident(1, node, End(2 * node, 2, 7.0, "ConfigError", "no such workload", None, 40), True, 1, (3,))
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        follower._heed(Leave(incident))
+        assert await follower._exit_code == code
+
+    follow(scene)
+    report = json.loads((tmp_path / "report").read_text())
+    assert (report["cause"], report["exitCode"], report["step"]) == (cause, code, 40)
+    assert report["incident"] == incident.to_document()

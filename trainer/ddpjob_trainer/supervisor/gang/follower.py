@@ -13,7 +13,7 @@ from ddpjob_trainer.console import complain, say, warn
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import SIGNAL_BASE, ExitCode
-from ddpjob_trainer.failure import Report, leave, report_of, report_path
+from ddpjob_trainer.failure import Report, leave, report_path
 from ddpjob_trainer.supervisor.preflight.running import COLLECTIVE
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Starter, StartError
@@ -302,20 +302,21 @@ class Follower:
     def _leave(self, incident: Incident) -> None:
         """The operator is to answer an incident: this pod ends, and says which rank it was."""
         if incident.rank == self._settings.node:
-            self._report(incident.end)
+            self._report(incident.end, incident)
             self._finish(incident.end.exit_code)
             return
-        message = f"rank {incident.rank} failed: {incident.end.cause}: {incident.end.message}"
         if self._settings.patience is not None:  # Otherwise the operator tells of it.
             complain(f"node {incident.rank} failed: {incident.end.cause}: {incident.end.message}")
-        error = PeerLostError(message)
-        own = report_of(error, self._settings.first_process, incident.end.step)
-        leave(replace(own, exit_code=ExitCode.PEER_LOST, attempt=self.attempt), self._report_file)
+        error = PeerLostError(f"rank {incident.end.process} failed: {incident.end.cause}")
+        end = End(self._settings.first_process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
+        self._report(replace(end, step=incident.end.step), incident)
         self._finish(ExitCode.PEER_LOST)
 
-    def _report(self, end: End) -> None:
-        report = Report(end.process, end.exit_code, end.cause, end.exception, end.message, end.step, self.attempt)
-        leave(report, self._report_file)
+    def _report(self, end: End, incident: Incident | None = None) -> None:
+        """Leaves what the operator is to know; of several pods it may hear any first, so each names the incident."""
+        named = None if incident is None else incident.to_document()
+        parts = (end.process, end.exit_code, end.cause, end.exception, end.message, end.step)
+        leave(Report(*parts, self.attempt, named), self._report_file)
 
     async def _examine(self) -> None:
         """Looks at what each rank is doing, stuck as it is; of one that has ended there is no more to say."""

@@ -11,6 +11,8 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ddpjob_trainer.errors import ConfigError, TrainerError
+from ddpjob_trainer.exit_codes import SIGNAL_BASE
+from ddpjob_trainer.moments import rfc3339
 from ddpjob_trainer.supervisor.watching import beat
 
 PROTOCOL = 2
@@ -20,6 +22,9 @@ NAMED = 8
 """Of the nodes that failed with another one, so many are named: no reader shows more."""
 
 INCIDENTS_KEPT = 16
+
+SIGNALS = range(SIGNAL_BASE + 1, SIGNAL_BASE + 65)
+"""Exit codes that tell of a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,25 @@ class Incident:
     """How many other nodes failed with it."""
     consequence_ranks: tuple[int, ...] = ()
     """The first of them, at most NAMED."""
+
+    def to_document(self) -> dict[str, Any]:
+        """As the status page and failure reports tell of it."""
+        end = self.end
+        return {
+            "attempt": self.attempt,
+            "time": rfc3339(end.time),
+            "rank": self.rank,
+            "process": end.process,
+            "cause": end.cause,
+            "exitCode": end.exit_code,
+            "signal": end.exit_code - SIGNAL_BASE if end.exit_code in SIGNALS else None,
+            "exception": end.exception,
+            "message": end.message,
+            "step": end.step,
+            "tied": self.tied,
+            "consequences": self.consequences,
+            "consequenceRanks": list(self.consequence_ranks),
+        }
 
 
 @dataclass(frozen=True, slots=True)

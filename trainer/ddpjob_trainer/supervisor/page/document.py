@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ddpjob_trainer.exit_codes import SIGNAL_BASE
 from ddpjob_trainer.moments import rfc3339
 from ddpjob_trainer.supervisor.gang.coordinator import Phase, Stall
 from ddpjob_trainer.supervisor.gang.messages import Incident
@@ -27,9 +26,6 @@ PROCESSES = 64
 """A larger world's document does not list its processes."""
 METRICS = 16
 """Of each process: the first ones that it has told."""
-
-SIGNALS = range(SIGNAL_BASE + 1, SIGNAL_BASE + 65)
-"""Exit codes that tell of a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,7 @@ def _of_all(gang: Gang) -> Document:
         "firstStepSeen": gang.first_step_seen,
         "missing": list(gang.missing[:NODES]),
         "inPlaceRestarts": gang.in_place_restarts,
-        "incidents": [_incident(incident) for incident in gang.incidents[-INCIDENTS:]],
+        "incidents": [incident.to_document() for incident in gang.incidents[-INCIDENTS:]],
         "progress": _progress(gang),
         "checkpoint": gang.checkpoint and {name: gang.checkpoint[name] for name in ("step", "time")},
         "stall": _stall(gang.stall),
@@ -127,25 +123,6 @@ def mark(gang: Gang) -> str:
         sorted(straggler.process for straggler in gang.stragglers),
     )
     return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]
-
-
-def _incident(incident: Incident) -> Document:
-    end = incident.end
-    return {
-        "attempt": incident.attempt,
-        "time": rfc3339(end.time),
-        "rank": incident.rank,
-        "process": end.process,
-        "cause": end.cause,
-        "exitCode": end.exit_code,
-        "signal": end.exit_code - SIGNAL_BASE if end.exit_code in SIGNALS else None,
-        "exception": end.exception,
-        "message": end.message,
-        "step": end.step,
-        "tied": incident.tied,
-        "consequences": incident.consequences,
-        "consequenceRanks": list(incident.consequence_ranks),
-    }
 
 
 def _progress(gang: Gang) -> Document | None:
