@@ -1,5 +1,6 @@
 """What happens after a failure: the job's own rules, then the defaults; and what is told of it."""
 
+import json
 from dataclasses import dataclass, field
 
 import pytest
@@ -103,6 +104,22 @@ def test_one_fault_that_takes_all_ranks_down_costs_one_restart(unattended: Plant
         status = team.wait("Running")
     assert (status["restarts"], status["budget"]["used"]) == (1, 1)
     assert status["lastFailure"]["consequences"] == nodes - 1
+
+
+def test_the_pod_that_failed_first_stays_and_is_judged_though_another_one_is_heard_of_before(team: Team) -> None:
+    """As supervisors end a gang: each pod tells which rank it was, and the operator hears of one after the other."""
+    cause = {"rank": 1, "exitCode": 2, "cause": "ConfigError", "message": "there is no workload nonsense"}
+    incident = {**cause, "attempt": 1}
+    team.apply(a_job(annotations=FOR_LONG))
+    team.wait("Running")
+    peer = json.dumps({"cause": "PeerLost", "message": "rank 1 failed: ConfigError", "incident": incident})
+    team.fails(0, exit_code="204", message=peer)
+    message = lambda: team.status().get("message", "")  # noqa: E731
+    team.plant.wait("the peer to be heard of", lambda: message().startswith("Rank 1 failed: ConfigError"))
+    pod = team.fails(1, exit_code="2", message=json.dumps({**cause, "incident": incident}))
+    status = team.wait("Failed")
+    assert (status["lastFailure"]["pod"], status["attempt"], status.get("restarts", 0)) == (pod, 1, 0)
+    assert pod in {one["metadata"]["name"] for one in team.pods()}, "its log can be read"
 
 
 def test_an_image_that_does_not_exist_fails_at_once_in_the_registry_s_words(team: Team) -> None:

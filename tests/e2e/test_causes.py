@@ -10,7 +10,7 @@ import pytest
 from tests.plant.real import Answer, RealPlant, start_registry
 from tests.support.jobs import Team, condition
 
-from .work import a_script, ddpjob, ended
+from .work import CODE_MOUNT, a_script, a_training, ddpjob, ended, with_script
 
 FIRST_TIME = """
 import os, subprocess, sys, time
@@ -81,6 +81,67 @@ def test_the_cause_is_told_and_the_gang_starts_again_when(fate: str, told: Told,
     kept = next(pod for pod in team.pods("fated") if pod["metadata"]["name"] == failure["pod"])
     assert (kept["status"]["phase"], kept["spec"]["nodeName"]) == ("Failed", failure["node"])
     assert "[rank 1] last words\n" in ddpjob(team, "logs", "fated", "--previous")
+
+
+RAISES = """
+import os, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+{before}
+if os.environ["RANK"] == "1":
+    raise ValueError("shard 3 is empty")
+time.sleep(3600)
+"""
+STEPS_FIRST = "import ddpjob_trainer.reporting as told; [told.report(step=step) for step in range(1, 101)]"
+
+OTHERS_ARE_ALIKE = pytest.mark.full("the supervisors end all of these in one way, and one shows it")
+
+# What runs under our supervisors -> the script, the command, words of the log, the cause.
+SUPERVISED = [
+    pytest.param(
+        *(RAISES.format(before=""), ["ddpjob-supervise", "/code/train.py"]),
+        *("ValueError: shard 3 is empty", "Application"),
+        id="a script raises an error at its start",
+    ),
+    pytest.param(
+        *(RAISES.format(before=STEPS_FIRST), ["ddpjob-supervise", "/code/train.py"]),
+        *("ValueError: shard 3 is empty", "Application"),
+        id="a script raises an error after steps",
+        marks=OTHERS_ARE_ALIKE,
+    ),
+    pytest.param(
+        *("", ["ddpjob-train", "--workload", "nonsense"]),
+        *("nonsense", "ConfigError"),
+        id="its arguments are wrong",
+        marks=OTHERS_ARE_ALIKE,
+    ),
+    pytest.param(
+        *("", ["ddpjob-train", "--workload", "mlp"]),
+        *("could not be saved", "StorageFull"),
+        id="there is no space for a checkpoint",
+        marks=OTHERS_ARE_ALIKE,
+    ),
+]
+
+
+@pytest.mark.parametrize(("script", "command", "words", "cause"), SUPERVISED)
+def test_the_log_of_the_rank_that_failed_first_can_be_read_when(
+    script: str, command: list[str], words: str, cause: str, team: Team
+) -> None:
+    code = with_script(team, script)
+    tiny = {
+        "path": "/checkpoints",
+        "everySteps": 1,
+        "volume": {"emptyDir": {"medium": "Memory", "sizeLimit": "64Ki"}},
+    }
+    container = {"command": command, **CODE_MOUNT}
+    team.apply(a_training("evidence", container, restart={"maxRestarts": 0}, checkpoint=tiny, pod=code))
+    status = ended(team, "evidence")
+    failure = status["lastFailure"]
+    assert (status["state"], status["attempt"], failure["cause"]) == ("Failed", 1, cause), failure
+    assert status.get("restarts", 0) == 0
+    assert failure["pod"] in {pod["metadata"]["name"] for pod in team.pods("evidence")}
+    assert words in ddpjob(team, "logs", "evidence", "--rank", str(failure["rank"]))
 
 
 def a_broken_job(name: str, container: dict[str, Any]) -> dict[str, Any]:
