@@ -40,7 +40,7 @@ class Told:
 
 
 FATES = [
-    pytest.param(HOARD, Told("OutOfMemory", {137}, "killed by signal 9"), id="it takes more memory than its limit"),
+    pytest.param(HOARD, Told("OutOfMemory", {137}, "killed by SIGKILL"), id="it takes more memory than its limit"),
     pytest.param(
         IN_A_CHILD,
         Told("OutOfMemory", {1, 137}, ""),
@@ -55,7 +55,7 @@ FATES = [
     ),
     pytest.param(
         "import ctypes; ctypes.string_at(0)",
-        Told("Application", {139}, "killed by signal 11"),
+        Told("Application", {139}, "killed by SIGSEGV"),
         id="it crashes",
         marks=pytest.mark.full("tests/local/test_container.py"),
     ),

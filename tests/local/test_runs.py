@@ -110,7 +110,7 @@ TABLE = pytest.mark.full("tests/unit/engine/test_failing has every cause, and ot
     [
         pytest.param("sys.exit(3)", "Application", 3, "exit code 3", marks=TABLE),
         ("raise ValueError('no such layer')", "Application", 1, "ValueError: no such layer"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "Application", 137, "killed by signal 9"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "Application", 137, "killed by SIGKILL"),
         pytest.param(
             *(
                 "print('c10d: Connection reset by peer'); sys.exit(1)",

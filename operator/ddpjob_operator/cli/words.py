@@ -41,8 +41,13 @@ def writer(procs_per_node: int | None) -> str:
 def restarts(status: DDPJobStatus) -> str:
     """How often the gang started again, and what came first the last time."""
     free = f" and {status.disruptions} not counted" if status.disruptions else ""
-    failure = status.last_failure
-    last = f" (last: rank {failure.rank}, {failure.cause}: {failure.message})" if failure else ""
+    failure, failed = status.last_failure, status.condition(ConditionType.FAILED)
+    is_why_it_failed = failed is not None and failed.reason not in DEADLINES
+    last = (
+        f" (last: rank {failure.rank}, {failure.cause}: {failure.message})"
+        if failure and not is_why_it_failed
+        else ""
+    )
     return f"{status.restarts}{free}{last}"
 
 

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ddpjob_operator.api import Cause, Failure
+from ddpjob_operator.api import Cause, Failure, Signal
 from ddpjob_operator.api.contract import ExitCode
 
-from .foreign import attempt_of, count_of, document_of, text_of
+from .foreign import attempt_of, count_of, document_of, text_of, words_of
 from .hearing import CLAIMABLE, HeardIncident, incident_of
 from .incident import SIGNAL_BASE
 from .snapshot import Exit, Pod
 
 SIGNALS = range(1, 65)
-SIGKILL, SIGTERM = 9, 15
+NAMES: tuple[str, ...] = tuple(Signal)
+SIGKILL, SIGTERM = Signal.KILL.number, Signal.TERM.number
 STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
 """How a pod that is being deleted ends: by our own hand, or somebody's `kubectl delete`."""
 
@@ -262,12 +263,17 @@ def _signal(code: int | None) -> int | None:
     return code - SIGNAL_BASE if code is not None and code - SIGNAL_BASE in SIGNALS else None
 
 
+def _signal_name(number: int) -> str:
+    """As a supervisor says it of its ranks."""
+    return NAMES[number - 1] if number <= len(NAMES) else f"signal {number}"
+
+
 def _described(ended: Exit, signal: int | None) -> str:
     """The last words of a program that wrote no report: the end of its log, else how it ended."""
     if ended.code is None:
         how = ended.reason or "ended without an exit code"
     else:
-        how = f"killed by signal {signal}" if signal else f"exit code {ended.code}"
+        how = f"killed by {_signal_name(signal)}" if signal else f"exit code {ended.code}"
     return (not signal and _last_words(ended.message)) or how
 
 
@@ -305,7 +311,5 @@ def _read(message: str) -> _Report:
     report = document_of(message)
     if report is None:
         return _Report()
-    exception, text = report.get("exception"), report.get("message")
-    words = ": ".join(str(part) for part in (exception, text) if part)
     cause = next((cause for cause in CLAIMABLE if cause == report.get("cause")), None)
-    return _Report(cause, words, count_of(report.get("step")), attempt_of(report.get("attempt")))
+    return _Report(cause, words_of(report), count_of(report.get("step")), attempt_of(report.get("attempt")))

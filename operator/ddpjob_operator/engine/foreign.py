@@ -4,6 +4,7 @@ Only numbers and texts within bounds are taken from it, since some of them go in
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ LARGEST_COUNT = 2**53
 """What every reader of JSON can hold."""
 LARGEST_ATTEMPT = 2**31
 TEXT_BYTES = 512
+KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 
 def document_of(content: str | bytes) -> Mapping[str, Any] | None:
@@ -33,6 +35,14 @@ def count_of(value: Any, most: int = LARGEST_COUNT) -> int | None:
 def attempt_of(value: Any) -> int | None:
     """The number of an attempt; 0 is none."""
     return count_of(value, LARGEST_ATTEMPT) or None
+
+
+def words_of(report: Mapping[str, Any]) -> str:
+    """The last line of the exception that a failure report tells of: one that only repeats the cause is left out."""
+    exception, cause = text_of(report.get("exception")), text_of(report.get("cause"))
+    if KIND_OF.sub("", exception) == KIND_OF.sub("", cause):
+        exception = ""
+    return text_of(": ".join(part for part in (exception, text_of(report.get("message"))) if part))
 
 
 def text_of(value: Any) -> str:

@@ -15,7 +15,7 @@ from ddpjob_operator.api import Cause, CheckpointSeen, Progress
 from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.words import duration
 
-from .foreign import attempt_of, count_of, text_of
+from .foreign import attempt_of, count_of, text_of, words_of
 
 INCIDENTS = 16
 NAMED = 8
@@ -215,7 +215,6 @@ def _incident(value: Any, clock: _Clock) -> HeardIncident | None:
         return None
     cause = value.get("cause")
     named = _ranks(value.get("consequenceRanks"))
-    words = (text_of(value.get("exception")), text_of(value.get("message")))
     return HeardIncident(
         attempt=attempt,
         time=clock.time(value.get("time")) or clock.at,
@@ -223,7 +222,7 @@ def _incident(value: Any, clock: _Clock) -> HeardIncident | None:
         cause=next((known for known in CLAIMABLE if known == cause), Cause.APPLICATION),
         exit_code=count_of(value.get("exitCode"), 255),
         signal=count_of(value.get("signal"), 64),
-        message=text_of(": ".join(part for part in words if part)),
+        message=words_of(value),
         step=count_of(value.get("step")),
         tied=value.get("tied") is True,
         consequences=max(count_of(value.get("consequences"), MOST_PROCESSES) or 0, len(named)),

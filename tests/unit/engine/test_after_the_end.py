@@ -135,7 +135,7 @@ TABLE: Table = {
         "",
         "Running",
         (
-            "Stopping 1 pod: Rank 0 failed: OutOfMemory: killed by signal 9 (1 more rank failed with it); "
+            "Stopping 1 pod: Rank 0 failed: OutOfMemory: killed by SIGKILL (1 more rank failed with it); "
             "no restart is left of 0 (maxRestarts)"
         ),
     ),

@@ -8,6 +8,7 @@ import pytest
 from ddpjob_operator.api import Cause, Failure
 from ddpjob_operator.engine import Disruption, Exit, Pod, Waiting
 from ddpjob_operator.engine.causes import CLAIMABLE, DISRUPTIONS, failure_of
+from ddpjob_trainer.supervisor.gang.messages import End
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,8 +59,8 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         None,
         "usage: train.py",
     ),
-    "a signal": (Exit(139, "Error", "the log's last line"), Cause.APPLICATION, 11, "killed by signal 11"),
-    "the out-of-memory killer": (Exit(137, "OOMKilled"), Cause.OUT_OF_MEMORY, 9, "killed by signal 9"),
+    "a signal": (Exit(139, "Error", "the log's last line"), Cause.APPLICATION, 11, "killed by SIGSEGV"),
+    "the out-of-memory killer": (Exit(137, "OOMKilled"), Cause.OUT_OF_MEMORY, 9, "killed by SIGKILL"),
     "the same of a child, after which the program itself gave up": (
         Exit(1, "OOMKilled", "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed."),
         *(Cause.OUT_OF_MEMORY, None, "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed."),
@@ -76,7 +77,7 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         Exit(None, "InitContainerFailed", "init container fetch: no data"),
         *(Cause.APPLICATION, None, "init container fetch: no data"),
     ),
-    "a kill that was not for memory": (Exit(137, "Error"), Cause.APPLICATION, 9, "killed by signal 9"),
+    "a kill that was not for memory": (Exit(137, "Error"), Cause.APPLICATION, 9, "killed by SIGKILL"),
     "a container that could not start": (
         Exit(128, "StartError", 'exec: "trian": not found in $PATH'),
         *(Cause.START_ERROR, None, 'exec: "trian": not found in $PATH'),
@@ -87,14 +88,14 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         None,
         "exit code 127",
     ),
-    "somebody's SIGTERM": (Exit(143, "Error"), Cause.STOPPED, 15, "killed by signal 15"),
+    "somebody's SIGTERM": (Exit(143, "Error"), Cause.STOPPED, 15, "killed by SIGTERM"),
     "saved and stopped on request": (Exit(205, "Error", "saved at step 40"), Cause.STOPPED, None, "saved at step 40"),
     "a lost peer, in gloo's words": (Exit(1, "Error", PEER), Cause.PEER_LOST, None, PEER),
     "an abort over a lost peer": (
         Exit(134, "Error", "Watchdog caught collective operation timeout"),
-        *(Cause.PEER_LOST, 6, "killed by signal 6"),
+        *(Cause.PEER_LOST, 6, "killed by SIGABRT"),
     ),
-    "a kill, whatever the log ends with": (Exit(137, "Error", PEER), Cause.APPLICATION, 9, "killed by signal 9"),
+    "a kill, whatever the log ends with": (Exit(137, "Error", PEER), Cause.APPLICATION, 9, "killed by SIGKILL"),
     "no exit code at all": (Exit(None, "Evicted"), Cause.APPLICATION, None, "Evicted"),
     "no exit code and no reason": (Exit(None), Cause.APPLICATION, None, "ended without an exit code"),
     "128 is no signal": (Exit(128, "Error"), Cause.APPLICATION, None, "exit code 128"),
@@ -172,7 +173,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "out of memory before it was evicted": (
         {"deleting": True, "disruption": EVICTING, "exit": OOM},
         {},
-        *(Cause.OUT_OF_MEMORY, "killed by signal 9"),
+        *(Cause.OUT_OF_MEMORY, "killed by SIGKILL"),
     ),
     # its kubelet
     "evicted because the node ran short": (
@@ -218,7 +219,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "ended, before it ever ran, by whoever deletes it": (
         {"exit": Exit(137, "ContainerStatusUnknown", "The container could not be located"), "deleting": True},
         {},
-        *(Cause.POD_DELETED, "killed by signal 9"),
+        *(Cause.POD_DELETED, "killed by SIGKILL"),
     ),
     "not taken by its node": (
         {
@@ -251,11 +252,11 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     ),
     # somebody
     "deleted by somebody": ({"deleting": True}, {}, Cause.POD_DELETED, "the pod is being deleted"),
-    "deleted, and ended by then": ({"deleting": True, "exit": ENDED}, {}, Cause.POD_DELETED, "killed by signal 15"),
+    "deleted, and ended by then": ({"deleting": True, "exit": ENDED}, {}, Cause.POD_DELETED, "killed by SIGTERM"),
     "deleted, and killed by then": (
         {"deleting": True, "exit": Exit(137, "Error")},
         {},
-        *(Cause.POD_DELETED, "killed by signal 9"),
+        *(Cause.POD_DELETED, "killed by SIGKILL"),
     ),
     "deleted, and ended with 0 by then": (
         {"deleting": True, "exit": Exit(0, "Completed")},
@@ -386,6 +387,27 @@ def test_a_failure_report_speaks_for_itself() -> None:
     assert failure.cause is Cause.CONFIG_ERROR
     assert failure.message == "FileNotFoundError: no data in /data"
     assert failure.step == 7
+
+
+# The cause and the exception of a report -> the words of the failure.
+NAMED_ONCE = {
+    ("ConfigError", "ConfigError"): "no",
+    ("StorageFull", "StorageFullError"): "no",
+    ("PreflightFailed", "PreflightError"): "no",
+    ("ConfigError", "SupersededError"): "SupersededError: no",
+    ("Application", "ValueError"): "ValueError: no",
+    ("Application", None): "no",
+}
+
+
+@pytest.mark.parametrize(("said", "words"), NAMED_ONCE.items(), ids=str)
+def test_an_exception_that_only_repeats_the_cause_is_not_told(said: tuple[str, str | None], words: str) -> None:
+    cause, exception = said
+    told = {"cause": cause, "exception": exception, "message": "no"}
+    assert incident(a_job(nodes=1).running().reports(0, **told)).message == words
+    heard = a_job(nodes=2).running().hears(attempt=2, incidents=[{"attempt": 1, "rank": 1, **told}])
+    assert incident(heard).message == words
+    assert End(0, 1, 0.0, cause, "no", exception).words == f"{cause}: {words}"
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ third = looping(gang()).after(20).reports(0, message="no", step=7, cause="PeerLo
 NO_NODE = "0 of 2 pods running; rank 0 and 1 more: waiting for a node"
 LOST_PEER = f"Rank 0 failed: PeerLost: {PEER}"
 NODE_LOST = "Rank 1 failed: NodeLost: node node-1 does not answer (1 more rank failed with it)"
-OOM = "Rank 1 failed: OutOfMemory: killed by signal 9 (1 more rank failed with it)"
+OOM = "Rank 1 failed: OutOfMemory: killed by SIGKILL (1 more rank failed with it)"
 TABLE: Table = {
     # answered by a restart
     "while nothing more is known the next attempt waits for the pods": (
@@ -133,11 +133,11 @@ TABLE: Table = {
         "Restarting",
         "Creating 2 of 2 pods",
     ),
-    "another failure is no disruption": (
+    "another failure is no disruption, and it is the one that is told": (
         refused.fails(1, code=137, reason="OOMKilled"),
         "",
         "Failed",
-        f"{LOST_PEER}; no restart is left of 0 (maxRestarts)",
+        f"{OOM}; no restart is left of 0 (maxRestarts)",
     ),
     "nor does a node that is lost at its end excuse an error": (
         gang(maxRestarts=0).fails(0, message="ValueError: no").decided().overdue(1),
@@ -161,7 +161,7 @@ TABLE: Table = {
         peer_lost(gang(maxRestarts=0, maxDisruptions=0)).overdue(1),
         "",
         "Failed",
-        f"{LOST_PEER}; no restart is left of 0 (maxRestarts)",
+        f"{NODE_LOST}; no restart is left of 0 (maxRestarts)",
     ),
     "a deadline is one, whoever was lost": (
         peer_lost(a_job(nodes=2, activeDeadlineSeconds=60).running()).after(60).decided().overdue(1),
@@ -263,3 +263,12 @@ def test_an_incident_that_was_seen_only_in_part_is_told_in_the_end_of_the_job() 
     failed = refused.fails(1, code=137, reason="OOMKilled").settled()
     assert failed.status.last_failure is not None
     assert (failed.status.last_failure.cause, failed.status.last_failure.rank) == ("OutOfMemory", 1)
+
+
+def test_the_sentence_names_the_rank_that_the_failure_names() -> None:
+    """Also where only the rank turns out to be another one, and the cause is the same."""
+    later = gang().fails(0, message="ValueError: no").decided().former_fails(1, message="KeyError: 3", at=-5).said()
+    failure = later.status.last_failure
+    assert failure is not None
+    assert (failure.rank, failure.message) == (1, "KeyError: 3")
+    assert later.status.message.startswith("Rank 1 failed: Application: KeyError: 3 (1 more rank failed with it)")

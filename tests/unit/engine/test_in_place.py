@@ -63,7 +63,7 @@ stalls_and_waits = (
 
 IN_PLACE = "Rank 1 failed: Application: killed by SIGKILL; restart 1 of 6, in place"
 EVICTED = "Rank 1 failed: Evicted: a drain"
-KILLED = "Rank 1 failed: Application: killed by signal 9; restart 1 of 6"
+KILLED = "Rank 1 failed: Application: killed by SIGKILL; restart 1 of 6"
 UNHEARD = "Rank 1 failed: PeerLost: rank 1's supervisor does not answer rank 0's, for 60 s; restart 1 of 6 in 0.9 s"
 LOOPS = (
     "Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; three times in a row training got no further "
@@ -244,7 +244,7 @@ TABLE: Table = {
         gang.fails(1, code=137, reason="OOMKilled"),
         "",
         "Restarting",
-        "Rank 1 failed: OutOfMemory: killed by signal 9; restart 1 of 6; replacing its pod in 0.9 s",
+        "Rank 1 failed: OutOfMemory: killed by SIGKILL; restart 1 of 6; replacing its pod in 0.9 s",
     ),
     "two pods that go at once are one incident": (
         gang.node_dies(1, 2),

@@ -86,19 +86,19 @@ TABLE: Table = {
         by_signal.fails(0, code=128 + 7),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: killed by signal 7 (spec.restart.rules[0] says Fail)",
+        "Stopping 1 pod: Rank 0 failed: Application: killed by SIGBUS (spec.restart.rules[0] says Fail)",
     ),
     "or one of several": (
         by_signal.fails(0, code=128 + 11),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: killed by signal 11 (spec.restart.rules[0] says Fail)",
+        "Stopping 1 pod: Rank 0 failed: Application: killed by SIGSEGV (spec.restart.rules[0] says Fail)",
     ),
     "another is not: SIGABRT": (
         by_signal.fails(0, code=128 + 6),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: killed by signal 6; restart 1 of 6 in 0.0 s",
+        "Rank 0 failed: Application: killed by SIGABRT; restart 1 of 6 in 0.0 s",
     ),
     "nor is an exit code of the same number": (
         by_signal.fails(0, code=7),
@@ -110,7 +110,7 @@ TABLE: Table = {
         ruled(rule(FREE, exitCodes=[139])).fails(0, code=139),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: killed by signal 11; restart not counted in 0.0 s",
+        "Rank 0 failed: Application: killed by SIGSEGV; restart not counted in 0.0 s",
     ),
     # by cause
     "a cause that a rule names is what it says": (
@@ -148,25 +148,25 @@ TABLE: Table = {
         all_fields.fails(0, code=139),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: killed by signal 11; restart not counted in 0.0 s",
+        "Rank 0 failed: Application: killed by SIGSEGV; restart not counted in 0.0 s",
     ),
     "the cause does not": (
         all_fields.fails(0, code=139, reason="OOMKilled"),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: OutOfMemory: killed by signal 11; restart 1 of 6 in 0.0 s",
+        "Rank 0 failed: OutOfMemory: killed by SIGSEGV; restart 1 of 6 in 0.0 s",
     ),
     "the exit code and the signal do not": (
         all_fields.fails(0, code=138),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: killed by signal 10; restart 1 of 6 in 0.0 s",
+        "Rank 0 failed: Application: killed by SIGUSR1; restart 1 of 6 in 0.0 s",
     ),
     "the exit code alone does not": (
         ruled(rule(FREE, exitCodes=[1], signals=["SIGSEGV"])).fails(0, code=139),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: killed by signal 11; restart 1 of 6 in 0.0 s",
+        "Rank 0 failed: Application: killed by SIGSEGV; restart 1 of 6 in 0.0 s",
     ),
     "the first rule that matches decides": (
         ordered.fails(0, code=3),

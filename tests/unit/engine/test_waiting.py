@@ -138,7 +138,7 @@ TABLE: Table = {
         .fails(1, code=137, reason="OOMKilled"),
         "-1.0/5",
         "Restarting",
-        ("Rank 1 failed: OutOfMemory: killed by signal 9 (1 more rank failed with it); restart 1 of 6 in 0.9 s"),
+        ("Rank 1 failed: OutOfMemory: killed by SIGKILL (1 more rank failed with it); restart 1 of 6 in 0.9 s"),
     ),
     # what the cluster refuses
     "what is refused is told in the cluster's words": (

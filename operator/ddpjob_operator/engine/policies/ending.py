@@ -9,6 +9,7 @@ from ddpjob_operator.api.reasons import DEADLINES, Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import charged, too_many_disruptions
 from ddpjob_operator.engine.decision import Action, DeleteJob, StopPod
+from ddpjob_operator.engine.incident import told
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.timers import deadline, expiry, start_deadline, stop_timeout
@@ -42,8 +43,17 @@ def ending(view: View) -> Verdict | None:
     for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
         said = view.status.condition(target)
         if said is not None and said.status == "True":
-            return _excused(view, said) or end(view, said.type, said.reason, said.message)
+            return _excused(view, said) or end(view, said.type, said.reason, _as_known_now(view, said.message))
     return None
+
+
+def _as_known_now(view: View, message: str) -> str:
+    """The message of a decision, with the rank that is known by now to have failed first."""
+    known, incident = view.status.last_failure, hindsight(view).get("last_failure")
+    if known is None or incident is None:
+        return message
+    before, now = told(known), told(incident)
+    return now + message.removeprefix(before) if message.startswith(before) else message
 
 
 def succeeded(view: View) -> Verdict | None:

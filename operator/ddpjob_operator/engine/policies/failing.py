@@ -76,7 +76,7 @@ def seen_clearer(view: View) -> Verdict | None:
         or known is None
         or said is None
         or said.reason != known.cause
-        or known.cause == incident.cause
+        or (known.rank, known.cause, known.message) == (incident.rank, incident.cause, incident.message)
     ):
         return Verdict(updated(view, **learned), view.status.message)
     message = f"{told(incident)}; {cost(view, incident, learned.get('budget', view.status.budget))}"

@@ -306,7 +306,7 @@ class Follower:
             self._finish(incident.end.exit_code)
             return
         if self._settings.patience is not None:  # Otherwise the operator tells of it.
-            complain(f"node {incident.rank} failed: {incident.end.cause}: {incident.end.message}")
+            complain(f"node {incident.rank} failed: {incident.end.words}")
         error = PeerLostError(f"rank {incident.end.process} failed: {incident.end.cause}")
         end = End(self._settings.first_process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
         self._report(replace(end, step=incident.end.step), incident)
@@ -383,4 +383,4 @@ def _tell_of(start: Start) -> None:
         return
     end = before.end
     step = "" if end.step is None else f" at step {end.step}"
-    say(f"attempt {start.attempt} begins in place: rank {end.process} failed{step}: {end.cause}: {end.message}")
+    say(f"attempt {start.attempt} begins in place: rank {end.process} failed{step}: {end.words}")

@@ -5,6 +5,7 @@ Rank 0's supervisor leads. A member opens the connection, says Hello, and is tol
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
@@ -22,6 +23,8 @@ NAMED = 8
 """Of the nodes that failed with another one, so many are named: no reader shows more."""
 
 INCIDENTS_KEPT = 16
+
+KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 SIGNALS = range(SIGNAL_BASE + 1, SIGNAL_BASE + 65)
 """Exit codes that tell of a signal."""
@@ -42,6 +45,13 @@ class End:
     message: str = ""
     exception: str | None = None
     step: int | None = None
+
+    @property
+    def words(self) -> str:
+        """Why it failed, as the operator says it: an exception that only repeats the cause is left out."""
+        exception = self.exception or ""
+        again = KIND_OF.sub("", exception) == KIND_OF.sub("", self.cause)
+        return ": ".join(part for part in (self.cause, "" if again else exception, self.message) if part)
 
 
 @dataclass(frozen=True, slots=True)
