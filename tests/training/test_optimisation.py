@@ -100,6 +100,40 @@ def test_the_time_of_a_step_is_that_of_all_its_batches(monkeypatch: pytest.Monke
     assert trained.times.step() == {"data": 2.0, "forward": 2.0, "backward": 2.0, "optimizer": 1.0}
 
 
+class Branching(nn.Module):
+    """A branch that is for training only, beside a normalisation and a count of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always = nn.Linear(1, 1)
+        self.in_training = nn.Linear(1, 1)
+        self.norm = nn.BatchNorm1d(1)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls = self.calls + 1
+        y: Tensor = self.norm(self.always(x))
+        return y + self.in_training(x) if self.training else y
+
+
+def test_a_step_that_counts_nothing_goes_through_all_of_the_model_and_leaves_no_trace_in_it() -> None:
+    class Task(Mean):
+        def model(self) -> nn.Module:
+            return Branching()
+
+    trained = stepper(Task(TrainConfig()))
+    before = {name: value.clone() for name, value in trained.model.state_dict().items()}
+    assert trained.step(inputs([1.0, 3.0]), weight=0.0) is None
+    without = [name for name, parameter in trained.model.named_parameters() if parameter.grad is None]
+    assert without == [], "these had no gradient, which DistributedDataParallel takes for a mistake"
+    assert all(torch.equal(value, before[name]) for name, value in trained.model.state_dict().items())
+    assert trained.step(inputs([1.0, 3.0])) is not None
+    assert {name: trained.model.state_dict()[name] for name in ("calls", "norm.num_batches_tracked")} == {
+        "calls": 1,
+        "norm.num_batches_tracked": 1,
+    }
+
+
 def test_processes_exchange_gradients_once_for_all_batches_of_a_step(alone_in_a_group: None) -> None:  # noqa: ARG001
     task = Mean(TrainConfig())
     ddp, exchanged = DistributedDataParallel(task.model()), []

@@ -14,6 +14,7 @@ from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import Task
 
 from . import amp
+from .buffers import buffers_kept
 from .parallel import unused
 from .state import Learner
 from .step_times import StepTimes
@@ -61,19 +62,15 @@ class Stepper:
         If it is 0, what it trains on leaves no trace here.
         """
         self.learner.optimizer.zero_grad(set_to_none=True)
-        if weight == 0.0:
-            self._rest()
-        loss = self._backward_all(batches, weight)
-        if weight == 0.0:
-            self.model.train()
+        with nullcontext() if weight else buffers_kept(self._by_themselves()):
+            loss = self._backward_all(batches, weight)
         self._update()
         self.times.lap("optimizer")
         return loss if weight else None
 
-    def _rest(self) -> None:
-        """Has the model keep no statistics of what counts nothing, unless it makes them with all other processes."""
-        if not any(isinstance(module, nn.SyncBatchNorm) for module in self.model.modules()):
-            self.model.eval()
+    def _by_themselves(self) -> Iterator[nn.Module]:
+        """The parts of the model that make their statistics without the other processes."""
+        return (module for module in self.learner.model.modules() if not isinstance(module, nn.SyncBatchNorm))
 
     def _backward_all(self, batches: Batches, weight: float) -> Tensor:
         """Adds up the gradients; only the last batch's are exchanged, with all that came before them."""
