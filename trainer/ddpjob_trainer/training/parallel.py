@@ -21,6 +21,7 @@ from ddpjob_trainer.task import Task
 from ddpjob_trainer.world import World
 
 from .amp import Autocast
+from .buffers import buffers_kept
 from .random_state import undisturbed
 
 UNUSED = "Expected to have finished reduction in the prior iteration"
@@ -124,14 +125,10 @@ def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]], au
     learning the graph. What the model prints in it is not shown: it would seem to be a step's.
     """
     static = isinstance(model, DistributedDataParallel) and model.static_graph
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with undisturbed(), redirect_stdout(io.StringIO()):
+    with undisturbed(), buffers_kept(model.modules()), redirect_stdout(io.StringIO()):
         inputs, target = next(batches)
         for _ in range(2 if static else 1):
             with autocast():
                 loss = task.loss(model(inputs), target)
             torch.autograd.backward(loss)
     model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for buffer, before in buffers:
-            buffer.copy_(before)
