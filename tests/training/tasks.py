@@ -1,15 +1,18 @@
 """Tasks of the tests, each as small as a user's."""
 
+import errno
 import os
 import random
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
+from ddpjob_trainer.training import content
 from ddpjob_trainer.workloads.convnet import ConvNetTask
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
@@ -258,6 +261,21 @@ class Weights(nn.Module):
 
     def forward(self, _: Tensor) -> Tensor:
         return torch.stack([part.sum() for part in self.parts]).sum()
+
+
+class CountsOnAFailingDisk(Counts):
+    """On a file server that is in trouble for as long as the file stays that a variable names."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        synced, trouble = content.os.fsync, Path(os.environ["TEST_TROUBLE"])
+
+        def fsync(descriptor: int) -> None:
+            if trouble.exists():
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            synced(descriptor)
+
+        content.os.fsync = fsync
 
 
 class CountsToFive(Counts):

@@ -106,6 +106,19 @@ def test_without_room_a_run_ends_soon_and_says_how_much_it_needs(runs: Runs, tmp
     assert run.report()["cause"] == "StorageFull"
 
 
+def test_what_may_pass_fails_a_run_in_a_way_that_is_tried_again(runs: Runs, tmp_path: Path) -> None:
+    trouble = tmp_path / "trouble"
+    job = ["--workload", f"{TASKS}:CountsOnAFailingDisk", "--max-steps", 4, "--checkpoint-dir", tmp_path / "saved"]
+    told = {"TEST_TROUBLE": str(trouble)}
+    trouble.touch()
+    run = runs.start(1, *job, env=told)
+    assert run.end() == [1], run.story()
+    assert (run.report()["cause"], run.report()["exception"]) == ("Application", "StorageError")
+    assert "step-00000004 could not be saved: Stale file handle; if that comes again, have the disk" in run.errors()
+    trouble.unlink()
+    assert saved(runs.train(1, *job, env=told)) == [4]
+
+
 def test_a_run_that_is_asked_to_stop_does_not_say_saved_where_there_was_no_room(runs: Runs, tmp_path: Path) -> None:
     run = runs.start(2, "--epochs", 1000, "--checkpoint-dir", tmp_path / "saved", file_limit=50_000)
     run.wait("some steps", lambda: len(run.steps()) > 3)

@@ -3,7 +3,8 @@
 TrainerError
 +-- ConfigError        a user's mistake
 |   +-- SupersededError    another run has taken over the checkpoints
-+-- StorageFullError   a checkpoint could not be written
++-- StorageFullError   there is no room for a checkpoint
++-- StorageError       a checkpoint could not be written, and perhaps can be at the next try
 +-- PeerLostError      another process of the world went away, or never came
 """
 
@@ -29,10 +30,14 @@ class SupersededError(ConfigError):
 
 
 class StorageFullError(TrainerError):
-    """There is no room for a checkpoint, or no right to write it any more."""
+    """There is no room for a checkpoint."""
 
     cause = "StorageFull"
     exit_code = ExitCode.BAD_INPUT
+
+
+class StorageError(TrainerError):
+    """A disk or a file server is in trouble, which may pass: another try may go better."""
 
 
 class PeerLostError(TrainerError):

@@ -61,6 +61,7 @@ def test_the_trainer_exits_with_the_codes_of_the_contract() -> None:
     [
         (errors.ConfigError("no data in /data"), Cause.CONFIG_ERROR),
         (errors.StorageFullError("no room in /runs"), Cause.STORAGE_FULL),
+        (errors.StorageError("the server of /runs is silent"), Cause.APPLICATION),
         (errors.PeerLostError("rank 1 is gone"), Cause.PEER_LOST),
         (ValueError("no"), Cause.APPLICATION),
     ],

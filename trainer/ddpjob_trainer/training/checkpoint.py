@@ -23,7 +23,8 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Generic, TypeVar
 
 from ddpjob_trainer.console import warn
-from ddpjob_trainer.errors import ConfigError, StorageFullError, SupersededError
+from ddpjob_trainer.errors import StorageFullError, SupersededError, TrainerError
+from ddpjob_trainer.storage import ADVICE, kind_of
 
 from .content import Content, Sink, write_synced
 from .manifest import MANIFEST, NO_ATTEMPT, Manifest, read_manifest
@@ -32,7 +33,6 @@ STATE = "state.pt"
 NAME = re.compile(r"step-(\d{8,})")
 TEMPORARY_PREFIX = ".step-"
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """What rename(2) of a directory says where something stands under its new name."""
 
@@ -55,7 +55,7 @@ class Checkpoints:
     """The checkpoints in one directory.
 
     Raises:
-        ConfigError: The directory cannot be made, read or written.
+        ConfigError, StorageFullError, StorageError: The directory cannot be made, read or written.
     """
 
     def __init__(self, directory: Path, keep: int) -> None:
@@ -70,9 +70,9 @@ class Checkpoints:
                 pass
             self._paths()
         except OSError as error:
-            raise ConfigError(
-                f"the checkpoint directory {self.directory} cannot be used: {error.strerror};"
-                " it must be a directory that this user may read and write"
+            kind = kind_of(error.errno)
+            raise kind(
+                f"the checkpoint directory {self.directory} cannot be used: {error.strerror}; {ADVICE[kind]}"
             ) from error
 
     def newest(self, decode: Callable[[bytes], State]) -> Found[State] | None:
@@ -102,7 +102,8 @@ class Checkpoints:
             check: Raises if the file with the state cannot be read back.
 
         Raises:
-            StorageFullError: It could not be written; nothing of it is left, and the ones before are intact.
+            StorageFullError, ConfigError, StorageError: It could not be written: there is no room, it is forbidden,
+                or the storage is in trouble. Nothing of it is left, and the ones before are intact.
             SupersededError: A later attempt has written here: it is the later one's turn.
         """
         path, content = self.directory / f"step-{manifest.step:08}", Content()
@@ -183,16 +184,12 @@ class Checkpoints:
     def _paths(self) -> list[Path]:
         return checkpoints_in(self.directory)
 
-    def _not_written(self, path: Path, needed: int, error: OSError) -> StorageFullError:
-        advice = (
-            "free some space, or name another --checkpoint-dir"
-            if error.errno in NO_ROOM
-            else "make the directory writable, or name another --checkpoint-dir"
-        )
-        free = _free(self.directory)
-        return StorageFullError(
-            f"checkpoint {path} could not be saved: {error.strerror} (needed {needed} bytes, free {free});"
-            f" {advice}. The checkpoints before it are intact"
+    def _not_written(self, path: Path, needed: int, error: OSError) -> TrainerError:
+        kind = kind_of(error.errno)
+        room = f" (needed {needed} bytes, free {_free(self.directory)})" if kind is StorageFullError else ""
+        return kind(
+            f"checkpoint {path} could not be saved: {error.strerror}{room}; {ADVICE[kind]}."
+            " The checkpoints before it are intact"
         )
 
 

@@ -99,9 +99,9 @@ class Saver:
         """Tells of the save that was begun, if it has become durable. Costs nothing while it has not.
 
         Raises:
-            StorageFullError: It could not be written.
+            StorageFullError, StorageError: It could not be written.
             SupersededError: A later run has taken over.
-            ConfigError: It could not be read back.
+            ConfigError: It may not be written, or could not be read back.
         """
         self._tell(wait=False)
 

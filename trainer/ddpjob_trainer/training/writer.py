@@ -49,9 +49,9 @@ class Writer:
         """The save that was begun, once, when it is durable; None if there is none, or it is not and none shall wait.
 
         Raises:
-            StorageFullError: It could not be written.
+            StorageFullError, StorageError: It could not be written.
             SupersededError: A later run has taken over.
-            ConfigError: It could not be read back.
+            ConfigError: It may not be written, or could not be read back.
         """
         if self._writing is None or not (wait or self._writing.done()):
             return None

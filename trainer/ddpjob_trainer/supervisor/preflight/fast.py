@@ -1,10 +1,11 @@
 """Judges what was seen of a machine. Pure: facts come from `facts.look`, findings go to `findings.verdict`."""
 
-import errno
 import os
 from collections.abc import Iterator, Mapping
 
 from ddpjob_trainer.environment import Env
+from ddpjob_trainer.errors import ConfigError, StorageError
+from ddpjob_trainer.storage import ADVICE, kind_of
 
 from .facts import Directory, Facts
 from .findings import Finding, Level
@@ -20,9 +21,6 @@ USUAL_CHECKPOINT = GIB // 2
 FILES_AT_LEAST = 1024
 FILES_OF_A_PROCESS, FILES_FOR_A_PEER = 512, 2
 """Libraries, data and pipes of its own; and gloo's connection to each other process, in up to two groups."""
-
-PASSING = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY, errno.ENOTCONN})
-"""Errors of a network file system that may be gone at the next try."""
 
 
 def fast(env: Mapping[str, str], facts: Facts) -> list[Finding]:
@@ -41,7 +39,7 @@ def _shared_memory(seen: Directory | None) -> Iterator[Finding]:
     if seen.error:
         why = os.strerror(seen.error)
         message = f"{seen.path} cannot be written to ({why}), and DataLoader workers and NCCL need it: {todo}"
-        yield Finding("sharedMemory", Level.FAIL, message, retry=seen.error in {*PASSING, errno.ENOSPC})
+        yield Finding("sharedMemory", Level.FAIL, message, retry=kind_of(seen.error) is not ConfigError)
     elif seen.total <= CONTAINER_DEFAULT:
         message = f"{seen.path} has only {_size(seen.total)}, too little for most DataLoader workers: {todo}"
         yield Finding("sharedMemory", Level.WARN, message)
@@ -65,11 +63,10 @@ def _checkpoints(seen: Directory | None, newest: int | None, *, leads: bool) -> 
         return
     needed = 2 * (newest or USUAL_CHECKPOINT)
     if seen.error:
-        message = (
-            f"the checkpoint directory {seen.path} cannot be used: {os.strerror(seen.error)};"
-            " it must be a directory that this user may read and write"
-        )
-        yield Finding("checkpoints", Level.FAIL if leads else Level.WARN, message, retry=seen.error in PASSING)
+        kind = kind_of(seen.error)
+        why = f"{os.strerror(seen.error)}; {ADVICE[kind]}"
+        message = f"the checkpoint directory {seen.path} cannot be used: {why}"
+        yield Finding("checkpoints", Level.FAIL if leads else Level.WARN, message, retry=kind is StorageError)
     elif seen.free < needed and leads:
         sizes = "two checkpoints take" if newest else "checkpoints may take"
         message = f"{seen.path} has {_size(seen.free)} left, and {sizes} {_size(needed)}: make room, or keep fewer"

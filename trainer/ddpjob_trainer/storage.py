@@ -1,0 +1,25 @@
+"""What an error of a file system means for a job: whether it passes, and if not, what is to be done first."""
+
+import errno
+
+from .errors import ConfigError, StorageError, StorageFullError, TrainerError
+
+KINDS: dict[int, type[TrainerError]] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), StorageFullError),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), ConfigError),
+    # The path is no directory's.
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG), ConfigError),
+}
+"""What does not pass. All else may: a disk or a file server that is in trouble (EIO, ESTALE, ETIMEDOUT, …), and what
+nobody has foreseen."""
+
+ADVICE: dict[type[TrainerError], str] = {
+    StorageFullError: "free some space, or name another directory",
+    ConfigError: "it must be a directory that this user may read and write",
+    StorageError: "if that comes again, have the disk or the file server looked at",
+}
+
+
+def kind_of(number: int | None) -> type[TrainerError]:
+    """What an error with this number is to a job."""
+    return KINDS.get(number or 0, StorageError)
