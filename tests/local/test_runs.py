@@ -109,7 +109,7 @@ TABLE = pytest.mark.full("tests/unit/engine/test_failing has every cause, and ot
     ("body", "cause", "code", "message"),
     [
         pytest.param("sys.exit(3)", "Application", 3, "exit code 3", marks=TABLE),
-        ("raise ValueError('no such layer')", "Application", 1, "ValueError: no such layer"),
+        ("raise ValueError('no layer [/head] [0]')", "Application", 1, "ValueError: no layer [/head] [0]"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "Application", 137, "killed by SIGKILL"),
         pytest.param(
             *(
@@ -139,6 +139,7 @@ def test_a_job_that_uses_up_its_budget_fails_and_says_who_failed_first_and_why(
     assert (failure["rank"], failure["cause"], failure["exitCode"]) == (1, cause, code)
     assert failure["message"] == message
     assert "ddpjob logs sad --rank 1" in output
+    assert all(message in said for said in (output, here.says("status", "sad")[1]))
     assert here.processes("sad") == []
 
 

@@ -4,20 +4,19 @@ import math
 from collections.abc import Iterator
 from datetime import datetime
 
-from rich.console import Console
-
 from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine import budget, timers
 
+from .screen import Screen
 from .words import age, span, world
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
 """Ends of jobs whose last failure would have been answered by one more restart."""
 
 
-def describe(console: Console, job: DDPJob, now: datetime, **more: str) -> None:
+def describe(screen: Screen, job: DDPJob, now: datetime, **more: str) -> None:
     """Prints a job as it is now; `more` are lines to add below its name."""
     lines = {
         "Name": job.metadata.name,
@@ -28,10 +27,10 @@ def describe(console: Console, job: DDPJob, now: datetime, **more: str) -> None:
         **_last_failure(job),
     }
     for name, value in lines.items():
-        console.print(f"{name + ':':<14}{value}", soft_wrap=True)
+        screen.print(f"{name + ':':<14}{value}")
     for heading, rows in {"History": _history(job, now), "Conditions": _conditions(job, now)}.items():
         for index, row in enumerate(rows):
-            console.print(f"{heading}:\n  {row}" if index == 0 else f"  {row}", soft_wrap=True)
+            screen.print(f"{heading}:\n  {row}" if index == 0 else f"  {row}")
 
 
 def _doing(job: DDPJob, now: datetime) -> dict[str, object]:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -14,38 +14,31 @@ from ddpjob_operator.engine import Event
 
 from .follow import Line, Source
 from .progress import Progress, Report, parse
+from .screen import Screen, visible
 
 REFRESH_SECONDS = 0.1
 COLUMNS = ("epoch", "step", "loss", "samples_per_second", "eta_seconds")
 HEADINGS = ("rank", "epoch", "step", "loss", "samples/s", "ETA")
 
 
-class Output(Console):
-    """The terminal or pipe that a run is shown on."""
-
-    def on_broken_pipe(self) -> None:
-        """Lets the caller decide; rich would end the process, and a run must not end because nobody reads of it."""
-        raise BrokenPipeError
-
-
 class Display:
     """Shows logs, events and progress until it is closed, each in the order in which it happened."""
 
-    def __init__(self, console: Console, follower: Source) -> None:
+    def __init__(self, screen: Screen, follower: Source) -> None:
         self.progress = Progress()
-        self._console = console
+        self._screen = screen
         self._follower = follower
         self._closed = threading.Event()
         self._showing = threading.Lock()
         self._lost: Callable[[], None] | None = None
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal else None
 
     def tell(self, event: Event) -> None:
         """Shows an event."""
         style = "yellow" if event.warning else "cyan"
         reason = f"{event.reason}: " if event.reason != "Notice" else ""
         self._show(last=False)  # What was written before it happened comes before it.
-        self._print(Text.assemble((f"ddpjob: {reason}", style), event.message))
+        self._print(Text.assemble((f"ddpjob: {reason}", style), visible(event.message)))
 
     def catch_up(self) -> None:
         """Takes note of what was written while nobody looked, without showing it again."""
@@ -102,7 +95,7 @@ class Display:
     def _print(self, text: Text) -> None:
         """Prints; that nobody reads it must not end what it tells of."""
         try:
-            self._console.print(text, soft_wrap=True)
+            self._screen.print(text)
         except OSError:
             if self._lost:
                 lost, self._lost = self._lost, None

@@ -3,8 +3,6 @@
 import signal
 from pathlib import Path
 
-from rich.console import Console
-
 from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.api.manifest import read
 from ddpjob_operator.engine import Event
@@ -18,9 +16,10 @@ from ddpjob_operator.local import (
     visible_gpus,
 )
 
-from .display import Display, Output
+from .display import Display
 from .follow import Follower
 from .progress import Progress
+from .screen import Screen
 from .summary import advise, summarise
 from .words import INTERRUPTED, exit_code, file_path, world, writer
 
@@ -44,9 +43,9 @@ def run(file: Path, runs: Path, *, fresh: bool) -> int:
         raise BadInputError(
             f"{name} is running already (process {lock.holder()}); look at it with: ddpjob status {name}"
         )
-    console = Output(highlight=False)
+    screen = Screen()
     follower = Follower(directory.logs, writer=writer(wanted.spec.resolved_procs_per_node()))
-    display = Display(console, follower)
+    display = Display(screen, follower)
     display.catch_up()
     others = (f"{kind} in {file} is not needed on this machine" for kind in manifest.others)
     for text in (*others, *differences(wanted.spec)):
@@ -55,12 +54,12 @@ def run(file: Path, runs: Path, *, fresh: bool) -> int:
     if not job.status.attempt:
         display.forget()
     if job.status.succeeded:
-        console.print(f"{job.metadata.name} has succeeded already. Train anew with: ddpjob run --fresh {file}")
+        screen.print(f"{job.metadata.name} has succeeded already. Train anew with: ddpjob run --fresh {file}")
         return 0
-    _say_what_starts(console, job, f"{backend.lower()} ({reason})", directory)
+    _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
     runner = Runner(directory, job, gpus, display.tell)
     stopped = _carry_on(runner, display)
-    _say_what_came_of_it(console, runner.job, display.progress, directory, file)
+    _say_what_came_of_it(screen, runner.job, display.progress, directory, file)
     return INTERRUPTED if stopped else exit_code(runner.job.status)
 
 
@@ -73,19 +72,19 @@ def _carry_on(runner: Runner, display: Display) -> bool:
     return runner.interrupted and not status.finished
 
 
-def _say_what_starts(console: Console, job: DDPJob, backend: str, directory: RunDirectory) -> None:
+def _say_what_starts(screen: Screen, job: DDPJob, backend: str, directory: RunDirectory) -> None:
     nodes, procs = job.spec.nodes, job.spec.resolved_procs_per_node()
     again = f", going on from attempt {job.status.attempt}" if job.status.attempt else ""
-    console.print(f"{job.metadata.name}: {world(nodes, procs)}, backend {backend}{again}", soft_wrap=True)
-    console.print(f"logs and checkpoints: {file_path(directory.root)}", soft_wrap=True)
+    screen.print(f"{job.metadata.name}: {world(nodes, procs)}, backend {backend}{again}")
+    screen.print(f"logs and checkpoints: {file_path(directory.root)}")
 
 
 def _say_what_came_of_it(
-    console: Console, job: DDPJob, progress: Progress, directory: RunDirectory, file: Path
+    screen: Screen, job: DDPJob, progress: Progress, directory: RunDirectory, file: Path
 ) -> None:
     saved = progress.saved.values.get("checkpoint") if progress.saved else None
     checkpoint = file_path(Path(saved)) if saved else None
-    summarise(console, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))
+    summarise(screen, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))
     if job.status.state is State.SUSPENDED:
-        console.print(f"Go on with: ddpjob run {file}", soft_wrap=True)
-    advise(console, job)
+        screen.print(f"Go on with: ddpjob run {file}")
+    advise(screen, job)

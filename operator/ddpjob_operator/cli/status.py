@@ -4,13 +4,13 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.local import as_here, find_run, find_runs
 
 from .describe import describe
+from .screen import Screen
 from .words import age
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
@@ -27,7 +27,7 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
         print(json.dumps(job.to_document(), indent=2))
         return 0
     here = job.model_copy(update={"spec": as_here(job.spec)})
-    describe(Console(highlight=False), here, datetime.now(UTC))
+    describe(Screen(), here, datetime.now(UTC))
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:
         print("\nNobody carries this job on, so this may be out of date. Go on with: ddpjob run FILE")
@@ -52,7 +52,7 @@ def tabulate(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
         table.add_column(column, no_wrap=column != columns[-1])
     for cells in rows:
         table.add_row(*cells)
-    Console(highlight=False).print(table)
+    Screen().print(table, soft_wrap=False)
 
 
 def row(job: DDPJob, age: str) -> tuple[str, ...]:

@@ -1,30 +1,29 @@
 """What remains on the screen when a job has ended."""
 
-from rich.console import Console
-
 from ddpjob_operator.api import DDPJob, State
 
 from .progress import Progress
+from .screen import Screen
 from .words import restarts
 
 
-def summarise(console: Console, job: DDPJob, progress: Progress, *, checkpoint: str | None, logs: str) -> None:
+def summarise(screen: Screen, job: DDPJob, progress: Progress, *, checkpoint: str | None, logs: str) -> None:
     """How the job ended and what came of it; `logs` tells where they are."""
     status = job.status
-    console.print(f"\n{job.metadata.name}: {status.state}. {status.message}", soft_wrap=True)
+    screen.print(f"\n{job.metadata.name}: {status.state}. {status.message}")
     for name, value in _results(job, progress):
-        console.print(f"  {name:<11}{value}", soft_wrap=True)
+        screen.print(f"  {name:<11}{value}")
     if checkpoint is not None:
-        console.print(f"  {'checkpoint':<11}{checkpoint}", soft_wrap=True)
-    console.print(f"  {'logs':<11}{logs}", soft_wrap=True)
+        screen.print(f"  {'checkpoint':<11}{checkpoint}")
+    screen.print(f"  {'logs':<11}{logs}")
 
 
-def advise(console: Console, job: DDPJob, flags: str = "") -> None:
+def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
     """Where to look after a failure; `flags` lead `ddpjob logs` to the job."""
     failure = job.status.last_failure
     if job.status.state is State.FAILED and failure:
         command = f"ddpjob logs {job.metadata.name}{flags} --rank {failure.rank}"
-        console.print(f"Look at its log with: {command}", soft_wrap=True)
+        screen.print(f"Look at its log with: {command}")
 
 
 def _results(job: DDPJob, progress: Progress) -> list[tuple[str, str]]:

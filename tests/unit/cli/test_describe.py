@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.describe import describe
-from rich.console import Console
+from ddpjob_operator.cli.screen import Screen
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -31,9 +31,9 @@ def told(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
     """The lines of a job's description, with any spaces as one."""
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {**spec, "template": template}, "status": status})
-    screen = io.StringIO()
-    describe(Console(file=screen, highlight=False, width=200), job, NOW, Namespace="team")
-    return [" ".join(line.split()) for line in screen.getvalue().splitlines()]
+    said = io.StringIO()
+    describe(Screen(file=said, width=200), job, NOW, Namespace="team")
+    return [" ".join(line.split()) for line in said.getvalue().splitlines()]
 
 
 LIMITED = {"restart": {"maxDisruptions": 3}}

@@ -3,9 +3,8 @@
 import json
 from datetime import UTC, datetime
 
-from rich.console import Console
-
 from ddpjob_operator.cli.describe import describe
+from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.status import COLUMNS, row, tabulate
 from ddpjob_operator.cli.words import age
 from ddpjob_operator.client import Document, Jobs, as_job, when
@@ -29,13 +28,13 @@ def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> 
     if as_json:
         print(json.dumps(document, indent=2))
         return 0
-    console = Console(highlight=False)
+    screen = Screen()
     job = as_job(document)
     where = f"{job.metadata.namespace} of context {jobs.cluster.context}"
-    describe(console, job, datetime.now(UTC), Namespace=where)
+    describe(screen, job, datetime.now(UTC), Namespace=where)
     if not job.status.message:
-        console.print(f"\n{unnoticed(job)}", soft_wrap=True)
-    _tell_events(console, jobs.events(document)[-EVENTS:])
+        screen.print(f"\n{unnoticed(job)}")
+    _tell_events(screen, jobs.events(document)[-EVENTS:])
     return 0
 
 
@@ -59,12 +58,12 @@ def _row(document: Document, *, everywhere: bool) -> tuple[str, ...]:
     return (job.metadata.namespace, *cells) if everywhere else cells
 
 
-def _tell_events(console: Console, events: list[Document]) -> None:
+def _tell_events(screen: Screen, events: list[Document]) -> None:
     if events:
-        console.print("Events:")
+        screen.print("Events:")
     for event in events:
         text = f"  {event['type']:<20}{'':<7}{_age(when(event)):<6}{event['reason']}: {event['message']}"
-        console.print(text, soft_wrap=True)
+        screen.print(text)
 
 
 def _age(moment: str) -> str:

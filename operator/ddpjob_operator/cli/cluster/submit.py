@@ -8,7 +8,8 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.manifest import Manifest, parse, read
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.cli.display import Display, Output
+from ddpjob_operator.cli.display import Display
+from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.cli.words import INTERRUPTED, exit_code, world, writer
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
@@ -41,22 +42,20 @@ def submit(cluster: Cluster, file: Path, namespace: str | None, *, wait: bool, d
             f"{error}. Look at it: ddpjob status {name} {flags}. Change it: kubectl apply {flags} -f {file}. "
             f"To run it anew, first: ddpjob delete {name} {flags}"
         ) from None
-    console = Output(highlight=False)
+    screen = Screen()
     job = manifest.job
     size = world(job.spec.nodes, job.spec.resolved_procs_per_node())
     where = f"namespace {cluster.namespace} of context {cluster.context}"
     for kind in manifest.others:
-        console.print(f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}", soft_wrap=True)
+        screen.print(f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}")
     if dry_run:
-        console.print(f"{job.metadata.name}: {size}, can be submitted to {where}", soft_wrap=True)
-        console.print(
-            f"It would get a Service and {counted(job.spec.nodes, 'pod')}; nothing was made", soft_wrap=True
-        )
+        screen.print(f"{job.metadata.name}: {size}, can be submitted to {where}")
+        screen.print(f"It would get a Service and {counted(job.spec.nodes, 'pod')}; nothing was made")
         return 0
-    console.print(f"{job.metadata.name}: {size}, submitted to {where}", soft_wrap=True)
+    screen.print(f"{job.metadata.name}: {size}, submitted to {where}")
     if wait:
-        return _wait(jobs, made, console)
-    _say_how_to_go_on(console, job, cluster)
+        return _wait(jobs, made, screen)
+    _say_how_to_go_on(screen, job, cluster)
     return 0
 
 
@@ -68,28 +67,28 @@ def _in_namespace(cluster: Cluster, manifest: Manifest, given: str | None) -> Cl
     return dataclasses.replace(cluster, namespace=own or cluster.namespace)
 
 
-def _wait(jobs: Jobs, made: Document, console: Output) -> int:
+def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
     """Shows what becomes of the job until it ends, or until the user has seen enough."""
     life = Life(jobs, made)
     job, unread = life.job, threading.Event()
     logs = PodLogs(jobs, made, range(FOLLOWED), writer(job.spec.resolved_procs_per_node()))
-    display = Display(console, logs)
+    display = Display(screen, logs)
     if job.spec.nodes > FOLLOWED:
-        console.print(f"showing the logs of ranks 0 to {FOLLOWED - 1} of {job.spec.nodes}", soft_wrap=True)
+        screen.print(f"showing the logs of ranks 0 to {FOLLOWED - 1} of {job.spec.nodes}")
     try:
         with display.following(lost=unread.set):
             logs.follow()
             _accompany(life, logs, display, unread)
     except KeyboardInterrupt:
-        console.print(f"\n{job.metadata.name} goes on in the cluster", soft_wrap=True)
-        _say_how_to_go_on(console, job, jobs.cluster)
+        screen.print(f"\n{job.metadata.name} goes on in the cluster")
+        _say_how_to_go_on(screen, job, jobs.cluster)
         return INTERRUPTED
     if not life.over:
         return UNREAD
     saved = display.progress.saved.values.get("checkpoint") if display.progress.saved else None
     flags = f" -n {jobs.cluster.namespace}"
-    summarise(console, life.job, display.progress, checkpoint=saved, logs=f"ddpjob logs {job.metadata.name}{flags}")
-    advise(console, life.job, flags)
+    summarise(screen, life.job, display.progress, checkpoint=saved, logs=f"ddpjob logs {job.metadata.name}{flags}")
+    advise(screen, life.job, flags)
     return exit_code(life.job.status)
 
 
@@ -105,7 +104,7 @@ def _accompany(life: Life, logs: PodLogs, display: Display, unread: threading.Ev
         logs.settle()
 
 
-def _say_how_to_go_on(console: Output, job: DDPJob, cluster: Cluster) -> None:
+def _say_how_to_go_on(screen: Screen, job: DDPJob, cluster: Cluster) -> None:
     words = f"{job.metadata.name} -n {cluster.namespace}"
-    console.print(f"Watch it with: ddpjob logs {words} --follow", soft_wrap=True)
-    console.print(f"Stop it with: ddpjob delete {words}", soft_wrap=True)
+    screen.print(f"Watch it with: ddpjob logs {words} --follow")
+    screen.print(f"Stop it with: ddpjob delete {words}")

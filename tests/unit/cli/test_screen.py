@@ -1,0 +1,117 @@
+"""Nothing that a program, a user or a cluster has said is read as markup, whatever command shows it."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.cli.cluster.status import status as status_there
+from ddpjob_operator.cli.cluster.submit import submit
+from ddpjob_operator.cli.display import Display
+from ddpjob_operator.cli.follow import Line
+from ddpjob_operator.cli.progress import Progress, Report
+from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.cli.status import status as status_here
+from ddpjob_operator.cli.summary import summarise
+from ddpjob_operator.engine import Event
+
+from tests.unit.client.api import a_cluster, a_list, jobs_of
+
+SAID = "[/pytorch/third_party/gloo/pair.cc:534] [bold]peer[/bold] [red]:warning: lost[0] \x1b[2J\x07"
+"""A closing tag without an opening one, tags, the name of an emoji, and what would clear the terminal."""
+SHOWN = r"[/pytorch/third_party/gloo/pair.cc:534] [bold]peer[/bold] [red]:warning: lost[0] \x1b[2J\x07"
+
+FAILURE = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "rank": 1, "pod": "digits-1-x", "cause": "PeerLost"}
+CONDITION = {"type": "Running", "status": "False", "reason": "Restarting", "lastTransitionTime": FAILURE["time"]}
+METADATA = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": FAILURE["time"]}
+DOCUMENT = {
+    "apiVersion": "ddpjob.dev/v1alpha1",
+    "kind": "DDPJob",
+    "metadata": METADATA,
+    "spec": {"template": {"spec": {"containers": [{"name": "trainer", "image": SAID, "command": [SAID]}]}}},
+    "status": {
+        "state": "Running",
+        "message": SAID,
+        "lastFailure": FAILURE | {"message": SAID},
+        "history": [FAILURE | {"message": SAID}],
+        "conditions": [CONDITION | {"message": SAID, "observedGeneration": 1}],
+        "stragglers": [{"rank": 0, "node": SAID, "slowdown": 2.0}],
+    },
+}
+JOB = DDPJob.from_dict(DOCUMENT)
+EVENT = {"type": "Warning", "reason": "BackOff", "message": SAID, "metadata": METADATA}
+
+
+class Lines:
+    """A source of lines that has one."""
+
+    def skip(self) -> None: ...
+
+    def lines(self, *, last: bool = False) -> list[Line]:
+        return [Line(0, 1, SAID)] if last else []
+
+
+def run(runs: Path, name: str) -> None:
+    (runs / name).mkdir(parents=True)
+    (runs / name / "job.json").write_text(json.dumps(DOCUMENT))
+
+
+def one_here(runs: Path) -> None:
+    run(runs, "digits")
+    status_here(runs, None, as_json=False)
+
+
+def all_here(runs: Path) -> None:
+    run(runs, "digits")
+    run(runs, "images")
+    status_here(runs, None, as_json=False)
+
+
+def one_there(_: Path) -> None:
+    status_there(jobs_of(DOCUMENT, a_list(EVENT))[0], "digits", as_json=False, everywhere=False)
+
+
+def all_there(_: Path) -> None:
+    status_there(jobs_of(a_list(DOCUMENT))[0], None, as_json=False, everywhere=True)
+
+
+def submission(directory: Path) -> None:
+    file = directory / "job.yaml"
+    job = {key: value for key, value in DOCUMENT.items() if key != "status"}
+    file.write_text(f"{json.dumps(job)}\n---\n{json.dumps({'kind': SAID})}\n")
+    submit(a_cluster(DOCUMENT), file, None, wait=False, dry_run=True)
+
+
+def event(_: Path) -> None:
+    Display(Screen(), Lines()).tell(Event(warning=True, reason="RankFailed", message=SAID))
+
+
+def the_end(_: Path) -> None:
+    progress = Progress(evaluated=Report("evaluated", {"accuracy": SAID}))
+    summarise(Screen(), JOB, progress, checkpoint=SAID, logs=SAID)
+
+
+@pytest.mark.parametrize("show", [one_here, all_here, one_there, all_there, submission, event, the_end])
+def test_what_was_said_is_shown_as_it_was_said(
+    show: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    show(tmp_path)
+    assert SHOWN in capsys.readouterr().out
+
+
+def test_the_live_picture_shows_numbers_as_a_program_wrote_them() -> None:
+    terminal = io.StringIO()
+    display = Display(Screen(file=terminal, force_terminal=True, width=400), Lines())
+    display.progress.ranks[0] = Report("progress", {"step": "1/2", "loss": SAID})
+    with display.following(lost=lambda: None):
+        pass
+    assert SHOWN in terminal.getvalue()
+
+
+def test_what_a_rank_writes_keeps_its_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    with Display(Screen(width=400), Lines()).following(lost=lambda: None):
+        pass
+    assert f"[rank 0] {SAID}".replace("\x07", "") in capsys.readouterr().out
