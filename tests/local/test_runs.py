@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,43 @@ def test_arguments_are_expanded_as_a_kubelet_does_it_and_mount_paths_are_directo
     assert arguments == [f"--data={data}/set", "0/1", "$(HOME)", "$(NODE_RANK)", "/database"]
     assert greeting == "I am 0"
     assert init.startswith("tcp://127.0.0.1:")
-    assert here.run("words") in Path(cwd).parents
+    assert Path(cwd) == here.directory
     assert data.is_dir()
     assert f"/data is {data} here" in output
+
+
+def test_a_script_reads_and_writes_files_where_ddpjob_run_is_called_and_finds_them_when_it_goes_on(
+    here: Here,
+) -> None:
+    for name, text in {"data/x.txt": "data", "conf/x.yaml": "lr: 1", "run.sh": 'exec python train.py "$@"'}.items():
+        (here.directory / name).parent.mkdir(exist_ok=True)
+        (here.directory / name).write_text(text)
+    (here.directory / "train.py").write_text(SNAPSHOTS)
+    command = ["bash", "run.sh", "--config=conf/x.yaml"]
+    file = here.job("own", *command, nodes=2, restart={"maxRestarts": 0})
+    code, output = here.ddpjob("run", file)
+    assert code == 3, output
+    assert (here.directory / "snapshot-0").exists()
+    (here.directory / "elsewhere").mkdir()
+    elsewhere = replace(here, directory=here.directory / "elsewhere")
+    code, output = elsewhere.ddpjob("run", file, "--run-dir", here.directory / "ddpjob-runs")
+    assert code == 0, output
+    assert f"the ranks work in {here.directory}, where this run was started first" in output
+    assert [f"[rank {rank}] goes on" in output for rank in range(2)] == [True, True]
+
+
+SNAPSHOTS = """
+import os, pathlib, sys
+assert open("data/x.txt").read() + open(sys.argv[1].removeprefix("--config=")).read() == "datalr: 1"
+snapshot = pathlib.Path("snapshot-" + os.environ["RANK"])
+print("goes on" if snapshot.exists() else "begins", flush=True)
+if not snapshot.exists():
+    snapshot.touch()
+    while not all(pathlib.Path(f"snapshot-{rank}").exists() for rank in range(2)):
+        pass
+    sys.exit(3)
+"""
+"""A script of somebody who runs it with torchrun: paths are those of the shell, and ranks share files."""
 
 
 def test_a_free_port_is_chosen_where_the_wanted_one_is_taken(here: Here) -> None:

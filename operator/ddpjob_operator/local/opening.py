@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.engine import Event
@@ -32,11 +33,12 @@ def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, 
     returned as it is: finished means finished. `fresh` forgets whatever there was.
     """
     known = run.load()
-    if known is None:
-        return _new(wanted)
-    if fresh:
+    if known is not None and fresh:
         _stop(run, known, gpus, tell)
         _forget(run)
+        known = None
+    _choose_directory(run, tell, anew=known is None)
+    if known is None:
         return _new(wanted)
     if not known.status.finished:
         return _gone_on(run, known, wanted, gpus, tell)
@@ -44,6 +46,23 @@ def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, 
         return known
     _set_aside(run, known)
     return _new(wanted)
+
+
+def _choose_directory(run: RunDirectory, tell: Tell, *, anew: bool) -> None:
+    """The ranks work where the run was started first, as torchrun's do; what they wrote there is found again."""
+    here, known = Path.cwd(), None if anew else run.work
+    if known == here:
+        return
+    if known is not None and known.is_dir():
+        tell(_notice(f"the ranks work in {known}, where this run was started first; --fresh starts one here"))
+        return
+    if known is not None:
+        tell(_notice(f"the ranks work in {here}: {known}, where this run was started first, is not there any more"))
+    run.work_in(here)
+
+
+def _notice(text: str) -> Event:
+    return Event(warning=False, reason="Notice", message=text)
 
 
 def _new(wanted: DDPJob) -> DDPJob:

@@ -158,13 +158,13 @@ class Pods:
         if (directory / "pod.json").exists():
             return []
         process = translate(manifest, self._run, directory, machine)
-        for needed in (directory, *process.directories):
+        for needed in (directory, *process.needed):
             needed.mkdir(parents=True, exist_ok=True)
         pod = LocalPod(directory)
         logs.mkdir(parents=True, exist_ok=True)
         log = logs / f"rank-{manifest['metadata']['labels'][Label.RANK]}.log"
         output = {"log": str(log), "logStart": log.stat().st_size if log.exists() else 0}
-        what = {"argv": process.argv, "env": process.env, "cwd": str(directory / "work")}
+        what = {"argv": process.argv, "env": process.env, "cwd": str(process.directory)}
         write_json(directory / "process.json", what | output)
         manifest["metadata"]["uid"] = directory.name  # Names are never used twice.
         write_json(directory / "pod.json", manifest)

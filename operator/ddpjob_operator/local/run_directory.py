@@ -18,6 +18,7 @@ class RunDirectory:
 
     job.json            the object, with its status
     service.json        the master's Service
+    work.json           the directory in which the ranks work
     pods/<pod>/         one directory per pod that was not deleted
     logs/attempt-<n>/   rank-<r>.log of the gang that was made for that attempt, restarts in place included
     volumes/            what pods share and what outlives them
@@ -50,6 +51,16 @@ class RunDirectory:
     def volumes(self) -> Path:
         """Directory of the volumes that outlive pods."""
         return self.root / "volumes"
+
+    @property
+    def work(self) -> Path | None:
+        """Where the ranks work; None as long as nobody has said it."""
+        known: dict[str, str] | None = read_json(self.root / "work.json")
+        return None if known is None else Path(known["directory"])
+
+    def work_in(self, directory: Path) -> None:
+        """Says where the ranks work."""
+        write_json(self.root / "work.json", {"directory": str(directory)})
 
     @property
     def lock(self) -> Lock:

@@ -46,7 +46,7 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
     Raises:
         BadInputError: the job needs something that only a cluster has.
     """
-    nowhere = Machine(Ports(master=0, status=0, control=0), threads=1)
+    nowhere = Machine(Path.cwd(), Ports(master=0, status=0, control=0), threads=1)
     for action in decide(_seen(job)).actions:
         if isinstance(action, CreatePod):
             translate(action.manifest, run, run.pods, nowhere)
@@ -174,7 +174,8 @@ class Runner:
 
     def _place(self, rank: int) -> tuple[Machine, Path]:
         """What of this machine a pod is given, and where its log goes: as others of its gang have it."""
-        status = self._job.status
+        status, work = self._job.status, self._run.work
+        assert work is not None, "chosen when the run was opened"
         assert status.nodes is not None, "an attempt was started"
         assert status.procs_per_node is not None, "an attempt was started"
         devices = None
@@ -183,8 +184,8 @@ class Runner:
         threads = threads_per_process(status.nodes * status.procs_per_node)
         other = self._pods.one_of_gang(status.incarnations.default)
         if other is not None:
-            return Machine(other.ports, threads, devices), other.log.parent
-        return Machine(self._free_ports(), threads, devices), self._run.logs_of(status.attempt)
+            return Machine(work, other.ports, threads, devices), other.log.parent
+        return Machine(work, self._free_ports(), threads, devices), self._run.logs_of(status.attempt)
 
     def _free_ports(self) -> Ports:
         """What a new gang listens on."""

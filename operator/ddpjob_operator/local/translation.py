@@ -22,10 +22,9 @@ LOOPBACK = "127.0.0.1"
 MANY_ADDRESSES = sys.platform == "linux"
 """Whether each node can listen on an address of its own. Elsewhere a machine has but one loopback address, and then
 supervisors could not tell each other apart."""
-FILE_NAME = re.compile(r"[\w./+-]{1,255}")
 REFERENCE = re.compile(r"\$\$|\$\(([^()]+)\)")
 TERMINATION_LOG = "termination.log"
-NOT_USED = ("workingDir", "envFrom")
+NOT_USED = ("envFrom",)
 NOT_HERE = ("configMap", "secret", "projected", "downwardAPI")
 
 
@@ -42,6 +41,8 @@ class Ports:
 class Machine:
     """What of this machine a pod's process is given."""
 
+    work: Path
+    """The directory in which all ranks work, unless the pod names one that is here."""
     ports: Ports
     threads: int
     """Threads for each training process: a node's share of this machine's cores."""
@@ -56,7 +57,10 @@ class Translated:
 
     argv: list[str]
     env: dict[str, str]
-    directories: list[Path]
+    directory: Path
+    """In which it runs."""
+    needed: list[Path]
+    """Directories that must exist before it starts."""
     notices: list[str]
 
 
@@ -68,7 +72,8 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
     """
     container = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
     paths = _Paths.of(pod["spec"], container, run, pod_directory)
-    env = _environment(pod, container, machine, paths)
+    directory = _directory(container, machine, paths)
+    env = _environment(pod, container, machine, paths, directory)
     if not container.get("command"):
         raise BadInputError(
             "spec.template.spec.containers[trainer].command: is missing; on this machine there is no image "
@@ -77,15 +82,32 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
     words = [*container["command"], *container.get("args", [])]
     declared = {variable["name"]: env[variable["name"]] for variable in container["env"]}
     argv = [paths.rewritten(_expanded(word, declared.get), "argument") for word in words]
-    return Translated(_found(argv), env, paths.directories, [*_unused(pod["spec"]), *paths.notices])
+    return Translated(argv, env, directory, paths.needed, [*_unused(pod["spec"]), *paths.notices])
 
 
-def _environment(pod: Manifest, container: Manifest, machine: Machine, paths: "_Paths") -> dict[str, str]:
+def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
+    """The container's own working directory if it is on this machine, else that of the run."""
+    wanted = container.get("workingDir")
+    if not wanted:
+        return machine.work
+    here = Path(paths.rewritten(wanted, "workingDir"))
+    if here != Path(wanted):  # Of a volume: a container runtime makes it, too.
+        paths.needed.append(here)
+        return here
+    if here.is_absolute() and here.is_dir():
+        return here
+    paths.notices.append(f"workingDir {wanted} is not on this machine; the ranks work in {machine.work}")
+    return machine.work
+
+
+def _environment(
+    pod: Manifest, container: Manifest, machine: Machine, paths: "_Paths", directory: Path
+) -> dict[str, str]:
     """This machine's environment in place of the image's, then the container's own variables in their order."""
     env = {name: value for name, value in machine.environment.items() if name not in CONTRACT_VARIABLES}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
-    # Called in the directory of one's code, as an image is run in the directory of its code.
-    env["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *filter(None, [env.get("PYTHONPATH")])])
+    # One's code is in the directory where one calls, as an image's is in the directory where it is run.
+    env["PYTHONPATH"] = os.pathsep.join([str(directory), *filter(None, [env.get("PYTHONPATH")])])
     env.setdefault("OMP_NUM_THREADS", str(machine.threads))
     if machine.visible_devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = machine.visible_devices
@@ -95,7 +117,7 @@ def _environment(pod: Manifest, container: Manifest, machine: Machine, paths: "_
         name = variable["name"]
         value = here.get(name) or _expanded(_value(variable, pod, machine), declared.get)
         declared[name] = paths.rewritten(value, name)
-    return env | {Env.LISTEN_ADDR: address_of(pod)} | declared | {"PWD": str(paths.work)}
+    return env | {Env.LISTEN_ADDR: address_of(pod)} | declared | {"PWD": str(directory)}
 
 
 def address_of(pod: Manifest) -> str:
@@ -153,15 +175,10 @@ def _value(variable: Manifest, pod: Manifest, machine: Machine) -> str:
 class _Paths:
     """Where the paths of the container are on this machine."""
 
-    work: Path
     places: dict[str, Path]
-    termination_log: str
+    needed: list[Path]
+    """Directories that must exist before the process starts."""
     notices: list[str] = field(default_factory=list)
-
-    @property
-    def directories(self) -> list[Path]:
-        """What must exist before the process starts."""
-        return [self.work, *(place for mount, place in self.places.items() if mount != self.termination_log)]
 
     @classmethod
     def of(cls, spec: Manifest, container: Manifest, run: RunDirectory, pod_directory: Path) -> "_Paths":
@@ -172,10 +189,10 @@ class _Paths:
             for mount in container.get("volumeMounts", [])
             if mount["mountPath"] != "/dev/shm"  # noqa: S108  This machine has its own.
         }
+        needed = list(places.values())
         contract = {variable["name"]: variable.get("value", "") for variable in container["env"]}
-        termination_log = contract[Env.TERMINATION_LOG]
-        places[termination_log] = pod_directory / TERMINATION_LOG
-        return cls(pod_directory / "work", places, termination_log)
+        places[contract[Env.TERMINATION_LOG]] = pod_directory / TERMINATION_LOG
+        return cls(places, needed)
 
     def rewritten(self, text: str, what: str) -> str:
         """The text with a container's path at its start, or after `=`, replaced by the place it has here."""
@@ -215,12 +232,6 @@ def _expanded(text: str, lookup: Callable[[str], str | None]) -> str:
         return match.group() if value is None else value
 
     return REFERENCE.sub(one, text)
-
-
-def _found(argv: list[str]) -> list[str]:
-    """Arguments that name a file of the directory where `ddpjob run` was called stand for the image's own files."""
-    files = {word for word in argv if "." in word and FILE_NAME.fullmatch(word) and Path(word).is_file()}
-    return [str(Path(word).absolute()) if word in files else word for word in argv]
 
 
 def _unused(spec: Manifest) -> Iterator[str]:

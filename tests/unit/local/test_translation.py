@@ -1,29 +1,35 @@
-"""Where the nodes of a job find each other on one machine."""
+"""Where the nodes of a job find each other on one machine, and in which directory they work."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ddpjob_operator.local import RunDirectory, translation
-from ddpjob_operator.local.translation import Machine, Ports, translate
+from ddpjob_operator.local.translation import Machine, Ports, Translated, translate
 
 PORTS = Ports(master=1, status=2, control=3)
 RANK_0 = "digits-0-abcde.digits.default.svc:29502"
 LIVING = "127.0.0.1:29502,127.0.0.3:29502"
 
 
-def variables(rank: int, peers: str, directory: Path, **more: Any) -> dict[str, str]:
-    """The environment of a pod's process."""
+def translated(
+    directory: Path, rank: int = 0, peers: str = RANK_0, container: Any = None, pod: Any = None, **more: Any
+) -> Translated:
+    """A pod's process, of a run that works in a directory."""
     given = {"DDPJOB_PEERS": peers, "DDPJOB_TERMINATION_LOG": "/dev/termination-log", "DDPJOB_IN_PLACE_RESTARTS": "5"}
     given |= dict.fromkeys(("MASTER_PORT", "DDPJOB_STATUS_PORT", "DDPJOB_CONTROL_PORT"), "29501")
     env = [{"name": name, "value": value} for name, value in given.items()]
     env += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in more.items()]
     labels = {"ddpjob.dev/rank": str(rank), "ddpjob.dev/incarnation": "1"}
-    pod = {
-        "metadata": {"labels": labels},
-        "spec": {"containers": [{"name": "trainer", "command": ["x"], "env": env}]},
-    }
-    return translate(pod, RunDirectory(directory), directory / "pod", Machine(PORTS, threads=1, environment={})).env
+    trainer = {"name": "trainer", "command": ["x"], "env": env, **(container or {})}
+    document = {"metadata": {"labels": labels}, "spec": {"containers": [trainer], **(pod or {})}}
+    machine = Machine(directory, PORTS, threads=1, environment={})
+    return translate(document, RunDirectory(directory / "run"), directory / "run" / "pod", machine)
+
+
+def variables(rank: int, peers: str, directory: Path, **more: Any) -> dict[str, str]:
+    """The environment of a pod's process."""
+    return translated(directory, rank, peers, **more).env
 
 
 @pytest.mark.parametrize(
@@ -51,3 +57,35 @@ def test_where_there_is_but_one_address_nothing_restarts_in_place_and_no_port_is
     env = variables(rank, RANK_0, tmp_path)
     assert (env["DDPJOB_LISTEN_ADDR"], env["DDPJOB_IN_PLACE_RESTARTS"]) == ("127.0.0.1", "0")
     assert env["DDPJOB_STATUS_PORT"] == status_port
+
+
+MOUNTED = {"volumeMounts": [{"name": "code", "mountPath": "/code"}]}
+CODE = {"volumes": [{"name": "code", "persistentVolumeClaim": {"claimName": "code"}}]}
+
+
+@pytest.mark.parametrize(
+    ("container", "where", "notice"),
+    [
+        ({}, ".", ""),
+        ({"workingDir": ""}, ".", ""),
+        ({"workingDir": "{here}/src"}, "src", ""),
+        ({"workingDir": "{here}/app"}, ".", "workingDir {here}/app is not on this machine; the ranks work in {here}"),
+        ({"workingDir": "src"}, ".", "workingDir src is not on this machine; the ranks work in {here}"),
+        ({"workingDir": "/code/lib", **MOUNTED}, "run/volumes/code/lib", "workingDir /code/lib: /code is {here}/run"),
+    ],
+    ids=["none", "empty", "one that is here", "one of an image", "one that no container could have", "of a volume"],
+)
+def test_ranks_work_where_the_run_does_or_in_their_working_directory_where_that_is_here(
+    container: dict[str, Any], where: str, notice: str, tmp_path: Path
+) -> None:
+    (tmp_path / "src").mkdir()
+    container = {
+        name: value.format(here=tmp_path) if isinstance(value, str) else value for name, value in container.items()
+    }
+    process = translated(tmp_path, container=container, pod=CODE)
+    assert process.directory == tmp_path / where
+    assert process.env["PWD"] == process.env["PYTHONPATH"] == str(process.directory)
+    assert [said[: len(notice.format(here=tmp_path))] for said in process.notices] == (
+        [notice.format(here=tmp_path)] if notice else []
+    )
+    assert process.directory.is_dir() or process.directory in process.needed
