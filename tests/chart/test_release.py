@@ -1,12 +1,16 @@
 """Installed, upgraded and uninstalled on an API server, and who may do what then."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.cli.cluster.life import UNNOTICED
 
 from tests.plant import Plant, PlantError
 from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, helm, named, render, settings
@@ -104,6 +108,34 @@ def test_who_may_edit_may_run_jobs_and_who_may_view_may_see_them(bare: Plant) ->
             with pytest.raises(PlantError, match=f'User "{who.stem}" cannot'):
                 bare.kubectl(*words, kubeconfig=who)
         bare.kubectl("delete", "ddpjob", "digits", kubeconfig=editor)
+
+
+def test_the_command_does_all_that_it_can_for_users_who_have_nothing_but_a_role_of_the_chart(bare: Plant) -> None:
+    with installed(bare):
+        for user in ("edit", "view"):
+            role = f"--clusterrole=ddpjob-{user}"
+            bare.kubectl("create", "rolebinding", f"only-{user}", role, f"--user=only-{user}", "--namespace=default")
+        bare.wait("rights", lambda: ddpjob(bare, "only-view", "status")[0] == 0)
+        assert ddpjob(bare, "only-edit", "submit", DIGITS)[0] == 0
+        for user in ("only-edit", "only-view"):
+            code, printed = ddpjob(bare, user, "status", "digits")
+            assert (code, "not shown" in printed) == (0, False), printed
+            assert ddpjob(bare, user, "logs", "digits") == (0, f"ddpjob: no log yet: {UNNOTICED}\n")
+        code, printed = ddpjob(bare, "only-view", "delete", "digits")
+        assert (code, "Ask for the ClusterRole ddpjob-edit" in printed) == (1, True), printed
+        for command in (("suspend",), ("scale", "--nodes=3"), ("delete",)):
+            code, printed = ddpjob(bare, "only-edit", *command, "digits")
+            assert code == 0, printed
+
+
+def ddpjob(plant: Plant, user: str, *arguments: str | Path) -> tuple[int, str]:
+    """Calls the command as somebody: exit code, and all that it printed."""
+    environment = os.environ | plant.environment(plant.kubeconfig_for(user))
+    words = [Path(sys.executable).with_name("ddpjob"), *arguments, "--namespace=default"]
+    done = subprocess.run(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.returncode, done.stdout
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,22 @@ def test_the_type_and_the_roles_of_users_can_be_left_out() -> None:
     assert {("ClusterRole", "ddpjob-edit"), ("ClusterRole", "ddpjob-view")} <= set(named(render()))
 
 
+def test_each_of_the_two_roles_of_users_is_enough_for_the_command() -> None:
+    objects = named(render())
+    edit, view = (verbs(objects["ClusterRole", name]) for name in ("ddpjob-edit", "ddpjob-view"))
+    look = {
+        ("ddpjob.dev", "ddpjobs"): {"get", "list", "watch"},
+        ("", "pods"): {"get", "list", "watch"},
+        ("", "pods/log"): {"get"},
+        ("", "events"): {"list"},
+    }
+    change = {("ddpjob.dev", "ddpjobs"): {"create", "patch", "delete"}, ("ddpjob.dev", "ddpjobs/scale"): {"patch"}}
+    for name, role, needed in (("edit", edit, change), ("edit", edit, look), ("view", view, look)):
+        lacking = {what: words - role.get(what, set()) for what, words in needed.items()}
+        assert not any(lacking.values()), f"ddpjob-{name} lacks {lacking}"
+    assert {verb for words in view.values() for verb in words} == {"get", "list", "watch"}, "it only looks"
+
+
 def test_in_chosen_namespaces_it_has_the_same_rights_and_elsewhere_none() -> None:
     everywhere = named(render())["ClusterRole", RELEASE]["rules"]
     chosen = render("namespaces={blue,green}", "rbac.nodes=false")

@@ -1,10 +1,11 @@
-"""Logs of a cluster's job, as `ddpjob` shows them: every line of every rank and attempt, once."""
+"""The command, as somebody uses it who has the role `ddpjob-edit` and no other: each line of a log is shown once."""
 
 import os
 import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 
 from tests.plant import Plant, build
 from tests.plant.images import PYTHON
+from tests.plant.real import RealPlant
 from tests.support.jobs import Team
 from tests.support.waiting import patience
 
@@ -35,16 +37,40 @@ SCREENS = ("submit", "follow")
 LINE = re.compile(r"^\[rank (\d)\] progress step=(\d+)/\d+ attempt=(\d)$", re.MULTILINE)
 
 
-def start(plant: Plant, output: Path, *arguments: str | Path) -> subprocess.Popen[str]:
-    path = f"{BIN}:{build.path('kubectl').parent}:{os.environ['PATH']}"
-    with output.open("w") as screen:
-        return subprocess.Popen(
-            ["ddpjob", *arguments],
-            env=os.environ | plant.environment() | {"PATH": path},
-            stdout=screen,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+def an_engineer(plant: Plant, namespace: str) -> Path:
+    """The kubeconfig of somebody with nothing but that role; on others' clusters, where we make no users, theirs."""
+    if not isinstance(plant, RealPlant):
+        return plant.kubeconfig
+    words = ["create", "rolebinding", "engineer", "--clusterrole=ddpjob-edit", "--user=engineer"]
+    plant.kubectl(*words, "--namespace", namespace)
+    return plant.kubeconfig_for("engineer")
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """Where somebody calls the command: each call has a screen of its own."""
+
+    plant: Plant
+    namespace: str
+    kubeconfig: Path
+    directory: Path
+
+    def start(self, screen: str, *arguments: str | Path) -> subprocess.Popen[str]:
+        path = f"{BIN}:{build.path('kubectl').parent}:{os.environ['PATH']}"
+        with (self.directory / screen).open("w") as output:
+            return subprocess.Popen(
+                ["ddpjob", *arguments, "-n", self.namespace],
+                env=os.environ | self.plant.environment(self.kubeconfig) | {"PATH": path},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+
+    def call(self, *arguments: str | Path) -> Path:
+        """What a command that ends well printed."""
+        screen = self.directory / arguments[0]
+        ends_well(self.start(screen.name, *arguments), screen)
+        return screen
 
 
 def ends_well(process: subprocess.Popen[str], screen: Path) -> None:
@@ -65,7 +91,8 @@ def lines(screen: Path) -> Counter[tuple[int, int, int]]:
 def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_readable(
     real: Plant, tmp_path: Path
 ) -> None:
-    namespace = real.new_namespace()
+    team = Team(real)
+    terminal = Terminal(real, team.namespace, an_engineer(real, team.namespace), tmp_path)
     container = {"name": "trainer", "image": PYTHON, "command": ["python3", "-c", TRAINER]}
     document = {
         "apiVersion": "ddpjob.dev/v1alpha1",
@@ -80,13 +107,12 @@ def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_r
     }
     file = tmp_path / "talk.yaml"
     file.write_text(yaml.safe_dump(document))
-    submitted = start(real, tmp_path / "submit", "submit", "--wait", file, "-n", namespace)
+    submitted = terminal.start("submit", "submit", "--wait", file)
     try:
-        path = f"/apis/ddpjob.dev/v1alpha1/namespaces/{namespace}/ddpjobs/talk"
-        real.wait("the job", lambda: real.get(path))
-        followed = start(real, tmp_path / "follow", "logs", "talk", "--follow", "-n", namespace)
+        real.wait("the job", lambda: team.job("talk"))
+        followed = terminal.start("follow", "logs", "talk", "--follow")
         real.wait("both to see attempt 1", lambda: all(lines(tmp_path / one)[1, 1, FAILS_AT] for one in SCREENS))
-        _let_it_fail(Team(real, namespace))
+        _let_it_fail(team)
         ends_well(followed, tmp_path / "follow")
         ends_well(submitted, tmp_path / "submit")
     finally:
@@ -101,7 +127,7 @@ def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_r
     assert "ddpjob: Restarting: Rank 1 failed: Application: ValueError: shard 3 is empty; restart 1 of 6" in said
     assert "[rank 1] ValueError: shard 3 is empty\n" in said
     assert "\ntalk: Succeeded. 2 nodes finished\n" in said
-    ends_well(start(real, tmp_path / "logs", "logs", "talk", "-n", namespace), tmp_path / "logs")
-    assert set(lines(tmp_path / "logs")) == whole
-    ends_well(start(real, tmp_path / "one", "logs", "talk", "--rank", "1", "-n", namespace), tmp_path / "one")
-    assert set(lines(tmp_path / "one")) == {line for line in whole if line[1] == 1}
+    assert set(lines(terminal.call("logs", "talk"))) == whole
+    assert set(lines(terminal.call("logs", "talk", "--rank", "1"))) == {line for line in whole if line[1] == 1}
+    assert "\nEvents:\n" in terminal.call("status", "talk").read_text()
+    assert terminal.call("delete", "talk").read_text().endswith("\ntalk: deleted\n")

@@ -61,3 +61,14 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
   name: {{ include "ddpjob-operator.serviceAccountName" . }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
+
+{{/* What users see of a job beside itself. The roles of Kubernetes have these rights as well: they stand here for those
+who have no other role. */}}
+{{- define "ddpjob-operator.lookRules" -}}
+- apiGroups: [""]
+  resources: [pods, events]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+{{- end -}}

@@ -33,6 +33,11 @@ class RefusedError(ClusterError):
         """Whether what it is about is not there."""
         return self.code == HTTPStatus.NOT_FOUND
 
+    @property
+    def forbidden(self) -> bool:
+        """Whether the user may not do it."""
+        return self.code == HTTPStatus.FORBIDDEN
+
 
 class ExistsError(BadInputError):
     """There is one of that name already."""

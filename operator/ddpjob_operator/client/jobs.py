@@ -83,7 +83,13 @@ class Jobs:
 
     def exists(self, job: Document) -> bool:
         """Whether this very job is still there."""
-        return any(found["metadata"]["uid"] == job["metadata"]["uid"] for found in self.all())
+        try:
+            found = self._call("GET", self._path(job["metadata"]["name"]))
+        except RefusedError as error:
+            if error.missing:
+                return False
+            raise
+        return bool(found["metadata"]["uid"] == job["metadata"]["uid"])
 
     def all(self, *, everywhere: bool = False) -> list[Document]:
         """The jobs of this namespace, or of all, by name."""

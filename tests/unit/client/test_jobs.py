@@ -14,10 +14,9 @@ ANOTHER = refused(409, "Conflict")
 
 
 def test_a_job_of_the_same_name_made_since_is_not_the_one_that_existed() -> None:
-    there, _ = jobs_of(a_list(a_job("other"), a_job()))
-    since, _ = jobs_of(a_list(a_job(uid="uid-2")))
-    assert there.exists(a_job())
-    assert not since.exists(a_job())
+    jobs, asked = jobs_of(a_job(), a_job(uid="uid-2"), GONE)
+    assert [jobs.exists(a_job()) for _ in range(3)] == [True, False, False]
+    assert {path for _, path, *_ in asked} == {f"{JOBS}/digits"}, "it takes no right to list jobs"
 
 
 def test_only_this_very_job_is_deleted_and_what_belongs_to_it_follows() -> None:

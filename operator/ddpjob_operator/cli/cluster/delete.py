@@ -3,11 +3,12 @@
 import time
 
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.client import ClusterError, Document, Jobs
+from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, RefusedError
 
 POLL_SECONDS = 0.5
 DEADLINE_SECONDS = 600.0
 """Pods get their grace period; more than this is a node that does not answer."""
+UNSEEN = "; you may not see pods here, so whether its own have ended is not waited for"
 
 
 def delete(jobs: Jobs, name: str, *, wait: bool) -> int:
@@ -18,25 +19,35 @@ def delete(jobs: Jobs, name: str, *, wait: bool) -> int:
         ClusterError: the cluster does not do its part.
     """
     job = jobs.get(name)
-    pods = jobs.pods(job)
+    pods = _pods(jobs, job)
     jobs.delete(job)
     what = f"it, its Service and {counted(len(pods), 'pod')}" if pods else "it"
-    print(f"{name}: deleting {what}", flush=True)
+    print(f"{name}: deleting {what}{'' if pods is not None else UNSEEN}", flush=True)
     if wait:
-        _wait(jobs, job)
+        _wait(jobs, job, with_pods=pods is not None)
         print(f"{name}: deleted")
     return 0
 
 
-def _wait(jobs: Jobs, job: Document) -> None:
+def _pods(jobs: Jobs, job: Document) -> list[Pod] | None:
+    """The job's pods; None where the user may not see any: the right to delete the job is enough to do so."""
+    try:
+        return jobs.pods(job)
+    except RefusedError as error:
+        if error.forbidden:
+            return None
+        raise
+
+
+def _wait(jobs: Jobs, job: Document, *, with_pods: bool) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while left := _left(jobs, job):
+    while left := _left(jobs, job, with_pods=with_pods):
         if time.monotonic() > deadline:
             raise ClusterError(f"still there after {DEADLINE_SECONDS:.0f} s: {', '.join(left)}")
         time.sleep(POLL_SECONDS)
 
 
-def _left(jobs: Jobs, job: Document) -> list[str]:
+def _left(jobs: Jobs, job: Document, *, with_pods: bool) -> list[str]:
     """What is left of the job."""
     itself = ["the job itself"] if jobs.exists(job) else []
-    return [*itself, *(f"pod {pod.name}" for pod in jobs.pods(job))]
+    return [*itself, *(f"pod {pod.name}" for pod in (jobs.pods(job) if with_pods else ()))]

@@ -7,7 +7,7 @@ from ddpjob_operator.cli.describe import describe
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.status import COLUMNS, row, tabulate
 from ddpjob_operator.cli.words import age
-from ddpjob_operator.client import Document, Jobs, as_job, when
+from ddpjob_operator.client import Document, Jobs, RefusedError, as_job, when
 
 from .life import unnoticed
 
@@ -34,7 +34,7 @@ def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> 
     describe(screen, job, datetime.now(UTC), Namespace=where)
     if not job.status.message:
         screen.print(f"\n{unnoticed(job)}")
-    _tell_events(screen, jobs.events(document)[-EVENTS:])
+    _tell_events(screen, jobs, document)
     return 0
 
 
@@ -58,7 +58,12 @@ def _row(document: Document, *, everywhere: bool) -> tuple[str, ...]:
     return (job.metadata.namespace, *cells) if everywhere else cells
 
 
-def _tell_events(screen: Screen, events: list[Document]) -> None:
+def _tell_events(screen: Screen, jobs: Jobs, document: Document) -> None:
+    try:
+        events = jobs.events(document)[-EVENTS:]
+    except RefusedError as error:  # What is above is worth having without them.
+        screen.print(f"Events are not shown: {error}")
+        return
     if events:
         screen.print("Events:")
     for event in events:
