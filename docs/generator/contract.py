@@ -50,11 +50,11 @@ def pod() -> str:
 
 def service() -> str:
     """A Service in full."""
-    return as_yaml(next(action.manifest for action in _actions() if isinstance(action, CreateService)))
+    return as_yaml(next(action.build() for action in _actions() if isinstance(action, CreateService)))
 
 
 def _pod() -> dict[str, Any]:
-    return next(action.manifest for action in _actions() if isinstance(action, CreatePod) and action.rank == 1)
+    return next(action.build() for action in _actions() if isinstance(action, CreatePod) and action.rank == 1)
 
 
 def _actions() -> tuple[Action, ...]:

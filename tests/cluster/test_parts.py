@@ -17,7 +17,6 @@ from ddpjob_operator.cluster.observing import ref_of
 from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.writer import Writer
 from ddpjob_operator.engine import CreateNetworkPolicy, DeleteJob, DeleteNetworkPolicy, Event, Settings, StopPod
-from ddpjob_operator.engine.build import build_network_policy
 from ddpjob_operator.engine.naming import network_policy_name
 
 from tests.plant import Plant
@@ -182,7 +181,7 @@ def test_a_network_policy_that_is_deleted_is_gone_for_us_too(scene: Callable[[Pl
         store, job = Store(nobody), DDPJob.from_dict(seen)
         writer = Writer(an_api(), store)
         uid = job.metadata.uid
-        await writer.carry_out((CreateNetworkPolicy(build_network_policy(job, Settings())),), ref_of(read(seen)))
+        await writer.carry_out((CreateNetworkPolicy(job, Settings()),), ref_of(read(seen)))
         assert store.policies.owned_by(uid)
         await writer.carry_out((DeleteNetworkPolicy(network_policy_name(job)),), ref_of(read(seen)))
         assert not store.policies.owned_by(uid)

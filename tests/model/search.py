@@ -330,8 +330,8 @@ def _stripped(said: Any) -> Any:
 
 def _action_key(action: Action) -> str:
     match action:
-        case CreatePod(_, manifest):
-            return NUMBERED.sub(r"\1<\2>", f"create {manifest['metadata']['name']}")
+        case CreatePod():
+            return NUMBERED.sub(r"\1<\2>", f"create {action.name}")
         case DeletePod() | StopPod():
             return NUMBERED.sub(r"\1<\2>", str(action))
         case _:

@@ -234,8 +234,8 @@ class World:
                 self.service = Service.OURS if self.service is Service.MISSING else self.service
             case CreateNetworkPolicy() | DeleteNetworkPolicy():
                 self.network_policy = isinstance(action, CreateNetworkPolicy)
-            case CreatePod(_, manifest):
-                return self._create(manifest)
+            case CreatePod():
+                return self._create(action.build())
             case DeletePod(name, uid, grace):
                 self.books.ended.add(name)
                 if name in self.pods and self.pods[name].uid == uid:

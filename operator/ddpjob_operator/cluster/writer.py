@@ -100,12 +100,12 @@ class Writer:
     async def _do(self, action: Action, job: Ref) -> None:
         namespace, owner = job.namespace, job.uid
         match action:
-            case CreateService(manifest):
-                await self._create(SERVICES, self._store.services, manifest, owner)
-            case CreateNetworkPolicy(manifest):
-                await self._create(NETWORK_POLICIES, self._store.policies, manifest, owner)
-            case CreatePod(manifest=manifest):
-                await self._create(PODS, self._store.pods, manifest, owner)
+            case CreateService():
+                await self._create(SERVICES, self._store.services, action.build(), owner)
+            case CreateNetworkPolicy():
+                await self._create(NETWORK_POLICIES, self._store.policies, action.build(), owner)
+            case CreatePod():
+                await self._create(PODS, self._store.pods, action.build(), owner)
             case DeleteNetworkPolicy(name):
                 uid = self._store.policies.get((namespace, name))
                 if uid is not None:

@@ -1,10 +1,17 @@
-"""What to do and what to say: the engine's answer to a snapshot."""
+"""What to do and what to say: the engine's answer to a snapshot.
+
+An action that makes something names what, and whoever carries it out builds it when it is sent: the manifests of a
+large job, all at once, are hundreds of MiB and seconds of work.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.api import DDPJob, DDPJobStatus
 
+from .build import build_network_policy, build_pod, build_reserve, build_service
+from .naming import present_pod_name
+from .settings import Settings
 from .snapshot import Manifest
 
 
@@ -12,14 +19,24 @@ from .snapshot import Manifest
 class CreateService:
     """Make the headless Service by which rank 0 is found. That it exists already is success."""
 
-    manifest: Manifest
+    job: DDPJob
+    """With the status that authorises it, as in all of these."""
+
+    def build(self) -> Manifest:
+        """The Service, as a cluster is asked for it."""
+        return build_service(self.job)
 
 
 @dataclass(frozen=True, slots=True)
 class CreateNetworkPolicy:
     """Make the NetworkPolicy that keeps others out. That it exists already is success."""
 
-    manifest: Manifest
+    job: DDPJob
+    settings: Settings
+
+    def build(self) -> Manifest:
+        """The NetworkPolicy, as a cluster is asked for it."""
+        return build_network_policy(self.job, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +48,23 @@ class DeleteNetworkPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Make a pod. That it exists already is success."""
+    """Make the present pod of a rank. That it exists already is success."""
 
     rank: int
-    manifest: Manifest
+    job: DDPJob
+    living: tuple[str, ...] = ()
+    """Addresses of pods of the gang that live already."""
+    reserve: bool = False
+    """Whether it only looks out for a place where the gang could grow to."""
+
+    @property
+    def name(self) -> str:
+        """The pod's name."""
+        return present_pod_name(self.job, self.rank)
+
+    def build(self) -> Manifest:
+        """The pod, as a cluster is asked for it."""
+        return build_reserve(self.job, self.rank) if self.reserve else build_pod(self.job, self.rank, self.living)
 
 
 @dataclass(frozen=True, slots=True)

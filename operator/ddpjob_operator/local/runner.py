@@ -49,7 +49,7 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
     nowhere = Machine(Path.cwd(), Ports(master=0, status=0, control=0), threads=1)
     for action in decide(_seen(job)).actions:
         if isinstance(action, CreatePod):
-            translate(action.manifest, run, run.pods, nowhere)
+            translate(action.build(), run, run.pods, nowhere)
 
 
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MISSING) -> Snapshot:
@@ -148,10 +148,10 @@ class Runner:
 
     def _act(self, action: Action) -> None:
         match action:
-            case CreateService(manifest):
-                write_json(self._run.service_file, manifest)
-            case CreatePod(rank, manifest):
-                for notice in self._pods.create(manifest, *self._place(rank)):
+            case CreateService():
+                write_json(self._run.service_file, action.build())
+            case CreatePod(rank):
+                for notice in self._pods.create(action.build(), *self._place(rank)):
                     self._notice(notice)
             case DeletePod():
                 self._pods.delete(action)

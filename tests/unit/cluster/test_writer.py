@@ -10,11 +10,15 @@ from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.observing import Ref
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import CONCURRENT_WRITES, ENOUGH_REFUSALS, Refused, Writer
-from ddpjob_operator.engine import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, DeletePod, StopPod
+from ddpjob_operator.engine import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, DeletePod, Settings, StopPod
+
+from tests.unit.engine.builders import a_job
 
 from .manifests import UID, a_manifest, a_pod, nobody, read
 
 JOB = Ref("team", "digits", UID, 1)
+GANG = [one for one in a_job(nodes=4096).called(uid=UID).decision.actions if isinstance(one, CreatePod)]
+FIRST = GANG[0]
 
 
 class Answering(Api):
@@ -100,9 +104,8 @@ class Refusing(Answering):
     ],
 )
 def test_a_refusal_is_told_in_a_word_of_the_status(status: int, reason: str, message: str, told: str) -> None:
-    creation = CreatePod(0, {"kind": "Pod", "metadata": {"name": "a", "namespace": "team"}})
     with pytest.raises(Refused) as refused:
-        asyncio.run(Writer(Refusing(ApiError(status, reason, message)), Store(nobody)).carry_out((creation,), JOB))
+        asyncio.run(Writer(Refusing(ApiError(status, reason, message)), Store(nobody)).carry_out((FIRST,), JOB))
     assert (refused.value.reason, refused.value.message) == (told, message)
 
 
@@ -113,8 +116,8 @@ class Taken(Answering):
         raise ApiError(409, "AlreadyExists", "already exists")
 
 
-GOES = "Waiting for Pod digits-0-1 of the deleted job of the same name to go away"
-STAYS = "Pod digits-0-1 exists and belongs to somebody else: delete it, or give the job another name"
+GOES = f"Waiting for Pod {FIRST.name} of the deleted job of the same name to go away"
+STAYS = f"Pod {FIRST.name} exists and belongs to somebody else: delete it, or give the job another name"
 
 
 @pytest.mark.parametrize(
@@ -128,36 +131,55 @@ STAYS = "Pod digits-0-1 exists and belongs to somebody else: delete it, or give 
 )
 def test_whose_pod_has_the_name_of_one_to_come_is_told(there: dict[str, Any], told: str) -> None:
     pod = a_manifest()
-    creation = CreatePod(0, pod)
     api = Taken({**pod, "metadata": pod["metadata"] | there})
     with pytest.raises(Refused) as refused:
-        asyncio.run(Writer(api, Store(nobody)).carry_out((creation,), JOB))
+        asyncio.run(Writer(api, Store(nobody)).carry_out((FIRST,), JOB))
     assert (refused.value.reason, refused.value.message) == ("PodTaken", told)
 
 
 def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_waits() -> None:
-    policy = {**a_manifest(), "kind": "NetworkPolicy"}
-    policy["metadata"]["name"] = "digits"
+    policy, creation = {**a_manifest(), "kind": "NetworkPolicy"}, CreateNetworkPolicy(FIRST.job, Settings())
+    name = policy["metadata"]["name"] = creation.build()["metadata"]["name"]
     store = Store(nobody)
     going = {**policy["metadata"], "resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     api = Taken({**policy, "metadata": going})
     store.policies.saw(read(policy))
-    asyncio.run(Writer(api, store).carry_out((DeleteNetworkPolicy("digits"),), JOB))
+    asyncio.run(Writer(api, store).carry_out((DeleteNetworkPolicy(name),), JOB))
     store.policies.saw(read(policy))
     assert not store.policies.owned_by(UID), "an older view brings it back"
     with pytest.raises(Refused) as refused:
-        asyncio.run(Writer(api, store).carry_out((CreateNetworkPolicy(policy),), JOB))
-    told = "NetworkPolicy digits is the job's own, but it is being deleted: wait until it is gone"
+        asyncio.run(Writer(api, store).carry_out((creation,), JOB))
+    told = f"NetworkPolicy {name} is the job's own, but it is being deleted: wait until it is gone"
     assert (refused.value.reason, refused.value.message) == ("NetworkPolicyTaken", told)
 
 
 def test_a_gang_of_thousands_is_not_asked_for_pod_by_pod_where_a_quota_lets_none_in() -> None:
     api = Refusing(ApiError(403, "Forbidden", "exceeded quota: few"))
-    meta = ({"name": f"a-{rank}", "namespace": "team"} for rank in range(4096))
-    gang = [CreatePod(rank, {"kind": "Pod", "metadata": metadata}) for rank, metadata in enumerate(meta)]
     with pytest.raises(Refused):
-        asyncio.run(Writer(api, Store(nobody)).carry_out(tuple(gang), JOB))
+        asyncio.run(Writer(api, Store(nobody)).carry_out(tuple(GANG), JOB))
     assert ENOUGH_REFUSALS <= api.asked < ENOUGH_REFUSALS + CONCURRENT_WRITES
+
+
+class Silent(Answering):
+    """One that gives no answer."""
+
+    async def create(self, *_: Any) -> Any:
+        await asyncio.Event().wait()
+
+
+def test_a_pod_is_built_when_it_is_sent_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+    build = CreatePod.build
+    monkeypatch.setattr(CreatePod, "build", lambda pod: built.append(pod.rank) or build(pod))
+
+    async def a_while() -> None:
+        writing = asyncio.create_task(Writer(Silent({}), Store(nobody)).carry_out(tuple(GANG), JOB))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        writing.cancel()
+
+    asyncio.run(a_while())
+    assert built == list(range(CONCURRENT_WRITES))
 
 
 class Failing(Answering):
@@ -186,9 +208,8 @@ SILENT = ApiError(0, "NoAnswer", "no answer")
     ids=["who wants to be left alone", "what passes by itself", "what is no answer at all"],
 )
 def test_of_several_failures_the_gravest_is_told(errors: tuple[Exception, ...], told: Any) -> None:
-    creation = CreatePod(0, {"kind": "Pod", "metadata": {"name": "a", "namespace": "team"}})
     with pytest.raises((ApiError, FencedError)) as raised:
-        asyncio.run(Writer(Failing(*errors), Store(nobody)).carry_out((creation,) * len(errors), JOB))
+        asyncio.run(Writer(Failing(*errors), Store(nobody)).carry_out((FIRST,) * len(errors), JOB))
     assert raised.value is told or raised.type is told
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, Incarnations
-from ddpjob_operator.api.contract import API_VERSION, KIND, Label
+from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
@@ -35,7 +35,6 @@ from ddpjob_operator.engine import (
     unheard,
 )
 from ddpjob_operator.engine.naming import present_pod_name
-from ddpjob_operator.engine.waiting import RESERVE_CONTAINER
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
@@ -361,10 +360,9 @@ class Moment:
                 return Moment(replace(self.snapshot, network_policy=True))
             case DeleteNetworkPolicy():
                 return Moment(replace(self.snapshot, network_policy=False))
-            case CreatePod(rank, manifest):
-                name = manifest["metadata"]["name"]
-                incarnation = int(manifest["metadata"]["labels"][Label.INCARNATION])
-                pod = Pod(name, f"uid of {name}", rank, incarnation, created_at=self.snapshot.now)
+            case CreatePod(rank, job):
+                incarnation, uid = job.status.incarnations.of(rank), f"uid of {action.name}"
+                pod = Pod(action.name, uid, rank, incarnation, created_at=self.snapshot.now)
                 return self._with_pods((*self.pods, pod))
             case StopPod(name):
                 return self._with_pods(
@@ -393,9 +391,8 @@ def plan(moment: Moment) -> str:
                 said.append("policy")
             case DeleteNetworkPolicy():
                 said.append("-policy")
-            case CreatePod(rank, manifest):
-                reserve = "?" if RESERVE_CONTAINER in _init_containers(manifest) else ""
-                said.append(f"+{manifest['metadata']['labels'][Label.INCARNATION]}.{rank}{reserve}")
+            case CreatePod(rank, job, reserve=reserve):
+                said.append(f"+{job.status.incarnations.of(rank)}.{rank}{'?' * reserve}")
             case StopPod(name):
                 said.append(f"!{named[name]}")
             case DeleteJob():
@@ -403,7 +400,3 @@ def plan(moment: Moment) -> str:
             case DeletePod(name, _, grace):
                 said.append(f"-{named[name]}/{'full' if grace is None else grace}")
     return " ".join(said)
-
-
-def _init_containers(manifest: dict[str, Any]) -> list[str]:
-    return [container["name"] for container in manifest["spec"].get("initContainers", ())]

@@ -100,7 +100,7 @@ def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(moment: Mo
 def manifests(moment: Moment) -> list[Manifest]:
     """All that a decision makes."""
     made = (CreatePod, CreateService, CreateNetworkPolicy)
-    return [action.manifest for action in moment.decision.actions if isinstance(action, made)]
+    return [action.build() for action in moment.decision.actions if isinstance(action, made)]
 
 
 def test_every_reason_of_a_decision_is_met_in_some_table() -> None:

@@ -740,7 +740,7 @@ def test_more_pods_than_the_status_can_name_are_replaced_with_all_others() -> No
 
 
 def _made(moment: Moment) -> dict[str, Any]:
-    return next(action.manifest for action in moment.decision.actions if isinstance(action, CreatePod))
+    return next(action.build() for action in moment.decision.actions if isinstance(action, CreatePod))
 
 
 def _env(moment: Moment) -> dict[str, str]:

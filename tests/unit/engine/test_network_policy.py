@@ -57,7 +57,7 @@ def test_pods_keep_their_status_port_as_long_as_the_policy_that_lets_in_who_asks
 
 def made(moment: Moment, **settings: Any) -> Manifest:
     decision = Moment(replace(moment.snapshot, settings=Settings(**settings))).decision
-    return next(action.manifest for action in decision.actions if isinstance(action, CreateNetworkPolicy))
+    return next(action.build() for action in decision.actions if isinstance(action, CreateNetworkPolicy))
 
 
 def test_only_the_jobs_own_pods_get_in() -> None:

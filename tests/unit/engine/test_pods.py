@@ -32,7 +32,7 @@ def a_pod(
 
 
 def pods_of(moment: Moment) -> dict[int, Manifest]:
-    return {one.rank: one.manifest for one in moment.decision.actions if isinstance(one, CreatePod)}
+    return {one.rank: one.build() for one in moment.decision.actions if isinstance(one, CreatePod)}
 
 
 def trainer_of(pod: Manifest) -> Manifest:

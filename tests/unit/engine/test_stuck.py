@@ -205,7 +205,7 @@ def test_a_node_that_is_lost_while_a_rack_is_silent_is_remembered_too() -> None:
 
 
 def test_the_next_pods_prefer_other_nodes() -> None:
-    made = [action.manifest for action in lost_node.after(15).decision.actions if isinstance(action, CreatePod)]
+    made = [action.build() for action in lost_node.after(15).decision.actions if isinstance(action, CreatePod)]
     term = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-1"]}]}
     for pod in made:
         preferred = pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]

@@ -78,7 +78,7 @@ PODS: dict[str, tuple[Moment, int]] = {
 
 def created(moment: Moment, rank: int) -> Manifest:
     made = (action for action in moment.decision.actions if isinstance(action, CreatePod))
-    return next(action.manifest for action in made if action.rank == rank)
+    return next(action.build() for action in made if action.rank == rank)
 
 
 def as_yaml(manifest: Manifest) -> str:
@@ -92,13 +92,13 @@ def test_a_pod_is_its_golden_file(name: str, golden: Golden) -> None:
 
 def test_the_service_is_its_golden_file(golden: Golden) -> None:
     service = next(action for action in checkpointed.decision.actions if isinstance(action, CreateService))
-    golden("service.yaml", as_yaml(service.manifest))
+    golden("service.yaml", as_yaml(service.build()))
 
 
 def test_the_network_policy_is_its_golden_file(golden: Golden) -> None:
     snapshot = replace(a_job(networkPolicy="Enabled").snapshot, settings=Settings(operator_namespace="ddpjob-system"))
     made = (one for one in Moment(snapshot).decision.actions if isinstance(one, CreateNetworkPolicy))
-    golden("network-policy.yaml", as_yaml(next(made).manifest))
+    golden("network-policy.yaml", as_yaml(next(made).build()))
 
 
 def test_the_template_in_the_job_is_left_as_it_is() -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.build import build_reserve
 from ddpjob_operator.engine.decision import Action, CreatePod, Event
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.timers import SLOWER, gang_timeout, growth_time, shrink_time, stuck_time
@@ -87,7 +86,7 @@ def look_out(view: View) -> tuple[Action, ...]:
     refusal = view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:
         return delete(view, surplus, grace=0)
-    made = (CreatePod(rank, build_reserve(view.snapshot.job, rank)) for rank in lacking(view))
+    made = (CreatePod(rank, view.snapshot.job, reserve=True) for rank in lacking(view))
     return (*delete(view, surplus, grace=0), *made)
 
 

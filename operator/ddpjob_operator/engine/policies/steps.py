@@ -9,7 +9,6 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import backoff, present
-from ddpjob_operator.engine.build import build_network_policy, build_pod, build_service
 from ddpjob_operator.engine.decision import (
     Action,
     CreateNetworkPolicy,
@@ -148,9 +147,9 @@ def stamped(view: View) -> dict[str, Any]:
 def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Action, ...]:
     """Makes what the job needs and does not have, and these pods."""
     job = view.snapshot.job.model_copy(update={"status": status})
-    service = (CreateService(build_service(job)),) if view.service is Service.MISSING else ()
+    service = (CreateService(job),) if view.service is Service.MISSING else ()
     living = _living(view, status)
-    pods = (CreatePod(rank, build_pod(job, rank, living)) for rank in ranks)
+    pods = (CreatePod(rank, job, living) for rank in ranks)
     return (*_network_policy(view, job), *service, *pods)
 
 
@@ -164,13 +163,12 @@ def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
 
 def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
     """Before the pods: none is open for a moment."""
-    settings = view.snapshot.settings
     wanted = job.spec.network_policy is NetworkPolicy.ENABLED
     if wanted == view.snapshot.network_policy:
         return ()
     if not wanted:
         return (DeleteNetworkPolicy(network_policy_name(job)),)
-    return (CreateNetworkPolicy(build_network_policy(job, settings)),)
+    return (CreateNetworkPolicy(job, view.snapshot.settings),)
 
 
 def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
