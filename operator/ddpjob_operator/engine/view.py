@@ -120,6 +120,11 @@ class View:
         """How many of the present pods ended well."""
         return sum(pod.succeeded for pod in self.current.values())
 
+    @property
+    def up(self) -> bool:
+        """Whether every rank runs, or has ended well."""
+        return 0 < self.nodes == self.running + self.succeeded
+
     @cached_property
     def active(self) -> tuple[Pod, ...]:
         """Pods of any attempt whose trainer runs or may still come to run."""

@@ -2,6 +2,7 @@
 
 import pytest
 from ddpjob_operator.api import ConditionType
+from ddpjob_operator.engine import Service
 
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
@@ -10,6 +11,7 @@ limited = a_job(nodes=2, activeDeadlineSeconds=60)
 to_start = a_job(nodes=2, startDeadlineSeconds=60)
 stopped = limited.running().after(60).decided()
 starting = to_start.created().runs(0).waits(1, "Unschedulable", "0/3 nodes are available").settled()
+no_service = to_start.decided().service(Service.MISSING).runs(0, 1).refused("QuotaExceeded", "exceeded quota", 9)
 slow_to_end = {"spec": {"terminationGracePeriodSeconds": 100, "containers": [{"name": "trainer", "image": "a:1"}]}}
 
 ACTIVE = "The job was active for 60 s (activeDeadlineSeconds)"
@@ -152,6 +154,24 @@ TABLE: Table = {
     ),
     "a gang that comes up in the last moment has met it": (
         starting.after(59).runs(1).settled().after(10),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "and so has one that runs, while its Service is away and cannot be made": (
+        no_service.after(60),
+        "service",
+        "Pending",
+        "exceeded quota",
+    ),
+    "for good": (
+        no_service.decided().after(60).fails(1, message="no").decided().gone().after(1),
+        "service +2.0 +2.1",
+        "Restarting",
+        "exceeded quota",
+    ),
+    "be it that nobody has looked before": (
+        starting.after(30).runs(1).after(30),
         "",
         "Running",
         "2 nodes running",

@@ -89,6 +89,8 @@ def past_deadline(view: View) -> Verdict | None:
 
 def past_start_deadline(view: View) -> Verdict | None:
     """A job whose gang has never come up within startDeadlineSeconds fails, and tells what it waited for."""
+    if view.up:  # It has, be it that nobody has said so yet.
+        return None
     seconds = view.spec.start_deadline_seconds
     message = f"Not all pods ran within {seconds} s (startDeadlineSeconds): {view.status.message}"
     return _at(view, start_deadline(view.spec, view.status), Reason.START_DEADLINE_EXCEEDED, message)

@@ -1,8 +1,8 @@
 """How a gang comes up."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from ddpjob_operator.api import ConditionType
+from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.saying import Obstacle, Say, updated
@@ -48,7 +48,7 @@ def service_taken(view: View) -> Verdict | None:
         message = f"Service {name} exists and belongs to somebody else: delete it, or give the job another name"
     else:
         return None
-    status = updated(view, start_time=view.status.start_time or view.now)  # It is active: its clocks run.
+    status = _seen(view).model_copy(update={"start_time": view.status.start_time or view.now})  # Its clocks run.
     obstacle = Obstacle(Reason.SERVICE_TAKEN, message)
     return Verdict(status, message, wake_at=view.now + SERVICE_RECHECK, blocked=obstacle)
 
@@ -62,7 +62,7 @@ def refused(view: View) -> Verdict | None:
     if not actions:
         return None
     again = actions if view.now >= refusal.retry_at else ()
-    return Verdict(view.status, refusal.message, again, wake_at=refusal.retry_at, blocked=_in_the_way(view))
+    return Verdict(_seen(view), refusal.message, again, wake_at=refusal.retry_at, blocked=_in_the_way(view))
 
 
 def children_missing(view: View) -> Verdict | None:
@@ -77,7 +77,7 @@ def children_missing(view: View) -> Verdict | None:
     beside = "Creating the Service" if view.service is Service.MISSING else "Setting the NetworkPolicy right"
     pods = f"Creating {len(view.missing)} of {counted(view.nodes, 'pod')}"
     message = obstacle.message if obstacle else pods if view.missing else beside
-    return Verdict(view.status, message, actions, blocked=obstacle)
+    return Verdict(_seen(view), message, actions, blocked=obstacle)
 
 
 def under_way(view: View) -> Verdict | None:
@@ -85,9 +85,8 @@ def under_way(view: View) -> Verdict | None:
     late = delete(view, view.previous, grace=short_grace(view))
     exist = f"{counted(view.nodes, 'pod')} and the Service exist"
     created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=exist)
-    up = view.running + view.succeeded
-    if up < view.nodes:
-        message = f"{up} of {counted(view.nodes, 'pod')} running{_waiting_for(view)}"
+    if not view.up:
+        message = f"{view.running + view.succeeded} of {counted(view.nodes, 'pod')} running{_waiting_for(view)}"
         said = Say(ConditionType.RUNNING, value=False, reason=Reason.PODS_STARTING, message=message)
         return Verdict(updated(view, created, said), message, late)
     if comes_up(view):
@@ -98,12 +97,20 @@ def under_way(view: View) -> Verdict | None:
     running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
     attempt = f"Attempt {view.status.attempt} runs"
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
-    first_run = view.status.first_run_time or view.now
-    status = updated(view, created, running, recovered, backoff_until=None, first_run_time=first_run)
+    status = updated(view, created, running, recovered, backoff_until=None, first_run_time=_first_run(view))
     obstacle = _in_the_way(view) if lacking(view) else None
     if obstacle is not None:
         message = f"{message}; the gang cannot grow: {obstacle.message}"
     return Verdict(status, message, (*late, *look_out(view)), blocked=obstacle)
+
+
+def _seen(view: View) -> DDPJobStatus:
+    """What was said last, and whether all ranks have run since: they may although something else is missing."""
+    return updated(view, first_run_time=_first_run(view))
+
+
+def _first_run(view: View) -> datetime | None:
+    return view.status.first_run_time or (view.now if view.up else None)
 
 
 def _in_the_way(view: View) -> Obstacle | None:
