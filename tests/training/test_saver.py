@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.errors import SupersededError
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
@@ -46,9 +47,9 @@ def saver(tmp_path: Path) -> Saver:
     return a_saver(CheckpointConfig(directory=tmp_path))
 
 
-def a_saver(settings: CheckpointConfig) -> Saver:
+def a_saver(settings: CheckpointConfig, position: Position | None = None) -> Saver:
     saver = Saver(TrainConfig(), settings, World(), Order(64, 8, 0, 1, 0), Recorder(None, 0))
-    saver.resume(Position())
+    saver.resume(position or Position())
     return saver
 
 
@@ -102,6 +103,19 @@ def test_the_next_save_waits_for_the_one_before(
     assert "saved step=7 " in capsys.readouterr().out
     saver.finish()
     assert "saved step=8 " in capsys.readouterr().out
+
+
+def test_of_two_runs_that_began_before_either_had_saved_the_earlier_one_gives_way(tmp_path: Path) -> None:
+    earlier, later = (a_saver(CheckpointConfig(directory=tmp_path)) for _ in range(2))
+    for saver, step in ((earlier, 5), (later, 3)):
+        saver.save(a_learner(), Position(step=step), silent)
+        saver.finish()
+    earlier.save(a_learner(), Position(step=6), silent)
+    with pytest.raises(SupersededError, match=f"a later run has taken over {tmp_path}: .* Step 6 is not saved"):
+        earlier.finish()
+    position = Position()
+    assert a_saver(CheckpointConfig(directory=tmp_path), position)
+    assert position.step == 3, "what the one saved that gave way is nobody's"
 
 
 def test_a_copys_memory_is_used_again(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "step-00000120" / "manifest.json").read_text())
     assert list(written) == [
         *("step", "epoch", "samples", "worldSize", "globalBatchSize", "uid"),
-        *("lineage", "arguments", "savedAt", "size", "sha256", "format"),
+        *("lineage", "arguments", "run", "savedAt", "size", "sha256", "format"),
     ]
 
 

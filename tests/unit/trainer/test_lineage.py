@@ -9,13 +9,16 @@ from ddpjob_trainer.errors import SupersededError
 from ddpjob_trainer.training import checkpoint
 from ddpjob_trainer.training.checkpoint import Checkpoints
 from ddpjob_trainer.training.content import Sink
-from ddpjob_trainer.training.manifest import Manifest, extended, read_manifest
+from ddpjob_trainer.training.manifest import Manifest, extended, new_run, read_manifest
 
 Save = tuple[int, int]
 """Attempt and step."""
 
+EARLIER, LATER = "2026-11-24T09:00", "2026-11-24T10:00"
+"""Two runs."""
 
-def manifest(attempt: int, step: int) -> Manifest:
+
+def manifest(attempt: int, step: int, run: str = "") -> Manifest:
     return Manifest(
         step=step,
         epoch=1,
@@ -24,6 +27,7 @@ def manifest(attempt: int, step: int) -> Manifest:
         globalBatchSize=64,
         uid="uid",
         lineage=tuple(range(attempt + 1)),
+        run=run,
     )
 
 
@@ -71,7 +75,7 @@ def test_if_the_latest_attempts_are_broken_the_one_before_counts(tmp_path: Path)
     (tmp_path / "saved/step-00000130/state.pt").unlink()
     found = Checkpoints(tmp_path / "saved", keep=3).newest(decode=len)
     assert found
-    assert found.manifest.order == (1, 150)
+    assert (found.manifest.attempt, found.manifest.step) == (1, 150)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +139,23 @@ def test_a_late_process_writes_nothing_once_a_later_attempt_has_saved(tmp_path: 
         late.write(manifest(1, step), encode=pytest.fail)
     assert saves(tmp_path) == [(1, 120), (2, 130)]
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("step", [10, 30], ids=["the very step", "after"])
+def test_of_two_runs_of_one_attempt_the_one_that_began_later_counts(tmp_path: Path, step: int) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for run, saved in ((EARLIER, 20), (LATER, 10)):
+        checkpoints.write(manifest(1, saved, run), lambda file, run=run: file.write(run.encode()))  # type: ignore[misc]
+    found = checkpoints.newest(decode=len)
+    assert found
+    assert (found.content.decode(), found.manifest.step) == (LATER, 10)
+    with pytest.raises(SupersededError, match=f"attempt 1 of run {LATER}, and this is attempt 1 of run {EARLIER}"):
+        checkpoints.write(manifest(1, step, EARLIER), encode=pytest.fail)
+
+
+def test_a_run_that_begins_later_has_a_greater_name() -> None:
+    names = [new_run() for _ in range(20)]
+    assert names == sorted(names)
 
 
 def meanwhile(of: Save, checkpoints: Checkpoints, comes: Save) -> Callable[[Sink], object]:

@@ -4,7 +4,7 @@
     step-00000120/manifest.json    what it is, with size and checksum of the other; written last
 
 Only rank 0 comes here. A directory is of one job; yet two attempts of it may be here at once, where a machine that
-nobody reaches still runs the earlier one. The earlier one gives way.
+nobody reaches still runs the earlier one, and so may two jobs by mistake. The earlier one gives way.
 """
 
 import errno
@@ -89,7 +89,7 @@ class Checkpoints:
 
     def newest_attempt(self) -> int:
         """The latest attempt that has written here, NO_ATTEMPT if none has."""
-        return int(max((_order(path, unknown=NO_ATTEMPT)[0] for path in self._paths()), default=NO_ATTEMPT))
+        return int(self._newest_writer()[0])
 
     def write(
         self, manifest: Manifest, encode: Callable[[Sink], object], check: Callable[[Path], object] = Path.exists
@@ -160,25 +160,29 @@ class Checkpoints:
         """Removes a checkpoint, if there is one, so that at no moment half of it stands under its name.
 
         Raises:
-            SupersededError: There is one of a later attempt than the manifest's. It stays.
+            SupersededError: There is one of a later writer than the manifest's. It stays.
         """
         with self._workspace() as workspace, suppress(FileNotFoundError):
             aside = workspace / path.name
             path.rename(aside)
             # Looked at here, where nobody can put another one in its place.
-            if _order(aside, unknown=NO_ATTEMPT)[0] > manifest.attempt:
+            if _order(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(path)
         self._refuse_if_late(manifest)
 
     def _refuse_if_late(self, manifest: Manifest) -> None:
-        newest = self.newest_attempt()
-        if newest > manifest.attempt:
-            raise self._superseded(manifest, f"there is a checkpoint of attempt {newest}")
+        newest = self._newest_writer()
+        if newest > manifest.writer:
+            evidence = f"there is a checkpoint of {_named(newest)}, and this is {_named(manifest.writer)}"
+            raise self._superseded(manifest, evidence)
+
+    def _newest_writer(self) -> tuple[float, str]:
+        return max((_order(path, unknown=NO_ATTEMPT)[0] for path in self._paths()), default=(NO_ATTEMPT, ""))
 
     def _superseded(self, manifest: Manifest, evidence: str) -> SupersededError:
         return SupersededError(
-            f"a later run has taken over {self.directory}: {evidence}, and this is attempt {manifest.attempt}. Step"
-            f" {manifest.step} is not saved. If both shall run, give each a --checkpoint-dir of its own"
+            f"a later run has taken over {self.directory}: {evidence}. Step {manifest.step} is not saved. If both"
+            " shall run, give each a --checkpoint-dir of its own"
         )
 
     def _paths(self) -> list[Path]:
@@ -253,9 +257,14 @@ def _read(path: Path, decode: Callable[[bytes], State]) -> Found[State]:
     return Found(path, manifest, content, decode(content))
 
 
-def _order(path: Path, unknown: float) -> tuple[float, int]:
+def _named(writer: tuple[float, str]) -> str:
+    attempt, run = writer
+    return f"attempt {attempt} of run {run}" if run else f"attempt {attempt}"
+
+
+def _order(path: Path, unknown: float) -> tuple[tuple[float, str], int]:
     """The place of a checkpoint among others; with this attempt, if its manifest does not tell."""
     try:
         return read_manifest(path).order
     except (OSError, ValueError):
-        return unknown, int(path.name.removeprefix("step-"))
+        return (unknown, ""), int(path.name.removeprefix("step-"))

@@ -1,13 +1,23 @@
 """What a checkpoint says of itself, and by that which of two is the newer one."""
 
 import json
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 NO_ATTEMPT = -1
+
+Writer = tuple[int, str]
+"""The attempt and the run that write a checkpoint. The greater one has taken over from the other."""
+
+
+def new_run() -> str:
+    """A name for a run that begins now: no other has it, and later ones have greater ones."""
+    return f"{datetime.now(UTC).isoformat(timespec='microseconds')}-{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,9 @@ class Manifest:
     """The attempts that led here, ascending, the last one the writer's."""
     arguments: tuple[str, ...] = ()
     """The writer's command line: with it the model can be made again."""
+    run: str = ""
+    """The writer's, as `new_run` names it: two runs are of one attempt where they were given one directory before
+    either had saved. Empty: an older version wrote it."""
     savedAt: str = ""  # noqa: N815
     size: int = 0
     sha256: str = ""
@@ -41,13 +54,18 @@ class Manifest:
         return self.lineage[-1]
 
     @property
-    def order(self) -> tuple[int, int]:
-        """Tells the newer one of two: of the later attempt, then of the later step.
+    def writer(self) -> Writer:
+        """Who wrote it."""
+        return self.attempt, self.run
+
+    @property
+    def order(self) -> tuple[Writer, int]:
+        """Tells the newer one of two: of the later writer, then of the later step.
 
         Not of the later step alone: a process of an earlier attempt, on a machine that nobody reaches, may still
         write when a later attempt has gone back behind that step.
         """
-        return self.attempt, self.step
+        return self.writer, self.step
 
 
 def read_manifest(checkpoint: Path) -> Manifest:

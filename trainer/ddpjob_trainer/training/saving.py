@@ -21,7 +21,7 @@ from .agreement import Wish
 from .checkpoint import Checkpoints
 from .feed import Feed
 from .interval import best_interval, expected_time_to_failure
-from .manifest import Manifest, extended
+from .manifest import Manifest, extended, new_run
 from .writer import Writer
 
 
@@ -39,6 +39,7 @@ class Saver:
         self._files = Checkpoints(settings.directory, settings.keep) if world.leads else None
         self._writer = Writer(self._files) if self._files else None
         self._lineage: tuple[int, ...] = ()
+        self._run = new_run()
         self._saved_at = time.monotonic()
         self._cost: float | None = None
         self._writing = 0.0
@@ -143,6 +144,7 @@ class Saver:
             uid=self._config.uid,
             lineage=self._lineage,
             arguments=self._config.arguments,
+            run=self._run,
         )
 
 
