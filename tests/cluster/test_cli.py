@@ -17,6 +17,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.client import Jobs, connect
 
 from tests.plant import Plant, build, start_api
+from tests.plant.api import ADMINS
 from tests.support.jobs import Team
 from tests.support.waiting import patience, wait_for
 
@@ -35,11 +36,15 @@ class User:
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, *arguments: str | Path, program: str = "ddpjob") -> subprocess.Popen[str]:
-        """Starts a command; what it prints goes to a file that can be read meanwhile."""
+        """Starts a command in the user's namespace; what it prints goes to a file that can be read meanwhile."""
+        return self.start_anywhere(*arguments, "-n", self.namespace, program=program)
+
+    def start_anywhere(self, *arguments: str | Path, program: str = "ddpjob") -> subprocess.Popen[str]:
+        """The same where no flag says that it is for a cluster."""
         path = {"PATH": f"{BIN}:{build.path('kubectl').parent}:{os.environ['PATH']}", "COLUMNS": "200"}
         with self.screen.open("w") as output:
             process = subprocess.Popen(
-                [*program.split(), *arguments, "-n", self.namespace],
+                [*program.split(), *arguments],
                 env=os.environ | self.plant.environment(self.kubeconfig) | path,
                 cwd=self.directory,
                 stdout=output,
@@ -132,6 +137,27 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
     assert f"Namespace:    {user.namespace} of context plant\nState:        Starting\n" in said
     assert "Created             True" in said
     assert user.call("delete", "digits") == (0, "digits: deleting it\ndigits: deleted\n")
+    assert user.job() is None
+
+
+@pytest.mark.parametrize("command", ["delete digits", "logs -f digits"])
+def test_where_a_run_of_this_machine_has_the_name_too_nothing_is_done_before_it_is_said_which(
+    user: User, command: str
+) -> None:
+    user.kubeconfig = user.directory / "kubeconfig"
+    config = yaml.safe_load(user.plant.kubeconfig_for("somebody", ADMINS).read_text())
+    config["contexts"][0]["context"]["namespace"] = user.namespace
+    user.kubeconfig.write_text(yaml.safe_dump(config))
+    assert user.call("submit", EXAMPLE)[0] == 0
+    run = user.directory / "ddpjob-runs" / "digits"
+    run.mkdir(parents=True)
+    (run / "job.json").write_text(json.dumps(user.job()))
+    assert user.start_anywhere(*command.split()).wait(timeout=patience(60)) == 2
+    there = f"namespace {user.namespace} of the cluster of context plant"
+    both = f"digits is a run of this machine (ddpjob-runs) and of {there}: say which, with --local or --cluster"
+    assert user.printed == f"error: {both}\n"
+    assert user.job() is not None
+    assert user.start_anywhere("delete", "digits", "--cluster").wait(timeout=patience(60)) == 0
     assert user.job() is None
 
 

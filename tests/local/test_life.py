@@ -218,6 +218,11 @@ def test_status_tells_the_history_and_what_is_left_of_the_time(here: Here) -> No
             "stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file, and",
             marks=REFUSED,
         ),
+        pytest.param(
+            ["delete", "mine"],
+            "stop it with Ctrl-C, or: kill -INT {pid}, and remove its directory: ddpjob-runs/mine",
+            marks=REFUSED,
+        ),
     ],
 )
 def test_what_only_a_cluster_does_says_what_does_the_same_here(here: Here, command: list[str], said: str) -> None:

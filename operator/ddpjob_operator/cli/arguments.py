@@ -17,8 +17,8 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
     _status(commands.add_parser("status", help="say what a job is doing and why"))
     _logs(commands.add_parser("logs", help="print what the ranks have written"))
     _report(commands.add_parser("report", help="write how a run went into one HTML page"))
-    _name_on_cluster(commands.add_parser("suspend", help="let a job on a cluster save and stop, and keep it"))
-    _name_on_cluster(commands.add_parser("resume", help="let a suspended job on a cluster go on"))
+    _change(commands.add_parser("suspend", help="let a job on a cluster save and stop, and keep it"))
+    _change(commands.add_parser("resume", help="let a suspended job on a cluster go on"))
     _scale(commands.add_parser("scale", help="change the number of nodes of a job on a cluster"))
     _delete(commands.add_parser("delete", help="remove a job from a cluster, with all that belongs to it"))
     return top
@@ -47,8 +47,7 @@ def _status(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", nargs="?", metavar="NAME", help="the job; without it all, or the only one")
     command.add_argument("-o", "--output", choices=["json"], help="print the whole object")
     command.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
-    _machine(command)
-    _cluster(command)
+    _either(command)
 
 
 def _logs(command: argparse.ArgumentParser) -> None:
@@ -58,8 +57,7 @@ def _logs(command: argparse.ArgumentParser) -> None:
     attempt = command.add_mutually_exclusive_group()
     attempt.add_argument("-p", "--previous", action="store_true", help="of the attempt before the present one")
     attempt.add_argument("--attempt", type=int, metavar="N", help="of this attempt, where its logs are still there")
-    _machine(command)
-    _cluster(command)
+    _either(command)
 
 
 def _report(command: argparse.ArgumentParser) -> None:
@@ -73,15 +71,15 @@ def _report(command: argparse.ArgumentParser) -> None:
     _machine(command)
 
 
-def _name_on_cluster(command: argparse.ArgumentParser) -> None:
+def _change(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the job")
-    _cluster(command)
+    _either(command)
 
 
 def _scale(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the job")
     command.add_argument("--nodes", type=int, required=True, metavar="N", help="how many it is to have")
-    _cluster(command)
+    _either(command)
 
 
 def _delete(command: argparse.ArgumentParser) -> None:
@@ -94,6 +92,14 @@ def _delete(command: argparse.ArgumentParser) -> None:
         default="true",
         help="until nothing of it is left (default: true)",
     )
+    _either(command)
+
+
+def _either(command: argparse.ArgumentParser) -> None:
+    """Flags of what this machine has, and a cluster too."""
+    command.add_argument("--local", action="store_true", help="the run of this machine")
+    command.add_argument("--cluster", action="store_true", help="the job of the cluster")
+    _machine(command)
     _cluster(command)
 
 

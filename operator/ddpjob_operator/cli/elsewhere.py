@@ -9,6 +9,7 @@ INSTEAD = {
     "suspend": "to let it save and stop, press Ctrl-C in its terminal{pid}",
     "resume": "to let it go on, call: ddpjob run FILE",
     "scale": "to change its size, stop it with Ctrl-C{pid}, edit nodes in its file, and call: ddpjob run FILE",
+    "delete": "to remove it and its checkpoints, stop it with Ctrl-C{pid}, and remove its directory: {root}",
 }
 """By command."""
 
@@ -19,6 +20,8 @@ def refuse(runs: Path, name: str, command: str) -> int:
     Raises:
         BadInputError: always.
     """
-    holder = find_run(runs, name).lock.holder()
+    run = find_run(runs, name)
+    holder = run.lock.holder()
     pid = f", or: kill -INT {holder}" if holder else ""
-    raise BadInputError(f"{name} is a run of this machine, not of a cluster; {INSTEAD[command].format(pid=pid)}")
+    instead = INSTEAD[command].format(pid=pid, root=run.root)
+    raise BadInputError(f"{name} is a run of this machine, not of a cluster; {instead}")

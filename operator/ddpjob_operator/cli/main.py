@@ -54,6 +54,6 @@ def _call(arguments: argparse.Namespace) -> int:
 
 
 def _is_for_cluster(arguments: argparse.Namespace) -> bool:
-    if arguments.command in ("submit", "delete"):
-        return True
-    return arguments.command not in ("run", "report") and on_cluster(arguments)
+    if arguments.command in ("run", "report"):
+        return False
+    return arguments.command == "submit" or on_cluster(arguments)

@@ -1,22 +1,28 @@
 """Whether a command is about a run of this machine or about a job of a cluster.
 
-A flag decides: `--run-dir` is this machine; `--namespace`, `--all-namespaces`, `--context` and `--kubeconfig` are a
-cluster, and so is `kubectl ddpjob`. Without a flag a run in the run directory goes first: that of the given name or,
-without a name, any. Else it is the cluster of the kubeconfig, if there is one.
+A flag says it: `--local` or `--run-dir`, or `--cluster`, `--namespace`, `--all-namespaces`, `--context` or
+`--kubeconfig`; `kubectl ddpjob` is a cluster. Without a flag it is the place that has a job of that name or, without
+a name, any. Where both have one, the command asks for a flag, whatever it would do.
 """
 
 import argparse
 import os
+import queue
 import sys
+import threading
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RUNS, find_runs
 
-CHANGES = frozenset({"suspend", "resume", "scale"})
+CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
 """Only a cluster does this; of a run of this machine there is something else to say."""
 PLUGIN = "kubectl-ddpjob"
 """Under this name on PATH kubectl finds it, as `kubectl ddpjob`."""
+LOCAL_FLAGS = ("local", "run_dir")
+CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
+ANSWER_SECONDS = 3.0
+"""Who asks for a run of this machine does not wait longer for a cluster that may be out of reach."""
 
 
 def called_by_kubectl() -> bool:
@@ -30,30 +36,57 @@ def run_directory(arguments: argparse.Namespace) -> Path:
 
 
 def on_cluster(arguments: argparse.Namespace) -> bool:
-    """Whether the command is for a cluster. Says so where it is for this machine and both are possible.
+    """Whether the command is for a cluster.
 
     Raises:
-        BadInputError: the flags say both.
+        BadInputError: the flags say both, or nothing says which, and both have what it names.
     """
-    flags, run_dir = cluster_flags(arguments), getattr(arguments, "run_dir", None)
-    if flags and run_dir:
-        raise BadInputError(f"--run-dir is for runs of this machine and {flags[0]} for a cluster; give one of them")
-    if flags or run_dir:
-        return bool(flags)
+    here, there = _given(arguments, LOCAL_FLAGS), _given(arguments, CLUSTER_FLAGS)
+    if here and there:
+        raise BadInputError(f"{here[0]} is for runs of this machine and {there[0]} for a cluster; give one of them")
+    if here or there:
+        return bool(there)
     if called_by_kubectl():
         return True
     runs = find_runs(run_directory(arguments))
     if not (arguments.name in runs if arguments.name else runs):
         return _has_kubeconfig() or arguments.command in CHANGES
     if _has_kubeconfig():
-        print(f"On this machine ({run_directory(arguments)}); for the cluster add --namespace", file=sys.stderr)
+        _check_only_here(arguments)
     return False
 
 
-def cluster_flags(arguments: argparse.Namespace) -> list[str]:
-    """Those of the given flags that only make sense for a cluster."""
-    names = ("namespace", "all_namespaces", "context", "kubeconfig")
-    return [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name, None)]
+def _check_only_here(arguments: argparse.Namespace) -> None:
+    """Finds out whether the cluster has it too. Where the cluster does not tell, that is said.
+
+    Raises:
+        BadInputError: it has.
+    """
+    answer: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
+    threading.Thread(target=_ask, args=(arguments.name, answer), daemon=True).start()
+    try:
+        there = answer.get(timeout=ANSWER_SECONDS)
+    except queue.Empty:
+        there = TimeoutError(f"it has not answered within {ANSWER_SECONDS:.0f} s")
+    runs = run_directory(arguments)
+    if isinstance(there, Exception):
+        print(f"On this machine ({runs}); whether the cluster has it too is not known: {there}", file=sys.stderr)
+    elif there is not None:
+        both = f"{arguments.name} is a run of" if arguments.name else "there are runs of"
+        raise BadInputError(f"{both} this machine ({runs}) and of {there}: say which, with --local or --cluster")
+
+
+def _ask(name: str | None, answer: "queue.SimpleQueue[str | Exception | None]") -> None:
+    from .cluster import where_there  # noqa: PLC0415  Its client takes longer to import than all the rest.
+
+    try:
+        answer.put(where_there(name))
+    except Exception as error:  # noqa: BLE001  Whatever it is, it does not concern a run of this machine.
+        answer.put(error)
+
+
+def _given(arguments: argparse.Namespace, flags: tuple[str, ...]) -> list[str]:
+    return [f"--{flag.replace('_', '-')}" for flag in flags if getattr(arguments, flag, None)]
 
 
 def _has_kubeconfig() -> bool:

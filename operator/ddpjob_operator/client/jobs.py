@@ -81,6 +81,17 @@ class Jobs:
             raise BadInputError(f"no DDPJobs in {where}; start one with: ddpjob submit FILE")
         raise BadInputError(f"which job of {where}? {', '.join(job['metadata']['name'] for job in jobs[:20])}")
 
+    def has(self, name: str | None) -> bool:
+        """Whether there is a job of that name or, without one, any. A cluster without DDPJob has none."""
+        path, query = (self._path(name), None) if name else (self._path(), {"limit": "1"})
+        try:
+            found = self.cluster.call("GET", path, query=query)
+        except RefusedError as error:
+            if error.missing:
+                return False
+            raise
+        return bool(found["items"]) if name is None else True
+
     def exists(self, job: Document) -> bool:
         """Whether this very job is still there."""
         try:

@@ -1,9 +1,11 @@
 """Whether a command is for this machine or for a cluster."""
 
+import threading
 from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli import cluster, where
 from ddpjob_operator.cli.arguments import parser
 from ddpjob_operator.cli.where import on_cluster
 
@@ -38,16 +40,56 @@ def test_without_a_run_of_that_name_it_is_the_cluster_of_the_kubeconfig(kubeconf
     assert asked("logs", "digits") is True
 
 
-def test_a_run_of_that_name_goes_first_and_that_is_said(
-    kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+NAMED = [(command, "digits") for command in ("status", "logs -f", "suspend", "resume", "scale --nodes 3", "delete")]
+
+
+@pytest.mark.parametrize(("command", "name"), [*NAMED, ("status", None), ("logs -f", None)])
+def test_where_both_have_it_a_flag_is_asked_for(
+    command: str, name: str | None, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [*command.split(), *filter(None, [name])]
+    run_of("digits", tmp_path)
+    kubeconfig.touch()
+    there = {"digits": "namespace team of the cluster of context here", None: "namespace team"}
+    monkeypatch.setattr(cluster, "where_there", there.__getitem__)
+    both = {"digits": "digits is a run of", None: "there are runs of"}[name]
+    message = f"{both} this machine ({tmp_path}/runs) and of {there[name]}: say which, with --local or --cluster"
+    with pytest.raises(BadInputError) as refused:
+        asked(*arguments)
+    assert str(refused.value) == message
+    assert asked(*arguments, "--local") is False
+    assert asked(*arguments, "--cluster") is True
+
+
+def test_where_only_this_machine_has_it_nothing_is_asked_for_or_said(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_of("digits", tmp_path)
     assert asked("status", "digits") is False
+    kubeconfig.touch()
+    monkeypatch.setattr(cluster, "where_there", {"digits": None, None: None}.__getitem__)
+    assert [asked("status", "digits"), asked("status"), asked("delete", "digits")] == [False] * 3
     assert capsys.readouterr().err == ""
+
+
+def test_a_kubeconfig_that_names_no_cluster_is_nobody_to_ask(kubeconfig: Path, tmp_path: Path) -> None:
+    run_of("digits", tmp_path)
     kubeconfig.touch()
     assert asked("status", "digits") is False
-    assert asked("status") is False
-    assert capsys.readouterr().err == f"On this machine ({tmp_path}/runs); for the cluster add --namespace\n" * 2
+
+
+def test_a_cluster_that_does_not_answer_keeps_nobody_from_a_run_of_this_machine(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of("digits", tmp_path)
+    kubeconfig.touch()
+    monkeypatch.setattr(where, "ANSWER_SECONDS", 0)
+    done = threading.Event()
+    monkeypatch.setattr(cluster, "where_there", lambda _: done.wait())
+    assert asked("status", "digits") is False
+    done.set()
+    said = f"On this machine ({tmp_path}/runs); whether the cluster has it too is not known: it has not answered"
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_a_change_is_for_a_cluster_unless_there_is_a_run_of_that_name(kubeconfig: Path, tmp_path: Path) -> None:
@@ -56,10 +98,13 @@ def test_a_change_is_for_a_cluster_unless_there_is_a_run_of_that_name(kubeconfig
     run_of("digits", tmp_path)
     assert asked("suspend", "digits") is False
     assert asked("scale", "digits", "--nodes", "3") is False
+    assert asked("delete", "digits") is False
     assert asked("resume", "other") is True
 
 
-@pytest.mark.parametrize("flags", [("-n", "team"), ("--context", "here"), ("--kubeconfig", "file"), ("-A",)])
+@pytest.mark.parametrize(
+    "flags", [("-n", "team"), ("--context", "here"), ("--kubeconfig", "file"), ("-A",), ("--cluster",)]
+)
 @pytest.mark.usefixtures("kubeconfig")
 def test_a_flag_for_a_cluster_means_the_cluster(flags: tuple[str, ...], tmp_path: Path) -> None:
     run_of("digits", tmp_path)
@@ -69,6 +114,7 @@ def test_a_flag_for_a_cluster_means_the_cluster(flags: tuple[str, ...], tmp_path
 def test_a_run_directory_means_this_machine(kubeconfig: Path) -> None:
     kubeconfig.touch()
     assert asked("status", "digits", "--run-dir", "elsewhere") is False
+    assert asked("status", "digits", "--local") is False
 
 
 @pytest.mark.usefixtures("kubeconfig")

@@ -19,6 +19,23 @@ def test_a_job_of_the_same_name_made_since_is_not_the_one_that_existed() -> None
     assert {path for _, path, *_ in asked} == {f"{JOBS}/digits"}, "it takes no right to list jobs"
 
 
+@pytest.mark.parametrize(
+    ("name", "answer", "has"),
+    [
+        ("digits", a_job(), True),
+        ("digits", GONE, False),
+        (None, a_list(a_job()), True),
+        (None, a_list(), False),
+        (None, refused(404), False),
+    ],
+    ids=["it", "not it", "some", "none", "no DDPJob installed"],
+)
+def test_whether_there_is_a_job_takes_one_question(name: str | None, answer: Any, *, has: bool) -> None:
+    jobs, asked = jobs_of(answer)
+    assert jobs.has(name) is has
+    assert asked == [("GET", f"{JOBS}/digits" if name else JOBS, None, None if name else {"limit": "1"})]
+
+
 def test_only_this_very_job_is_deleted_and_what_belongs_to_it_follows() -> None:
     jobs, asked = jobs_of({})
     jobs.delete(a_job())

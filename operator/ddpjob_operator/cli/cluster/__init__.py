@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
 
@@ -13,7 +14,7 @@ from .logs import logs
 from .status import status
 from .submit import submit
 
-__all__ = ["call"]
+__all__ = ["call", "where_there"]
 
 FAILED = 1
 
@@ -30,6 +31,19 @@ def call(arguments: argparse.Namespace) -> int:
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
+
+
+def where_there(name: str | None) -> str | None:
+    """Where the cluster of the kubeconfig has a job of that name or, without one, any; None if there is none.
+
+    Raises:
+        ClusterError: the cluster does not tell.
+    """
+    try:
+        cluster = connect()
+    except (BadInputError, ClusterError):
+        return None  # The kubeconfig names no cluster.
+    return f"namespace {cluster.namespace} of {cluster}" if Jobs(cluster).has(name) else None
 
 
 def _submit(cluster: Cluster, given: argparse.Namespace) -> int:
