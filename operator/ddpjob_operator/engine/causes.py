@@ -93,9 +93,9 @@ def failure_of(
     if ended is not None:
         how = {"exit_code": ended.code, "signal": signal, "step": report.step}
     time = (ended.finished_at if ended else None) or now
-    told = incident_told(pod, now)
-    if told is not None and told.rank == pod.rank:
-        how |= {"tied": told.tied, "consequences": told.consequences, "consequence_ranks": told.consequence_ranks}
+    first = incident_told(pod, now)
+    if first is not None and first.rank == pod.rank:
+        how |= {"tied": first.tied, "consequences": first.consequences, "consequence_ranks": first.consequence_ranks}
     attempt = max(attempt, report.attempt or 0)
     if by_cluster is not None:
         return _failure(pod, attempt, time, *by_cluster, **how)

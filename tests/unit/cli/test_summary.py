@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.progress import Progress
+from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import summarise
-from rich.console import Console
 
 FAILURE = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "rank": 1, "pod": "digits-1-x", "cause": "Application"}
 FAILED = {
-    "type": "Failed", "status": "True", "message": "x", "observedGeneration": 1,
+    "type": "Failed",
+    "status": "True",
+    "message": "x",
+    "observedGeneration": 1,
     "lastTransitionTime": "2026-01-01T00:00:00Z",
 }
 
@@ -20,9 +23,9 @@ def summary(state: str, message: str, **status: Any) -> str:
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
     said = {"state": state, "message": message, "restarts": 1, "lastFailure": {**FAILURE, "message": "no"}, **status}
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template}, "status": said})
-    screen = io.StringIO()
-    summarise(Console(file=screen, highlight=False, width=200), job, Progress(), checkpoint=None, logs="logs")
-    return screen.getvalue()
+    said_on = io.StringIO()
+    summarise(Screen(file=said_on, width=200), job, Progress(), checkpoint=None, logs="logs")
+    return said_on.getvalue()
 
 
 def test_why_a_job_failed_is_told_once() -> None:
