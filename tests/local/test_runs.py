@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ddpjob_operator.local.machine import PORTS
 
-from tests.local.here import Here, script
+from tests.local.here import BIN, Here, script
 from tests.support.waiting import patience
 
 
@@ -176,6 +176,16 @@ def test_a_job_that_uses_up_its_budget_fails_and_says_who_failed_first_and_why(
     assert "ddpjob logs sad --rank 1" in output
     assert all(message in said for said in (output, here.says("status", "sad")[1]))
     assert here.processes("sad") == []
+
+
+def test_under_torchrun_the_rank_that_failed_first_is_named_and_how_it_ended(here: Here) -> None:
+    body = "if os.environ['RANK'] == '1':\n    sys.exit(7)\ntime.sleep(1000)"
+    command = [str(BIN / "torchrun"), "--no-python", *script(body)]
+    code, output = here.ddpjob("run", here.job("elastic", *command, procsPerNode=2, restart={"maxRestarts": 0}))
+    failure = here.status("elastic")["lastFailure"]
+    assert (failure["rank"], failure["process"], failure["exitCode"], failure["message"]) == (0, 1, 7, "exit code 7")
+    assert code == 7, output
+    assert "elastic: Failed. Rank 1 (node 0) failed: Application: exit code 7;" in output
 
 
 def test_what_cannot_be_started_fails_at_once(here: Here) -> None:

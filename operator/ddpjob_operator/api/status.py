@@ -175,6 +175,8 @@ class Failure(_Said):
     """The attempt that it ended."""
     rank: int
     """The node's rank that failed first."""
+    process: int | None = None
+    """Which of all ranks it was, where the program, its supervisor or torchrun says so."""
     pod: str
     """That rank's pod."""
     node: str | None = None
@@ -201,6 +203,12 @@ class Failure(_Said):
         tuple[int, ...], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
     """The first eight of them."""
+
+    @property
+    def who(self) -> str:
+        """Who failed first, in words: where a node has several ranks, both of its numbers."""
+        several = self.process is not None and self.process != self.rank
+        return f"rank {self.process} (node {self.rank})" if several else f"rank {self.rank}"
 
 
 class AvoidedNode(_Said):

@@ -135,7 +135,7 @@ def _last_failure(job: DDPJob) -> dict[str, object]:
     failed = job.status.condition(ConditionType.FAILED)
     no_more = failure.action is not RestartAction.FAIL and failed is not None and failed.reason in NO_MORE
     return {
-        "Last failure": f"rank {failure.rank}{code}{step}: {failure.cause}: {failure.message}{more}",
+        "Last failure": f"{failure.who}{code}{step}: {failure.cause}: {failure.message}{more}",
         "Decided": f"{_decision(failure)}{f', but {failed.reason}' if no_more and failed else ''}",
     }
 

@@ -43,11 +43,7 @@ def restarts(status: DDPJobStatus) -> str:
     free = f" and {status.disruptions} not counted" if status.disruptions else ""
     failure, failed = status.last_failure, status.condition(ConditionType.FAILED)
     is_why_it_failed = failed is not None and failed.reason not in DEADLINES
-    last = (
-        f" (last: rank {failure.rank}, {failure.cause}: {failure.message})"
-        if failure and not is_why_it_failed
-        else ""
-    )
+    last = f" (last: {failure.who}, {failure.cause}: {failure.message})" if failure and not is_why_it_failed else ""
     return f"{status.restarts}{free}{last}"
 
 

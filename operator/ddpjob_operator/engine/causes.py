@@ -10,9 +10,10 @@ from ddpjob_operator.api import Cause, Failure, Signal
 from ddpjob_operator.api.contract import ExitCode
 
 from .foreign import attempt_of, count_of, document_of, text_of, words_of
-from .hearing import CLAIMABLE, HeardIncident, incident_of
+from .hearing import CLAIMABLE, HeardIncident, incident_of, process_of
 from .incident import SIGNAL_BASE
 from .snapshot import Exit, Pod
+from .torchrun import of_its_rank
 
 SIGNALS = range(1, 65)
 NAMES: tuple[str, ...] = tuple(Signal)
@@ -86,12 +87,13 @@ def failure_of(
     `nodes` tells what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod.
     """
     by_cluster = _taken_away(pod, nodes or {})
-    ended = pod.exit
+    ended, process = of_its_rank(pod.exit) if pod.exit else (None, None)
     signal = _signal(ended.code) if ended else None
     report = _read(ended.message) if ended else _Report()
     how: dict[str, Any] = {}
     if ended is not None:
-        how = {"exit_code": ended.code, "signal": signal, "step": report.step}
+        how = {"process": process_of(report.process if process is None else process, pod.rank)}
+        how |= {"exit_code": ended.code, "signal": signal, "step": report.step}
     time = (ended.finished_at if ended else None) or now
     first = incident_told(pod, now)
     if first is not None and first.rank == pod.rank:
@@ -304,6 +306,7 @@ class _Report:
     message: str = ""
     step: int | None = None
     attempt: int | None = None
+    process: Any = None
 
 
 def _read(message: str) -> _Report:
@@ -312,4 +315,5 @@ def _read(message: str) -> _Report:
     if report is None:
         return _Report()
     cause = next((cause for cause in CLAIMABLE if cause == report.get("cause")), None)
-    return _Report(cause, words_of(report), count_of(report.get("step")), attempt_of(report.get("attempt")))
+    step, attempt = count_of(report.get("step")), attempt_of(report.get("attempt"))
+    return _Report(cause, words_of(report), step, attempt, report.get("rank"))

@@ -62,6 +62,8 @@ class HeardIncident:
     rank: int
     """The node's rank that failed first."""
     cause: Cause
+    process: int | None = None
+    """Which of all ranks it was."""
     exit_code: int | None = None
     signal: int | None = None
     message: str = ""
@@ -156,6 +158,12 @@ def incident_of(value: Any, at: datetime) -> HeardIncident | None:
     return _incident(value, _Clock(at))
 
 
+def process_of(value: Any, node: int) -> int | None:
+    """Which of all ranks somebody of that node says to be; a program that does not know it says 0."""
+    process = count_of(value, MOST_PROCESSES - 1)
+    return process if process is not None and process >= node else None
+
+
 def unheard(last: Heard | None, error: str, at: datetime, *, pod: str) -> Heard:
     """What is known once a pod could not be asked; `last` is what was known before."""
     if last is None or last.pod != pod:
@@ -220,6 +228,7 @@ def _incident(value: Any, clock: _Clock) -> HeardIncident | None:
         time=clock.time(value.get("time")) or clock.at,
         rank=rank,
         cause=next((known for known in CLAIMABLE if known == cause), Cause.APPLICATION),
+        process=process_of(value.get("process"), rank),
         exit_code=count_of(value.get("exitCode"), 255),
         signal=count_of(value.get("signal"), 64),
         message=words_of(value),

@@ -66,7 +66,7 @@ def told(incident: Failure) -> str:
     """An incident in one sentence: which rank, why, and how many went with it."""
     others = f" ({counted(incident.consequences, 'more rank')} failed with it)" if incident.consequences else ""
     tie = ", one of several at the same moment" if incident.tied else ""
-    return f"Rank {incident.rank} failed{tie}: {incident.cause}: {incident.message}{others}"
+    return f"{incident.who.capitalize()} failed{tie}: {incident.cause}: {incident.message}{others}"
 
 
 def remembered(status: DDPJobStatus, incident: Failure) -> dict[str, Any]:

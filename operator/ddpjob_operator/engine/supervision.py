@@ -44,6 +44,7 @@ def failure_said(view: View, said: HeardIncident) -> Failure:
         time=said.time,
         attempt=said.attempt,
         rank=said.rank,
+        process=said.process,
         pod=present_pod_name(view.snapshot.job, said.rank),
         node=pod.node if pod else None,
         cause=said.cause,

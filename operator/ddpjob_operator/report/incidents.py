@@ -51,7 +51,7 @@ def _of_failure(failure: Failure, starts: Sequence[Start]) -> _Parts:
     later = (start.began.step for start in starts if start.began.attempt > failure.attempt)
     before = (_last_step(start) for start in reversed(starts) if start.began.attempt <= failure.attempt)
     step = next(before, None) if failure.step is None else failure.step
-    cause = f"rank {failure.rank}: {failure.cause}"
+    cause = f"{failure.who}: {failure.cause}"
     return failure.time, failure.attempt, cause, failure.message, step, next(later, None)
 
 

@@ -170,7 +170,7 @@ class Moment:
         then = self._with_status(self.status.model_copy(update={"incarnations": back})).fails(rank, **how)
         return then._with_status(self.status)
 
-    def reports(self, rank: int, *, code: int = 1, at: float = 0, **report: Any) -> "Moment":
+    def reports(self, rank: int, /, *, code: int = 1, at: float = 0, **report: Any) -> "Moment":
         """The trainer of a rank fails and leaves a failure report."""
         return self.fails(rank, code=code, message=json.dumps(report), at=at)
 

@@ -8,6 +8,7 @@ import pytest
 from ddpjob_operator.api import Cause, Failure
 from ddpjob_operator.engine import Disruption, Exit, Pod, Waiting
 from ddpjob_operator.engine.causes import CLAIMABLE, DISRUPTIONS, failure_of
+from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_trainer.supervisor.gang.messages import End
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,6 +109,114 @@ def test_the_cause_of_an_exit(ended: Exit, cause: Cause, signal: int | None, mes
     failure = failure_of(Pod("digits-0-x", "uid", 0, 1, exit=ended), 1, START)
     assert (failure.cause, failure.signal, failure.message) == (cause, signal, message)
     assert failure.exit_code == ended.code
+
+
+TORCHRUN = """\
+E0101 12:00:00 9419 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1
+Traceback (most recent call last):
+  File "/opt/bin/torchrun", line 10, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-01_12:00:00
+  host      : digits-1
+  rank      : 2 (local_rank: 0)
+  exitcode  : -15 (pid: 13856)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 13856
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_12:00:00
+  host      : digits-1
+  rank      : 3 (local_rank: 1)
+  exitcode  : {code} (pid: 13858) {signal}
+  error_file: {file}
+  traceback : {said}
+============================================================
+"""
+"""The end of its log, as torchrun 2.15 prints it."""
+
+NO_TRACEBACK = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+RECORDED = """\
+Traceback (most recent call last):
+    File "/opt/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 384, in wrapper
+      result = f(*args, **kwargs)
+               ^^^^^^^^^^^^^^^^^^
+    File "/code/train.py", line 6, in main
+      raise {error}
+  {error}
+  """
+
+
+STOPPED = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15"
+
+
+def under_torchrun(code: int, said: str, signal: str = "", file: str = "<N/A>") -> str:
+    return TORCHRUN.format(code=code, said=said, signal=signal, file=file)
+
+
+def recorded(error: str) -> str:
+    return under_torchrun(1, RECORDED.format(error=error), file="/tmp/torchelastic_x/attempt_0/1/error.json")
+
+
+# The last words of a node's log under torchrun, which exits with 1 -> rank, exit code, signal, cause, message.
+BY_TORCHRUN: dict[str, tuple[str, int | None, int, int | None, Cause, str]] = {
+    "a rank that exits": (under_torchrun(3, NO_TRACEBACK), 3, 3, None, Cause.APPLICATION, "exit code 3"),
+    "a rank that is killed": (
+        under_torchrun(-11, "Signal 11 (SIGSEGV) received by PID 13858", " (SIGSEGV)"),
+        *(3, 139, 11, Cause.APPLICATION, "killed by SIGSEGV"),
+    ),
+    "an exception of a main function with @record": (
+        recorded("ValueError: shard 3 is empty"),
+        *(3, 1, None, Cause.APPLICATION, "ValueError: shard 3 is empty"),
+    ),
+    "the loss of a peer, in such a function": (recorded(PEER), 3, 1, None, Cause.PEER_LOST, PEER),
+    "torchrun itself, which is told to stop": (
+        f"Traceback (most recent call last):\n  File x\n{STOPPED}\n",
+        *(None, 143, 15, Cause.STOPPED, "killed by SIGTERM"),
+    ),
+    "words that are cut off before the rank": (
+        recorded("ValueError: no")[-120:],
+        *(None, 1, None, Cause.APPLICATION, "ValueError: no"),
+    ),
+}
+
+
+@pytest.mark.parametrize("told", BY_TORCHRUN.values(), ids=BY_TORCHRUN)
+def test_under_torchrun_the_rank_and_its_own_end_are_told(
+    told: tuple[str, int | None, int, int | None, Cause, str],
+) -> None:
+    failure = failure_of(Pod("digits-1-x", "uid", 1, 1, exit=Exit(1, "Error", told[0])), 1, START)
+    found = (failure.process, failure.exit_code, failure.signal, failure.cause, failure.message)
+    assert (failure.rank, found) == (1, told[1:])
+
+
+two_of_each = a_job(nodes=2, procsPerNode=2).running()
+FIRST_OF_ALL = {
+    "a failure report": two_of_each.reports(1, rank=3, message="no"),
+    "torchrun": two_of_each.fails(1, message=under_torchrun(1, NO_TRACEBACK)),
+    "the supervisors": two_of_each.hears(attempt=2, incidents=[{"attempt": 1, "rank": 1, "process": 3}]),
+    "the report of another node": two_of_each.reports(
+        0, rank=0, at=-10, cause="PeerLost", incident={"attempt": 1, "rank": 1, "process": 3}
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", FIRST_OF_ALL.values(), ids=FIRST_OF_ALL)
+def test_where_a_node_has_several_ranks_the_one_that_failed_first_and_its_node_are_named_by(moment: Moment) -> None:
+    failure = incident(moment)
+    assert (failure.rank, failure.process, failure.pod) == (1, 3, present_pod_name(moment.snapshot.job, 1))
+    assert moment.decided().status.message.startswith("Rank 3 (node 1) failed: Application: ")
+
+
+def test_a_program_that_does_not_know_its_rank_is_not_taken_at_its_word() -> None:
+    failure = incident(two_of_each.reports(1, rank=0, cause="ConfigError", message="no such option"))
+    assert (failure.rank, failure.process, failure.who) == (1, None, "rank 1")
 
 
 EVICTING = Disruption("EvictionByEvictionAPI", "Eviction API: evicting")

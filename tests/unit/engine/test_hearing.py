@@ -89,6 +89,7 @@ def test_a_document_is_read_as_it_is_meant() -> None:
                 time=START - timedelta(minutes=2),
                 rank=1,
                 cause=Cause.OUT_OF_MEMORY,
+                process=3,
                 exit_code=137,
                 signal=9,
                 message="killed by SIGKILL",
