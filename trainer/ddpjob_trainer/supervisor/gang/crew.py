@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -95,10 +94,12 @@ class Crew:
 
     async def _started(self, program: Program, seats: Sequence[Seat]) -> list[Rank]:
         """One rank for each seat, or none."""
-        threads = None if "OMP_NUM_THREADS" in os.environ else threads_of_each(len(seats))
+        threads = {"OMP_NUM_THREADS": str(threads_of_each(len(seats)))}
         cores = cores_of_each(len(seats))
         places = [
-            Place(program, seat.env, threads, cores[local] if cores else None) for local, seat in enumerate(seats)
+            # What is divided is told in the variable, so that nobody divides it again.
+            Place(program, {**threads, **seat.env}, cores[local] if cores else None)
+            for local, seat in enumerate(seats)
         ]
         started = await asyncio.gather(*(self._starter.start(place) for place in places), return_exceptions=True)
         ranks = [one for one in started if isinstance(one, Rank)]

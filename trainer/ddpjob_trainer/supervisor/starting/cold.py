@@ -30,10 +30,9 @@ class Cold:
         Raises:
             StartError: It could not be started.
         """
-        threads = {} if place.threads is None else {"OMP_NUM_THREADS": str(place.threads)}
         try:
             process = await asyncio.create_subprocess_exec(
-                *COMMAND, str(os.getpid()), *place.program.words, env={**place.env, **threads}, start_new_session=True
+                *COMMAND, str(os.getpid()), *place.program.words, env=place.env, start_new_session=True
             )
         except OSError as error:
             raise StartError(f"cannot start {place.program.name}: {error.strerror}") from error

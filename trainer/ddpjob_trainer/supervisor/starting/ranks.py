@@ -20,8 +20,6 @@ class Place:
 
     program: Program
     env: Mapping[str, str]
-    threads: int | None = None
-    """Threads of PyTorch; None: as it thinks."""
     cores: frozenset[int] | None = None
     """On which it runs; None: on any."""
 

@@ -135,7 +135,6 @@ class _Zygote:
             "id": number,
             "program": place.program.words,
             "env": dict(place.env),
-            "threads": place.threads,
             "cores": None if place.cores is None else sorted(place.cores),
         }
         self._writer.write(json.dumps(request).encode() + b"\n")

@@ -62,8 +62,8 @@ def _settle(request: Request) -> None:
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    threads = request["threads"] or request["env"].get("OMP_NUM_THREADS")
-    if threads and "torch" in sys.modules:
+    # OpenMP has read the variable long ago, in the zygote.
+    if (threads := request["env"].get("OMP_NUM_THREADS")) and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(threads))
 
 

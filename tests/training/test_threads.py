@@ -1,0 +1,84 @@
+"""What ranks make of cores, where a node has more of them than most machines that run tests."""
+
+import multiprocessing
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.task import Task
+from ddpjob_trainer.training import run
+from ddpjob_trainer.world import World
+from torch import Tensor, nn
+
+from tests.support.waiting import patience
+from tests.training.forking import fork_supervisor
+from tests.training.ranks import world
+
+EIGHT_CORES = """
+import os
+from ddpjob_trainer.main import main
+from ddpjob_trainer.supervisor.starting import cores
+
+usable = set(range(8))
+def settle(_, those):
+    usable.intersection_update(those)
+os.cpu_count, os.sched_getaffinity, os.sched_setaffinity = lambda: 64, lambda _: set(usable), settle
+cores._quotas = lambda _: []
+main()
+"""
+"""`ddpjob-train` in a container that has eight of a machine's cores for itself; what is forked has them too."""
+
+
+class Telling(Task):
+    epochs = 1
+    batch_size = 4
+    workers = None
+
+    def model(self) -> nn.Module:
+        return nn.Linear(1, 1)
+
+    def train_data(self) -> Any:
+        return [(torch.zeros(1), torch.zeros(1))] * 8
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        words = torch.get_num_threads(), len(multiprocessing.active_children())
+        os.write(1, "rank {} has {} threads and {} workers\n".format(os.environ["RANK"], *words).encode())
+        return nn.functional.mse_loss(output, target)
+
+
+def test_ranks_of_a_node_divide_its_cores_once(tmp_path: Path) -> None:
+    (tmp_path / "eight_cores.py").write_text(EIGHT_CORES)
+    given = {*world(0, 1, 1), "OMP_NUM_THREADS"}
+    clean = {name: value for name, value in os.environ.items() if name not in given}
+    words = ["--procs-per-node", "2", "--workload", f"{__name__}:Telling"]
+    training = fork_supervisor("eight_cores", words, clean, tmp_path, tmp_path / "output")
+    try:
+        code = training.wait(patience(60))
+    finally:
+        training.kill()
+    said = (tmp_path / "output").read_text()
+    assert code == 0, said
+    told = re.findall(r"rank (\d) has (\d+) threads and ([1-9]\d*) workers", said)
+    assert set(told) == {("0", "4", "4"), ("1", "4", "4")}, said
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "threads"),
+    [(None, None, 3), ("5", None, 12), (None, 7, 7), ("5", 7, 7)],
+    ids=["its share", "as it was given them", "as asked", "as asked all the same"],
+)
+def test_a_process_divides_only_what_nobody_has_divided_before(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, asked: int | None, threads: int
+) -> None:
+    of_torch = [12]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: of_torch[-1])
+    monkeypatch.setattr(torch, "set_num_threads", of_torch.append)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if said:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    run._set_threads(TrainConfig(threads=asked), World(local_world_size=4, world_size=4))
+    assert of_torch[-1] == threads
