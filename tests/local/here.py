@@ -20,6 +20,7 @@ from ddpjob_operator.cli.main import main
 from tests.support.waiting import patience, wait_for
 
 BIN = Path(sys.executable).parent
+ITSELF = "from ddpjob_operator.cli.main import main\nmain()"
 DEADLINE_SECONDS = 150.0
 
 
@@ -51,8 +52,15 @@ class Here:
 
     def start(self, *arguments: str | Path, **env: str) -> subprocess.Popen[str]:
         """Starts `ddpjob` with these arguments."""
+        return self._start(BIN / "ddpjob", *arguments, **env)
+
+    def start_after(self, code: str, *arguments: str | Path) -> subprocess.Popen[str]:
+        """The same, in a Python that has run some code before."""
+        return self._start(sys.executable, "-c", f"{code}\n{ITSELF}", *arguments)
+
+    def _start(self, *command: str | Path, **env: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [BIN / "ddpjob", *arguments],
+            command,
             cwd=self.directory,
             env=os.environ | env,
             stdout=subprocess.PIPE,

@@ -1,6 +1,10 @@
 """What a wrong file or a wrong call gets: one clear message, exit code 2, and nothing started."""
 
+import errno
+from unittest.mock import Mock
+
 import pytest
+from ddpjob_operator.local.files import Lock
 
 from tests.local.here import Here, script
 
@@ -67,6 +71,13 @@ def test_a_run_directory_that_cannot_be_written_is_named(here: Here) -> None:
     assert code == 2
     assert "cannot write the run directory" in output
     assert "choose another with --run-dir" in output
+
+
+def test_a_full_disk_is_named_before_anything_is_started(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "ddpjob-runs/full/lock")
+    monkeypatch.setattr(Lock, "acquire", Mock(side_effect=full))
+    said = "error: No space left on device: ddpjob-runs/full/lock; nothing was started or stopped\n"
+    assert here.says("run", here.job("full", *script("pass"))) == (2, said)
 
 
 def test_logs_of_a_rank_that_is_not_there_say_which_are(here: Here) -> None:

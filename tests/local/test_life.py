@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import signal
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -206,6 +208,66 @@ def test_status_tells_the_history_and_what_is_left_of_the_time(here: Here) -> No
     run.terminate()
     run.communicate(timeout=patience(60))
     assert "ttlSecondsAfterFinished" not in here.says("status", "told")[1]
+
+
+IMPATIENT = """
+import os, signal, sys
+class Impatience:
+    def find_spec(self, name, path, target=None):
+        if name == "rich.text":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Impatience())
+"""
+"""Presses Ctrl-C while the command is being imported."""
+
+
+def test_ctrl_c_before_anything_has_begun_leaves_nothing_and_says_nothing(here: Here) -> None:
+    run = here.start_after(IMPATIENT, "run", here.job("hasty", *script(ENDLESS)))
+    output, _ = run.communicate(timeout=patience(60))
+    assert (run.returncode, output) == (-signal.SIGINT, "")
+    assert not here.run("hasty").exists()
+
+
+FULL_DISK = """
+import errno, pathlib
+from ddpjob_operator.local import RunDirectory
+save = RunDirectory.save
+def save_if_there_is_room(self, job):
+    if pathlib.Path("full").exists():
+        raise OSError(errno.ENOSPC, "No space left on device", str(self.job_file))
+    save(self, job)
+RunDirectory.save = save_if_there_is_room
+"""
+"""The disk of the run directory is full as long as a file says so."""
+
+
+def run_on_a_full_disk(here: Here) -> subprocess.Popen[str]:
+    """A run whose disk gets full once its rank runs, and which has said so."""
+    body = "until [ -e done ]; do sleep 0.05; done"
+    run = here.start_after(FULL_DISK, "run", here.job("full", "sh", "-c", body))
+    here.wait("the rank", lambda: here.status("full").get("state") == "Running")
+    (here.directory / "full").touch()
+    return run
+
+
+def test_what_ended_while_the_disk_was_full_is_seen_once_there_is_room(here: Here) -> None:
+    run = run_on_a_full_disk(here)
+    (here.directory / "done").touch()
+    assert run.stdout is not None
+    said = f"No space left on device: {here.run('full')}/job.json; trying again until it can be written"
+    assert any(said in line for line in run.stdout)
+    (here.directory / "full").unlink()
+    output, _ = run.communicate(timeout=patience(60))
+    assert (run.returncode, "full: Succeeded" in output) == (0, True), output
+
+
+def test_ctrl_c_ends_the_ranks_although_the_disk_is_full(here: Here) -> None:
+    run = run_on_a_full_disk(here)
+    run.send_signal(signal.SIGINT)
+    output, _ = run.communicate(timeout=patience(60))
+    assert run.returncode == 130, output
+    assert "No space left on device" in output
+    here.wait("the end of the ranks", lambda: here.trainers("full") == {})
 
 
 @pytest.mark.parametrize(

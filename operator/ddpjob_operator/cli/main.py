@@ -1,59 +1,14 @@
 """The `ddpjob` command. Exit codes: that of the job; 2 for bad input; 1 where a cluster does not do its part."""
 
-import argparse
-import os
+import signal
 import sys
-
-from ddpjob_operator.api import BadInputError
-
-from .arguments import parser
-from .elsewhere import refuse
-from .logs import Which, logs
-from .report import report
-from .run import run
-from .status import status
-from .where import called_by_kubectl, on_cluster, run_directory
-from .words import INTERRUPTED
 
 
 def main() -> None:
     """Runs the command that the arguments name."""
-    arguments = parser("kubectl ddpjob" if called_by_kubectl() else "ddpjob").parse_args()
-    try:
-        sys.exit(_call(arguments))
-    except BadInputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has enough of it, as `head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    # To import all takes most of a second, in which nothing is there yet that Ctrl-C would have to stop.
+    heeded = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .commands import call  # noqa: PLC0415
 
-
-def _call(arguments: argparse.Namespace) -> int:
-    command = arguments.command
-    if _is_for_cluster(arguments):
-        from .cluster import call  # noqa: PLC0415  Its client takes longer to import than all the rest.
-
-        return call(arguments)
-    runs = run_directory(arguments)
-    match command:
-        case "run":
-            return run(arguments.file, runs, fresh=arguments.fresh)
-        case "status":
-            return status(runs, arguments.name, as_json=arguments.output == "json")
-        case "logs":
-            which = Which(arguments.rank, arguments.attempt, previous=arguments.previous)
-            return logs(runs, arguments.name, which, follow=arguments.follow)
-        case "report":
-            return report(runs, arguments.name, arguments.output)
-        case _:
-            return refuse(runs, arguments.name, command)
-
-
-def _is_for_cluster(arguments: argparse.Namespace) -> bool:
-    if arguments.command in ("run", "report"):
-        return False
-    return arguments.command == "submit" or on_cluster(arguments)
+    signal.signal(signal.SIGINT, heeded)
+    sys.exit(call())

@@ -28,8 +28,15 @@ def run(file: Path, runs: Path, *, fresh: bool) -> int:
     """Runs the job of a file and returns the exit code: the job's own.
 
     Raises:
-        BadInputError: the file is wrong, or the job is being run already.
+        BadInputError: the file is wrong, the job is being run already, or the run directory cannot be written.
     """
+    try:
+        return _run(file, runs, fresh=fresh)
+    except OSError as error:
+        raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
+
+
+def _run(file: Path, runs: Path, *, fresh: bool) -> int:
     manifest = read(file)
     gpus = visible_gpus()
     backend, reason = choose_backend(manifest.job.spec, gpus)

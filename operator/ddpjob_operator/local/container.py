@@ -8,6 +8,7 @@ Runs on its own (`python -I -S container.py POD_DIRECTORY`) with nothing but the
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -23,6 +24,7 @@ PR_SET_CHILD_SUBREAPER = 36
 START_ERROR_EXIT_CODE = 128
 SIGNAL_BASE = 128
 DEFAULT_GRACE = 30.0
+RETRY_SECONDS = 1.0
 SHORTEST_TIMER = 0.001  # Zero would be no timer at all.
 
 
@@ -40,8 +42,8 @@ def main(pod: Path) -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     stop = _StopRequest(pod)
     process = json.loads((pod / "process.json").read_text())
-    _write(pod / "started.json", {"pid": os.getpid()})
-    _write(pod / "exit.json", _run(pod, process, stop))
+    _record(pod / "started.json", {"pid": os.getpid()})
+    _record(pod / "exit.json", _run(pod, process, stop))
 
 
 class _StopRequest:
@@ -109,7 +111,7 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
             message = f"cannot run {process['argv'][0]!r} on this machine: {reason}"
             return _ended(START_ERROR_EXIT_CODE, "StartError", message)
     stop.watch(main.pid)
-    _write(pod / "started.json", {"pid": os.getpid(), "main": main.pid})
+    _record(pod / "started.json", {"pid": os.getpid(), "main": main.pid})
     os.close(1)  # Tells the starter, which reads until the end of this pipe, that the process runs.
     code = main.wait()
     stop.over()
@@ -167,6 +169,17 @@ _LIBC = ctypes.CDLL(None)
 
 def _ended(code: int, reason: str, message: str) -> dict[str, Any]:
     return {"code": code, "reason": reason, "message": message, "finishedAt": time.time()}
+
+
+def _record(path: Path, value: dict[str, Any]) -> None:
+    """Writes a file; where the disk is full, once there is room: how a process ended must not be lost."""
+    while True:
+        try:
+            return _write(path, value)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            time.sleep(RETRY_SECONDS)
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,9 +13,19 @@ from typing import IO, Any
 def write_json(path: Path, value: Any) -> None:
     """Replaces a file by a JSON document, atomically. It may hold an environment, so it is the owner's alone."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.touch(mode=0o600)
-    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    with _naming(path):
+        temporary.touch(mode=0o600)
+        temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """An error says which file it is about: a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def read_json(path: Path) -> Any:
@@ -46,9 +57,10 @@ class Lock:
         else:
             file.close()
             return False
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        with _naming(self._path):
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
         self._file = file
         return True
 

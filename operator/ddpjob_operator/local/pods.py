@@ -214,6 +214,11 @@ class Pods:
         write_json(pod.directory / "stop.json", {"gracePeriodSeconds": grace})
         self._signal(pod)
 
+    def terminate(self) -> None:
+        """Tells every pod to end within the usual grace period, without a word on disk."""
+        for pod in self._all():
+            self._signal(pod)
+
     def kill(self) -> None:
         """Ends at once every pod that has not ended."""
         for pod in self._all():

@@ -3,7 +3,7 @@
 import queue
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ddpjob_operator.api import Backend, DDPJob, DDPJobStatus, NetworkPolicy, PodSecurity, State
@@ -36,6 +36,7 @@ from .pods import Pods
 from .run_directory import RunDirectory
 from .translation import Machine, Ports, translate
 
+RETRY = timedelta(seconds=1)
 RESYNC_SECONDS = 30.0
 """How often everything is looked at even if nothing is reported."""
 
@@ -85,10 +86,26 @@ class Runner:
         self._run.save(self._job)
         self._pods.resume()
         while True:
-            decision = self._round()
+            try:
+                decision = self._round()
+            except OSError as error:
+                if self._gives_up(error):
+                    return self._job.status
+                self._wait(datetime.now(UTC) + RETRY)
+                continue
             if decision.empty and self._at_rest():
                 return self._job.status
             self._wait(decision.wake_at)
+
+    def _gives_up(self, error: OSError) -> bool:
+        """Whether what cannot be written any more is waited for no longer. What runs goes on while it is."""
+        why = f"{error.strerror}: {error.filename}"
+        if self.interrupted:
+            self._notice(f"{why}; the ranks are told to end, and how they end is seen by the next ddpjob run")
+            self._pods.terminate()
+            return True
+        self._notice(f"{why}; trying again until it can be written. What runs goes on")
+        return False
 
     def interrupt(self) -> None:
         """Asks for suspension; asked twice, ends everything at once. A signal handler may call it."""
@@ -161,8 +178,9 @@ class Runner:
                 pass  # None is asked for: no job expires here, and the snapshot says that policies are as wanted.
 
     def _replace(self, **changed: object) -> None:
-        self._job = self._job.model_copy(update=changed)
-        self._run.save(self._job)
+        job = self._job.model_copy(update=changed)
+        self._run.save(job)  # What is not written has not been decided.
+        self._job = job
 
     def _service(self) -> Service:
         return Service.OURS if self._run.service_file.exists() else Service.MISSING
