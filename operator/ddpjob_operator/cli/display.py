@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -76,15 +77,17 @@ class Display:
 
     def _show(self, *, last: bool) -> None:
         with self._showing:
-            for line in self._follower.lines(last=last):
-                self._show_line(line)
+            shown = [f"{line}\n" for line in self._follower.lines(last=last) if self._is_shown(line)]
+            if shown:
+                # Rich would look at each line for a while; there may be a million, and nothing to find in them.
+                self._print(Segments([Segment("".join(shown))]), end="")
             if self._live:
                 self._live.update(_picture(self.progress), refresh=True)
 
-    def _show_line(self, line: Line) -> None:
+    def _is_shown(self, line: Line) -> bool:
+        """Whether a line is printed: the live picture has the progress."""
         report = self._take(line)
-        if self._live is None or report is None or report.event != "progress":
-            self._print(Text(str(line)))
+        return self._live is None or report is None or report.event != "progress"
 
     def _take(self, line: Line) -> Report | None:
         report = parse(line.text)
@@ -92,10 +95,10 @@ class Display:
             self.progress.take(line.rank, report)
         return report
 
-    def _print(self, text: Text) -> None:
+    def _print(self, what: Text | Segments, end: str = "\n") -> None:
         """Prints; that nobody reads it must not end what it tells of."""
         try:
-            self._screen.print(text)
+            self._screen.print(what, end=end)
         except OSError:
             if self._lost:
                 lost, self._lost = self._lost, None

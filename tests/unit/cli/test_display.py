@@ -1,0 +1,48 @@
+"""How the lines of a run come to its screen."""
+
+import io
+from collections.abc import Iterator
+
+from ddpjob_operator.cli.display import Display
+from ddpjob_operator.cli.follow import Line
+from ddpjob_operator.cli.screen import Screen
+
+
+class Lines:
+    """A source with as many lines as are wanted, all there at once."""
+
+    def __init__(self, *texts: str) -> None:
+        self._texts = texts
+
+    def skip(self) -> None: ...
+
+    def lines(self, *, last: bool = False) -> Iterator[Line]:
+        return (Line(0, 1, text) for text in self._texts if last)
+
+
+class Pipe(io.StringIO):
+    """Counts how often something is written."""
+
+    writes = 0
+
+    def write(self, text: str) -> int:
+        self.writes += 1
+        return super().write(text)
+
+
+def test_what_was_written_between_two_looks_is_printed_at_once_however_much_it_is() -> None:
+    pipe = Pipe()
+    with Display(Screen(file=pipe, width=20), Lines(*("x" * 79 for _ in range(1000)))).following(lost=lambda: None):
+        pass
+    assert pipe.getvalue() == ("[rank 0] " + "x" * 79 + "\n") * 1000
+    assert pipe.writes == 1, "rich takes 40 microseconds for each line that it looks at"
+
+
+def test_on_a_terminal_progress_is_in_the_live_picture_only() -> None:
+    terminal = io.StringIO()
+    screen = Screen(file=terminal, force_terminal=True, width=80)
+    with Display(screen, Lines("begins", "progress step=7/9", "ends")).following(lost=lambda: None):
+        pass
+    assert "[rank 0] begins\n[rank 0] ends\n" in terminal.getvalue()
+    assert "progress step" not in terminal.getvalue()
+    assert "78%" in terminal.getvalue()
