@@ -150,7 +150,7 @@ def test_the_operator_may_do_what_its_rules_say_and_no_more(
 ) -> None:
     rules = rights(named(render())["ClusterRole", RELEASE]["rules"])
     nodes = rights(named(render())["ClusterRole", f"{RELEASE}-nodes"]["rules"])
-    lease = {("leases.coordination.k8s.io", "*", verb) for verb in ("get", "create", "update")}
+    lease = rights(named(render())["Role", f"{RELEASE}-lease"]["rules"])
     with installed(bare, *values):
         operator = bare.kubeconfig_for_service_account(NAMESPACE, RELEASE)
         anyone = bare.kubeconfig_for_service_account("kube-public", "default")

@@ -10,7 +10,7 @@ import yaml
 from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.cluster.options import parse
-from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NODE_RIGHTS, RIGHTS
+from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
 
 from tests.plant import build
 from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render
@@ -36,6 +36,14 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("podSecurity=Restricted", "at '/podSecurity': value must be one of 'restricted', 'none'"),
         ("log.level=verbose", "at '/log/level': value must be one of 'debug', 'info', 'warning', 'error'"),
         ("namespaces={Team}", "at '/namespaces/0': 'Team' does not match pattern"),
+        ("serviceAccount.create=false", "serviceAccount.name: name the account to use, or let the chart make one"),
+        ("podLabels.app\\.kubernetes\\.io/name=x", "podLabels: app.kubernetes.io/name selects the operator's pods"),
+        (
+            "podLabels.app\\.kubernetes\\.io/instance=x",
+            "podLabels: app.kubernetes.io/instance selects the operator's",
+        ),
+        ("global.registry=x", "global.registry: this chart reads imageRegistry and imagePullSecrets alone"),
+        ("global.imageRegistry=7", "at '/global/imageRegistry': got number, want string"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(value: str, said: str) -> None:
@@ -47,7 +55,7 @@ def test_a_wrong_value_is_refused_with_its_place(value: str, said: str) -> None:
 def test_every_value_has_a_schema_and_every_schema_a_value() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())
-    assert {*schema["properties"]} - {"global"} == {*values}
+    assert {*schema["properties"]} == {*values}
     for name, value in values.items():
         if schema["properties"][name].get("additionalProperties") is False:
             assert {*schema["properties"][name]["properties"]} == {*value}, name
@@ -111,9 +119,8 @@ def test_in_chosen_namespaces_it_has_the_same_rights_and_elsewhere_none() -> Non
 
 def test_it_has_the_rights_that_the_operator_asks_for() -> None:
     objects = named(render())
-    # The right to finalizers is for the garbage collector's checks; the operator itself makes no such request.
-    finalizers = {("ddpjob.dev", "ddpjobs/finalizers"): {"update"}}
-    assert verbs(objects["ClusterRole", RELEASE]) == {key: set(words) for key, words in RIGHTS.items()} | finalizers
+    granted = {key: set(words) for key, words in (RIGHTS | OWNER_RIGHTS).items()}
+    assert verbs(objects["ClusterRole", RELEASE]) == granted
     assert verbs(objects["Role", f"{RELEASE}-lease"]) == {key: set(words) for key, words in LEASE_RIGHTS.items()}
     assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == NAMESPACE
     assert verbs(objects["ClusterRole", f"{RELEASE}-nodes"]) == {
@@ -122,8 +129,58 @@ def test_it_has_the_rights_that_the_operator_asks_for() -> None:
 
 
 def verbs(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
-    rules = role["rules"]
-    return {(rule["apiGroups"][0], resource): set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
+    found: dict[tuple[str, str], set[str]] = {}
+    for rule in role["rules"]:
+        for resource in rule["resources"]:
+            found.setdefault((rule["apiGroups"][0], resource), set()).update(rule["verbs"])
+    return found
+
+
+def test_of_leases_it_may_touch_its_own_alone() -> None:
+    """Another program's lease decides who leads there."""
+    for release, values in ((RELEASE, ()), ("ours", ("fullnameOverride=ours",))):
+        rules = named(render(*values))["Role", f"{release}-lease"]["rules"]
+        leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+        # The right to make something cannot be bound to a name.
+        assert rules == [
+            {**leases, "resourceNames": [release], "verbs": ["get", "update"]},
+            {**leases, "verbs": ["create"]},
+        ]
+
+
+def test_no_account_that_others_use_too_gets_the_operators_rights_unless_it_is_named() -> None:
+    objects = named(render("serviceAccount.create=false", "serviceAccount.name=robot"))
+    bound = [one["subjects"] for (kind, _), one in objects.items() if kind.endswith("Binding")]
+    assert {one["name"] for subjects in bound for one in subjects} == {"robot"}
+    assert objects[DEPLOYMENT]["spec"]["template"]["spec"]["serviceAccountName"] == "robot"
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        ((), "mirror.example.com/ddpjob-operator:v1"),
+        (("image.repository=team/operator",), "mirror.example.com/team/operator:v1"),
+        (("image.repository=registry.example.com/operator",), "registry.example.com/operator:v1"),
+        (("image.repository=localhost:5000/operator",), "localhost:5000/operator:v1"),
+    ],
+)
+def test_what_an_umbrella_chart_says_of_images_holds_where_ours_says_nothing(
+    values: tuple[str, ...], image: str
+) -> None:
+    said = ("global.imageRegistry=mirror.example.com", "global.imagePullSecrets={common}", "image.tag=v1")
+    pod = template(*said, "imagePullSecrets[0].name=own", *values)["spec"]
+    assert pod["containers"][0]["image"] == image
+    assert pod["imagePullSecrets"] == [{"name": "own"}, {"name": "common"}]
+
+
+def test_as_a_part_of_another_chart_it_leaves_alone_what_is_said_to_the_others(tmp_path: Path) -> None:
+    umbrella = tmp_path / "umbrella"
+    shutil.copytree(CHART, umbrella / "charts" / "ddpjob-operator")
+    (umbrella / "Chart.yaml").write_text("apiVersion: v2\nname: umbrella\nversion: 1.0.0\n")
+    (umbrella / "values.yaml").write_text("global: {clusterName: blue, imagePullSecrets: [{name: common}]}\n")
+    objects = named(render(chart=umbrella))
+    pod = objects["Deployment", RELEASE]["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "common"}]
 
 
 def test_the_operator_understands_the_flags() -> None:

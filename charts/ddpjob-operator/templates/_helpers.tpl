@@ -13,7 +13,32 @@
 {{- if .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default (include "ddpjob-operator.fullname" .) -}}
 {{- else -}}
-{{- .Values.serviceAccount.name | default "default" -}}
+{{- required "serviceAccount.name: name the account to use, or let the chart make one with serviceAccount.create=true" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The image. A registry that an umbrella chart names for all is that of a repository which names none itself: whose first
+part is no host. */}}
+{{- define "ddpjob-operator.image" -}}
+{{- $parts := splitList "/" .Values.image.repository -}}
+{{- $named := and (gt (len $parts) 1) (regexMatch "[.:]|^localhost$" (first $parts)) -}}
+{{- with .Values.global.imageRegistry }}{{ if not $named }}{{ . }}/{{ end }}{{ end -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{/* Fails for values that the schema cannot tell to be wrong. */}}
+{{- define "ddpjob-operator.check" -}}
+{{- $selector := include "ddpjob-operator.selectorLabels" . | fromYaml -}}
+{{- range $label, $_ := .Values.podLabels -}}
+{{- if hasKey $selector $label -}}
+{{- fail (printf "podLabels: %s selects the operator's pods and cannot be another; leave it out" $label) -}}
+{{- end -}}
+{{- end -}}
+{{/* What an umbrella chart says to its other charts comes here too. */}}
+{{- if .Chart.IsRoot -}}
+{{- range $name, $_ := omit .Values.global "imageRegistry" "imagePullSecrets" -}}
+{{- fail (printf "global.%s: this chart reads imageRegistry and imagePullSecrets alone" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -191,8 +191,7 @@ class Operator:
             return ""
 
     async def _check_rights(self) -> None:
-        lease_namespace = self._options.lease[0] if self._options.lease else None
-        missing = await rights.missing_rights(self._unfenced, self._options.namespaces, lease_namespace)
+        missing = await rights.missing_rights(self._unfenced, self._options.namespaces, self._options.lease)
         if missing:
             raise StoppedError("The operator may not do what it must: " + "; ".join(missing))
 
