@@ -27,7 +27,7 @@ class DirtyKeys(Generic[K]):
     def __init__(self) -> None:
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._dirty: set[K] = set()
-        self._working: dict[K, float] = {}
+        self._working: set[K] = set()
         self._resting: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
@@ -72,7 +72,7 @@ class DirtyKeys(Generic[K]):
                 break
             self._ready.put_nowait(key)
         self._dirty.discard(key)
-        self._working[key] = asyncio.get_running_loop().time()
+        self._working.add(key)
         self._idle.clear()
         QUEUE_DEPTH.set(len(self._dirty))
         return key
@@ -100,17 +100,12 @@ class DirtyKeys(Generic[K]):
         if timer is not None:
             timer.cancel()
 
-    def longest_work(self) -> float:
-        """For how many seconds the longest look has been going on."""
-        now = asyncio.get_running_loop().time()
-        return now - min(self._working.values(), default=now)
-
     def _due(self, key: K) -> None:
         self._timers.pop(key, None)
         self.mark(key)
 
     def _rest(self, key: K, seconds: float) -> None:
-        del self._working[key]
+        self._working.remove(key)
         if not self._working:
             self._idle.set()
         self._resting.add(key)

@@ -38,8 +38,6 @@ SPREAD_SHARE = 0.1
 CRD_RETRY_SECONDS = 2.0
 STOP_SECONDS = 4.0
 """Work in flight may take so long to finish when the operator is told to stop."""
-
-STUCK_SECONDS = 120.0
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 """So the API server answers for a namespace that is not ours to read."""
 
@@ -92,9 +90,7 @@ class Operator:
             stack.push_async_callback(self._hearing.close)
             stack.push_async_callback(self._witnesses.close)
             try:
-                runner, port = await serve(
-                    self._options.port, healthy=self._ill, ready=lambda: self._not_ready, store=self._store
-                )
+                runner, port = await serve(self._options.port, ready=lambda: self._not_ready, store=self._store)
             except OSError as error:
                 raise StoppedError(
                     f"Cannot serve on --port {self._options.port}: {os.strerror(error.errno or 0)}"
@@ -279,11 +275,6 @@ class Operator:
 
     def _leads(self) -> bool:
         return self._elector is None or self._elector.leads
-
-    def _ill(self) -> str:
-        """Whether a job has been worked on for so long that this process must be stuck."""
-        stuck = self._dirty.longest_work()
-        return f"a round has taken {stuck:.0f} s" if stuck > STUCK_SECONDS else ""
 
 
 def _on_signals(stopping: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""What the operator as a whole makes of a namespace that is closed to it."""
+"""What the operator as a whole makes of a namespace that is closed to it, and of an API server that is slow."""
 
 import asyncio
 import logging
@@ -7,11 +7,14 @@ from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 from ddpjob_operator.cluster.api import DDPJOBS, Api, ApiError, Resource
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.options import parse
+
+from tests.support.ports import hold_port
 
 
 class Closed(Api):
@@ -28,12 +31,16 @@ class Closed(Api):
         return [msgspec.convert(job, resource.type)] if resource is DDPJOBS else [], 1
 
 
+def an_operator(*flags: str) -> Operator:
+    connection: Any = SimpleNamespace(clock=SimpleNamespace(now=None), server="here")
+    return Operator(parse(["--no-leader-elect", *flags]), connection)
+
+
 def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -> list[str]:
     """The namespaces whose jobs are known after as many lists, each with these namespaces closed."""
 
     async def play() -> list[str]:
-        connection: Any = SimpleNamespace(clock=SimpleNamespace(now=None), server="here")
-        operator = Operator(parse(["--no-leader-elect", *(f"--namespace={one}" for one in namespaces)]), connection)
+        operator = an_operator(*(f"--namespace={one}" for one in namespaces))
         api = operator._api = Closed(status)
         for follower in chain.from_iterable(operator._followers.values()):
             follower._api = api
@@ -65,3 +72,43 @@ def test_where_there_is_one_namespace_its_being_closed_is_a_failure() -> None:
 def test_a_list_that_has_expired_halfway_is_a_failure_and_closes_no_namespace() -> None:
     with pytest.raises(ApiError, match="nobody may"):
         listing("blue", "gone", rounds=({"gone"},), status=410)
+
+
+class Away(Api):
+    """An API server that does not answer."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def served(self, _: Resource[Any]) -> bool:
+        raise ApiError(0, "NoAnswer", "no answer")
+
+
+def test_it_is_alive_however_long_a_job_waits_for_the_api_server() -> None:
+    """A kubelet that killed it for that would take away what goes on as well, and the next one would wait anew."""
+
+    async def play() -> tuple[int, str]:
+        port = hold_port()
+        operator = an_operator(f"--port={port}")
+        operator._unfenced = Away()
+        operator._dirty.open()
+        operator._dirty.mark(("team", "digits"))
+        await operator._dirty.take()
+        running = asyncio.create_task(operator.run())
+        try:
+            async with aiohttp.ClientSession() as session:
+                return await answer(session, f"http://127.0.0.1:{port}/healthz")
+        finally:
+            running.cancel()
+
+    assert asyncio.run(play()) == (200, "ok\n")
+
+
+async def answer(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
+    """What is said there, once somebody listens."""
+    while True:
+        try:
+            async with session.get(url) as response:
+                return response.status, await response.text()
+        except aiohttp.ClientConnectionError:
+            await asyncio.sleep(0.01)
