@@ -158,6 +158,14 @@ def incident_of(value: Any, at: datetime) -> HeardIncident | None:
     return _incident(value, _Clock(at))
 
 
+def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, CheckpointSeen | None]:
+    """How far training came and what it saved last, as rank 0's supervisor left it when it ended at that moment."""
+    if not isinstance(document, Mapping):
+        return None, None
+    clock = _Clock(at)
+    return _progress(document.get("progress"), clock), _checkpoint(document.get("checkpoint"), clock)
+
+
 def process_of(value: Any, node: int) -> int | None:
     """Which of all ranks somebody of that node says to be; a program that does not know it says 0."""
     process = count_of(value, MOST_PROCESSES - 1)

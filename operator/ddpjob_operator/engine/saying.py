@@ -82,13 +82,15 @@ def completed(view: View, status: DDPJobStatus, message: str, *, blocked: Obstac
         said = blocked or Obstacle("Unblocked", "Nothing is in the way any more")
         say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=said.reason, message=said.message)
         status = with_conditions(view, status, say)
-    ready = view.running if status.attempt == view.status.attempt else 0
+    ready = view.running + view.succeeded if status.attempt == view.status.attempt else 0
+    counted = f"{ready}/{status.nodes or view.spec.nodes}"
     return status.model_copy(
         update={
             "observed_generation": view.snapshot.job.metadata.generation,
             "state": _state(view, status),
             "message": message[:MESSAGE_LENGTH],
-            "ready": f"{ready}/{status.nodes or view.spec.nodes}",
+            # Pods that are removed after the end change nothing of how it was.
+            "ready": status.ready if view.status.finished else counted,
         }
     )
 

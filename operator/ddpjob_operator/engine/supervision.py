@@ -3,10 +3,11 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, Progress, Straggler
+from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Failure, Progress, Straggler
 from ddpjob_operator.api.reasons import Reason
 
-from .hearing import Heard, HeardIncident, Phase, Stall
+from .foreign import document_of
+from .hearing import Heard, HeardIncident, Phase, Stall, last_words_of
 from .naming import present_pod_name
 from .saying import Say, with_conditions
 from .snapshot import Pod
@@ -172,16 +173,26 @@ def _reported(view: View, status: DDPJobStatus) -> dict[str, Any]:
     """The fields of a status that tell what the supervisors report; without news they stay as they are."""
     heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
-    progress = heard.progress if heard and heard.progress else status.progress
+    last_progress, last_checkpoint = _last_words(view)
+    progress = last_progress or (heard.progress if heard and heard.progress else status.progress)
+    checkpoint = last_checkpoint or (heard.checkpoint if heard and heard.checkpoint else status.checkpoint)
     stragglers = status.stragglers if runs else ()
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)
     return {
         "supervised": status.supervised or (same_gang and heard is not None),
         "progress": progress if runs or progress is None else _without_end_in_sight(progress),
-        "checkpoint": heard.checkpoint if heard and heard.checkpoint else status.checkpoint,
+        "checkpoint": checkpoint,
         "stragglers": stragglers,
     }
+
+
+def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
+    """What rank 0's pod left that has ended: its page may have been read some seconds before."""
+    first = view.current.get(0)
+    if first is None or first.exit is None:
+        return None, None
+    return last_words_of(document_of(first.exit.message), first.exit.finished_at or view.now)
 
 
 def _stragglers(view: View, heard: Heard) -> tuple[Straggler, ...]:

@@ -169,7 +169,9 @@ READY: dict[str, tuple[Moment, str]] = {
     "none yet": (two.decided(), "0/2"),
     "one of two": (two.created().runs(1).decided(), "1/2"),
     "all": (running, "2/2"),
-    "a rank that is done is not ready": (running.succeeds(0).decided(), "1/2"),
+    "a rank that is done lacks nothing": (running.succeeds(0).decided(), "2/2"),
+    "all are done": (running.succeeds(0, 1).settled(), "2/2"),
+    "all are done, and their pods are removed": (running.succeeds(0, 1).settled().vanishes(0, 1).decided(), "2/2"),
     "pods of the last attempt are not ready": (running.fails(0).decided(), "0/2"),
     "nor do they count after a resize": (running.asks(nodes=1).decided(), "0/1"),
 }

@@ -1,5 +1,6 @@
 """What supervisors report of a gang that runs: how far it has come, that it stands still, that nothing is heard."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -358,3 +359,27 @@ def test_rank_0s_present_pod_is_asked_as_long_as_it_runs() -> None:
 
 def test_the_next_look_is_when_a_silence_has_lasted() -> None:
     assert silent.decision.wake_at == silent.snapshot.now + timedelta(seconds=30)
+
+
+LAST = {"progress": {"step": 400, "totalSteps": 400, "percent": 100.0}, "checkpoint": {"step": 400}}
+
+
+@pytest.mark.parametrize("code", [0, 205])
+def test_how_far_training_came_is_what_rank_0_left_when_it_ended(code: int) -> None:
+    """Its page was read some seconds before, at step 388."""
+    heard = a_job(nodes=2).running().hears(progress={"step": 388, "totalSteps": 400, "percent": 97.0}).settled()
+    spec = {} if code == 0 else {"suspend": True}
+    ended = heard.asks(**spec).fails(0, code=code, message=json.dumps(LAST)).fails(1, code=code).decided()
+    seen, saved = ended.status.progress, ended.status.checkpoint
+    assert seen is not None
+    assert saved is not None
+    assert (seen.step, seen.display, saved.step) == (400, "100%", 400)
+    assert ended.gone().settled().status.progress == seen, "and it stays"
+
+
+@pytest.mark.parametrize("words", ["done", "[]", "{}", '{"progress": 7, "checkpoint": []}'])
+def test_where_a_program_leaves_something_else_what_was_heard_last_stays(words: str) -> None:
+    heard = a_job(nodes=1).running().hears(progress={"step": 388}).settled()
+    seen = heard.fails(0, code=0, message=words).settled().status.progress
+    assert seen is not None
+    assert seen.step == 388

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 from ddpjob_trainer.errors import ConfigError, PeerLostError, StorageFullError
-from ddpjob_trainer.failure import Report, clear, is_peer_lost, leave, report_of, report_path
+from ddpjob_trainer.failure import (
+    Report,
+    clear,
+    is_peer_lost,
+    leave,
+    leave_last_words,
+    report_of,
+    report_path,
+)
 
 GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:544] Connection closed by peer [10.0.0.7]:4711"
 OWN = Report(rank=1, exit_code=1, cause="Application", exception="ValueError", message="no", step=3)
@@ -105,3 +113,12 @@ def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path, capsys: pyte
 
 def test_the_environment_names_the_file(tmp_path: Path) -> None:
     assert report_path({"DDPJOB_TERMINATION_LOG": str(tmp_path)}) == tmp_path
+
+
+def test_last_words_tell_how_far_training_came_unless_the_file_tells_of_a_failure(tmp_path: Path) -> None:
+    status = {"progress": {"step": 400}, "checkpoint": None, "phase": "Done"}
+    leave_last_words(status, tmp_path / "empty")
+    assert json.loads((tmp_path / "empty").read_text()) == {"progress": {"step": 400}, "checkpoint": None}
+    leave(OWN, tmp_path / "failed")
+    leave_last_words(status, tmp_path / "failed")
+    assert json.loads((tmp_path / "failed").read_text())["exception"] == "ValueError"

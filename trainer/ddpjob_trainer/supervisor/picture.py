@@ -66,7 +66,7 @@ class Picture:
             in_place_restarts=coordinator.past.restarts,
             incidents=coordinator.past.incidents,
             beats=list(leader.beats().values()) if settings.nodes * settings.processes <= PROCESSES else (),
-            progress=self._pace.progress(time.monotonic(), time.time()),
+            progress=self._pace.progress(time.monotonic(), time.time(), over=coordinator.succeeded),
             slowest_node=self._comparison.slowest,
             checkpoint=self._pace.checkpoint,
             stall=coordinator.stall,

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from ddpjob_trainer.exit_codes import ExitCode
+from ddpjob_trainer.failure import leave_last_words, report_path
 
 from . import open_files
 from .directory import own_directory
@@ -37,6 +38,8 @@ NAME_SECONDS = 300.0
 
 REAPING_SECONDS = 1.0
 """Time for whoever started a process to say so, before it is taken for an orphan."""
+
+WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED})
 
 TRAINER = "ddpjob_trainer"
 """The module of `ddpjob-train`."""
@@ -78,14 +81,18 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         follower = Follower(settings, program, starter, rendezvous, fit=fit, env=env, directory=directory)
         leader = Leader(settings) if settings.leads else None
         _listen_to_signals(follower, starter)
+        picture = Picture(settings, follower, leader, rendezvous, starter)
         if settings.in_a_job:
-            await _open_page(stack, settings, Picture(settings, follower, leader, rendezvous, starter), leader)
+            await _open_page(stack, settings, picture, leader)
         port = 0
         if settings.nodes > 1 and (settings.leads or settings.in_a_job):  # Else nobody ever looks for this one.
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, leader))
         if leader is None:
             return await follower.follow(port)
-        return await _lead(settings, leader, follower, port)
+        code = await _lead(settings, leader, follower, port)
+        if settings.in_a_job and code in WELL:
+            leave_last_words(picture.document(), report_path(env))
+        return code
 
 
 async def _open_page(stack: AsyncExitStack, settings: Settings, picture: Picture, leader: Leader | None) -> None:

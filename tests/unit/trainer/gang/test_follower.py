@@ -24,6 +24,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Idle,
     Incident,
     Leave,
+    Message,
     Start,
     Stop,
 )
@@ -157,6 +158,12 @@ def led(follower: Follower) -> LocalLink:
     return link.other_end()
 
 
+async def said_beside_beats(leader: LocalLink) -> Message:
+    while isinstance(told := await leader.receive(), Beats):
+        pass
+    return told
+
+
 def test_two_attempts_never_run_at_once(follow: Callable[[Scene], None]) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         led(follower)
@@ -196,7 +203,7 @@ def test_a_node_that_is_done_goes_once_the_leader_knows(follow: Callable[[Scene]
         await ranks_run(follower, 1)
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
-        assert await leader.receive() == Done(1)
+        assert await said_beside_beats(leader) == Done(1)
         assert not follower._exit_code.done()
         follower._heed(Farewell())
         assert await follower._exit_code == 0
@@ -218,7 +225,7 @@ def test_one_that_is_to_go_before_the_leader_knows_does_not_say_that_it_was_done
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
         if not lost:
-            assert await leader.receive() == Done(1)
+            assert await said_beside_beats(leader) == Done(1)
             follower.request(signal.SIGTERM)
         assert await follower._exit_code == 205
 
@@ -367,3 +374,20 @@ def test_a_pod_that_is_to_end_names_the_rank_that_failed_first_be_it_its_own(
     report = json.loads((tmp_path / "report").read_text())
     assert (report["cause"], report["exitCode"], report["step"]) == (cause, code, 40)
     assert report["incident"] == incident.to_document()
+
+
+def test_the_last_steps_are_told_before_the_end(follow: Callable[[Scene], None]) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        told = encode(1, Record(process=0, attempt=1, step=400), b"")
+        path, slot = follower._heartbeats.path(0), SLOTS[1]
+        path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
+        for rank in sleepers.ranks:
+            rank.ended.set_result(0)
+        last, then = await leader.receive(), await leader.receive()
+        assert isinstance(last, Beats)
+        assert ([beat["step"] for beat in last.beats], then) == ([400], Done(1))
+
+    follow(scene)

@@ -174,6 +174,7 @@ STALL = Stall(AT)
         {"phase": Phase.STALLED},
         {"missing": (1,)},
         {"in_place_restarts": 2},
+        {"first_step_seen": not GANG.first_step_seen},
         {"incidents": (KILLED, dataclasses.replace(KILLED, attempt=3))},
         {"stall": STALL},
         {"stall": Stall(AT, 1, 3, "rank 3 did not enter the collective")},

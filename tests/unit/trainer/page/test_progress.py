@@ -159,3 +159,13 @@ def test_the_newest_checkpoint_is_remembered_over_attempts() -> None:
     pace.hear(1, [beat(0, 2, checkpoint=second), beat(1, 2, checkpoint=first)], 1.0)
     pace.hear(2, [beat(0, None, None)], 2.0)
     assert pace.checkpoint == second
+
+
+def test_once_rank_0_is_done_so_are_all_steps_though_not_all_have_told() -> None:
+    pace = Pace()
+    pace.hear(1, [beat(0, 97, totalSteps=100), beat(1, 97, totalSteps=100)], 5.0)
+    pace.hear(1, [beat(0, 100, totalSteps=100)], 5.1)
+    before, over = pace.progress(5.2, WALL), pace.progress(5.2, WALL, over=True)
+    assert before is not None
+    assert over is not None
+    assert (before.step, over.step, over.percent) == (97, 100, 100)

@@ -156,6 +156,8 @@ class Coordinator:
         self.outbox: list[tuple[Sequence[int], Message]] = []
         self.progressed = False
         """Whether a step was finished in this attempt."""
+        self.succeeded = False
+        """Whether rank 0's ranks are done."""
         self._processes = processes
         self._record = Record(limits)
         self._course = _Course(now)
@@ -279,7 +281,7 @@ class Coordinator:
                 member.doing = _Doing.IDLE  # There will be another attempt, in which it is done again.
             case Done() if node == 0 and self.phase is not Phase.STOPPING:
                 # There are no attempts without its supervisor, and need be none if all goes well.
-                member.doing = _Doing.DONE
+                member.doing, self.succeeded = _Doing.DONE, True
                 self._enter(Phase.DONE, now)
                 self._tell_all(Farewell())
             case Done():

@@ -279,6 +279,8 @@ class Follower:
 
     def _answer(self, start: Start) -> None:
         """All ranks of this node have ended. If all is done, the leader says when to go: it has to know of that."""
+        if last := self.beats():  # The last steps, and a checkpoint, may be younger than what was told.
+            self._tell(Beats(start.attempt, last))
         self._done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
         if self._done:
             self._tell(Done(start.attempt))

@@ -111,13 +111,17 @@ def fingerprint(uid: str) -> str:
 
 
 def mark(gang: Gang) -> str:
-    """Another one whenever something changed that a reader wants to know at once: all but progress."""
+    """Another one whenever something changed that a reader wants to know at once: of progress the first step alone.
+
+    An attempt may be over before anybody asks for its progress again.
+    """
     matters = (
         gang.uid,
         gang.attempt,
         gang.phase,
         list(gang.missing),
         gang.in_place_restarts,
+        gang.first_step_seen,
         gang.incidents[-1].attempt if gang.incidents else None,
         gang.stall and (gang.stall.since, gang.stall.process, gang.stall.message),
         sorted(straggler.process for straggler in gang.stragglers),

@@ -77,8 +77,13 @@ class Pace:
             self._looked = now
             self._look()
 
-    def progress(self, now: float, wall: float) -> Progress | None:
-        """The progress at `now`, which is `wall` in seconds of the epoch; None before any step is known."""
+    def progress(self, now: float, wall: float, *, over: bool = False) -> Progress | None:
+        """The progress at `now`, which is `wall` in seconds of the epoch; None before any step is known.
+
+        `over`: rank 0 is done, and so is every step: what others are still to tell of is known.
+        """
+        if over and self._processes:
+            self._look(over=True)
         if self._last is None or self._last_finished is None:
             return self._last
         return replace(self._last, last_step_time=wall - (now - self._last_finished))
@@ -108,11 +113,11 @@ class Pace:
         if told and (self.checkpoint is None or told["time"] > self.checkpoint["time"]):
             self.checkpoint = told
 
-    def _look(self) -> None:
+    def _look(self, *, over: bool = False) -> None:
         processes = self._processes.values()
         # As a rule rank 0 tells, and then what is counted for the others, from 1 in each attempt, is something else.
         telling = [process for process in processes if not process.beat.get("counted")] or list(processes)
-        step = min(process.step for process in telling)
+        step = (max if over else min)(process.step for process in telling)
         moments = (process.finished for process in telling if process.step == step)
         finished = max((moment for moment in moments if moment is not None), default=None)
         if finished is not None:
