@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from ddpjob_trainer import heartbeat
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.options.communication import CommunicationConfig, Hook
@@ -53,6 +54,25 @@ def test_in_a_world_of_another_size_each_rank_goes_on_with_the_mean_of_what_was_
 ) -> None:
     train_twice(runs, tmp_path, 2, *BATCH, *POWERSGD, step=20, size_after=3)
     assert len(state(tmp_path / "resumed")["compression"]) == 3
+
+
+class Patient(MlpTask):
+    """Says how long a collective waits for others."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        backend = dist.distributed_c10d._get_default_group()._get_backend(CPU)
+        print(f"waits {backend.options._timeout.total_seconds():.0f} s", flush=True)
+        return super().loss(output, target)
+
+
+@pytest.mark.parametrize(("watched", "seconds"), [(False, 600), (True, 3660)], ids=["alone", "under a supervisor"])
+def test_a_collective_waits_longer_than_a_supervisor_takes_to_find_out_who_does_not_come(
+    runs: Runs, tmp_path: Path, *, watched: bool, seconds: int
+) -> None:
+    (tmp_path / "beats").write_bytes(heartbeat.EMPTY)
+    env = {"DDPJOB_HEARTBEAT": str(tmp_path / "beats")} if watched else {}
+    run = runs.train(2, "--workload", f"{__name__}:Patient", "--max-steps", 1, env=env)
+    assert f"waits {seconds} s\n" in run.output(1), run.story()
 
 
 @pytest.fixture

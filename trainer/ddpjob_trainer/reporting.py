@@ -97,6 +97,7 @@ def tell_steps() -> None:
     """This program is going to report its steps, so they need not be counted for it."""
     if teller := _current or _look():
         teller.record.counted = 0
+        teller.write(time.monotonic())
 
 
 def tell_activities() -> None:

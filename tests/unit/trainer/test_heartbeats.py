@@ -315,6 +315,7 @@ def test_steps_are_counted_only_until_they_are_reported(here: Here) -> None:
 
 def test_a_program_that_is_going_to_report_its_steps_is_not_counted(here: Here) -> None:
     reporting.tell_steps()
+    assert here.beat.reports, "before the first step, too"
     reporting.count_step()
     ddpjob_trainer.report(epoch=1)
     assert here.beat.step is None
@@ -367,6 +368,7 @@ def test_what_is_sent_is_a_beat() -> None:
         step=120,
         step_age=0.02,
         counted=True,
+        reports=True,
         announces=True,
         epoch=1,
         total_steps=400,
@@ -384,11 +386,12 @@ def test_what_is_sent_is_a_beat() -> None:
 
 def test_a_beat_is_sent_by_these_names() -> None:
     told = Beat(
-        1, 3, "training", 9, 0.5, True, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5, Checkpoint(8, "t"), {"a": 1.0}
+        *(1, 3, "training", 9, 0.5, True, True, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5),
+        *(Checkpoint(8, "t"), {"a": 1.0}),
     )
     assert set(told.to_dict()) == {
-        "process", "attempt", "activity", "step", "stepAge", "counted", "announces", "epoch", "totalSteps", "loss",
-        "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
+        "process", "attempt", "activity", "step", "stepAge", "counted", "reports", "announces", "epoch", "totalSteps",
+        "loss", "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
     }  # fmt: skip
     assert set(Beat(1, 3, "starting").to_dict()) == {"process", "attempt", "activity"}
 

@@ -9,6 +9,9 @@ from ddpjob_trainer.config import read_config
 from ddpjob_trainer.process_group.fitting import why
 from ddpjob_trainer.process_group.network import Fabric, address_towards, fabric, interface_of, is_loopback
 
+WATCHED = {"DDPJOB_HEARTBEAT": "/run/0"}
+"""As a supervisor has it for its ranks."""
+
 INFINIBAND = Fabric(("mlx5_0",), ("ib0",))
 
 
@@ -17,10 +20,17 @@ INFINIBAND = Fabric(("mlx5_0",), ("ib0",))
     [
         ([], {}, 600, 600),
         (["--timeout-seconds", "30"], {}, 30, 30),
-        ([], {"DDPJOB_STALL_TIMEOUT_SECONDS": "0"}, 600, 600),
-        ([], {"DDPJOB_STALL_TIMEOUT_SECONDS": "5"}, 600, 660),
-        ([], {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 600, 3060),
-        (["--timeout-seconds", "30"], {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 30, 30),
+        ([], WATCHED, 600, 3660),
+        ([], WATCHED | {"DDPJOB_STALL_TIMEOUT_SECONDS": "0"}, 600, 3660),
+        ([], WATCHED | {"DDPJOB_STALL_TIMEOUT_SECONDS": "5"}, 600, 660),
+        ([], WATCHED | {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 600, 3060),
+        ([], WATCHED | {"DDPJOB_STALL_TIMEOUT_SECONDS": "7200"}, 600, 72060),
+        (["--timeout-seconds", "30"], WATCHED | {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 30, 30),
+        ([], {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 600, 600),
+    ],
+    ids=[
+        *("nobody watches", "as asked", "a limit is learned", "so it is by 0", "ten minutes at least"),
+        *("ten times what is set", "hours", "as asked all the same", "nobody watches, whatever is set"),
     ],
 )
 def test_a_collective_gives_up_after_the_supervisor_has_looked_unless_it_is_told_when(

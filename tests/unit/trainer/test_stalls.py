@@ -113,6 +113,12 @@ def test_a_program_that_reports_no_step_never_stalls_whatever_else_it_says() -> 
     assert hang(Stalls(5.0), lambda _: both(*said), 0, 5000) is None
 
 
+def test_a_program_that_has_promised_to_report_its_steps_may_stall_before_it_knows_how_many() -> None:
+    found = hang(Stalls(5.0), lambda _: both(beat(None, None, reports=True)), 0, 1000)
+    assert found
+    assert found[0] == 600.5
+
+
 def test_a_program_that_says_how_many_steps_it_will_do_may_stall_before_the_first() -> None:
     found = hang(Stalls(5.0), lambda _: both(beat(None, None, totalSteps=100)), 0, 1000)
     assert found
@@ -139,21 +145,37 @@ def test_without_a_set_time_it_is_learned_from_the_steps(every: float, seconds: 
         assert when == seconds + 0.5
 
 
-@pytest.mark.parametrize(
-    "before",
-    [lambda: trained(None, steps=5), lambda: trained(None, announces=False)],
-    ids=["few steps", "nobody says when it evaluates"],
-)
-def test_as_long_as_little_is_known_half_an_hour_may_pass(before: Callable[[], Stalls]) -> None:
-    when, _ = hang(before(), lambda age: both(beat(20, 0.5 + age)), 100, 3000) or (0.0, None)
+def test_as_long_as_no_pace_is_known_half_an_hour_may_pass() -> None:
+    when, _ = hang(trained(None, steps=5), lambda age: both(beat(20, 0.5 + age)), 100, 3000) or (0.0, None)
     assert 1799 < when < 1801
 
 
-def test_a_program_that_only_says_when_it_saves_may_evaluate_in_silence() -> None:
+def test_a_program_that_does_not_say_when_it_evaluates_has_eight_minutes_for_that() -> None:
     stalls = trained(None, announces=False)
     stalls.look(100.5, both(beat(20, 0.5, activity="saving")))
     when, _ = hang(stalls, lambda age: both(beat(20, 1.0 + age)), 101, 3000) or (0.0, None)
-    assert 1798 < when < 1801
+    assert 478 < when < 481
+
+
+@pytest.mark.parametrize(
+    ("every", "announces", "training", "starting"),
+    [
+        (0.5, True, 60, 600),
+        (0.5, False, 480, 600),
+        (20.0, True, 200, 2000),
+        (20.0, False, 480, 2000),
+        (60.0, False, 600, 3600),
+    ],
+)
+def test_once_a_pace_is_known_a_stall_is_found_within_minutes(
+    *, every: float, announces: bool, training: float, starting: float
+) -> None:
+    known = Patience(None)
+    if announces:
+        known.note_announcements()
+    for _ in range(20):
+        known.note_pause(every)
+    assert (known.seconds(Doing.TRAINING), known.seconds(Doing.STARTING)) == (training, starting)
 
 
 def test_what_is_learned_is_doubled_by_each_stall_up_to_half_an_hour() -> None:

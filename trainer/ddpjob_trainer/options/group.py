@@ -29,8 +29,8 @@ class GroupConfig:
     """Lower case; None: the one that fits the devices."""
     timeout_seconds: float | None = None
     """As asked for."""
-    stall_timeout_seconds: float | None = None
-    """Of the supervisor that watches over this process; None: there is none, or it learns its limits."""
+    verdict_seconds: float | None = None
+    """After so long without a step this process's supervisor has found a stall, at the latest; None: it has none."""
 
     @property
     def joining_seconds(self) -> float:
@@ -41,12 +41,12 @@ class GroupConfig:
     def collective_seconds(self) -> float:
         """How long a collective waits for others.
 
-        Where the job says when it counts as stalled, longer than that: a rank that gave up before would look like the
-        one to blame, while the supervisor is about to find out which one keeps all others waiting.
+        Where a supervisor watches, longer than it does: a rank that gave up before would look like the one to blame,
+        while the supervisor is about to find out which one keeps all others waiting.
         """
-        if self.timeout_seconds or self.stall_timeout_seconds is None:
+        if self.timeout_seconds or self.verdict_seconds is None:
             return self.joining_seconds
-        return longest(self.stall_timeout_seconds) + LOOKING_SECONDS
+        return self.verdict_seconds + LOOKING_SECONDS
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +61,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--timeout-seconds",
         type=positive,
         metavar="SECONDS",
-        help=f"how long to wait for other processes (default {DEFAULT_SECONDS:.0f}; a collective waits longer than"
-        f" {Env.STALL_TIMEOUT_SECONDS} where that is set)",
+        help=f"how long to wait for other processes (default {DEFAULT_SECONDS:.0f}; under a supervisor a collective"
+        " waits until that has found out who keeps it)",
     )
 
 
@@ -76,7 +76,7 @@ def read(flags: argparse.Namespace, env: Mapping[str, str]) -> GroupConfig:
     return GroupConfig(
         backend=None if backend == AUTO else backend,
         timeout_seconds=flags.timeout_seconds,
-        stall_timeout_seconds=_stall_timeout(env),
+        verdict_seconds=_verdict(env),
     )
 
 
@@ -87,6 +87,7 @@ def _backend(env: Mapping[str, str]) -> str | None:
     return backend
 
 
-def _stall_timeout(env: Mapping[str, str]) -> float | None:
+def _verdict(env: Mapping[str, str]) -> float | None:
     name = Env.STALL_TIMEOUT_SECONDS
-    return counting_from(0, env.get(name, "0"), name) or None
+    timeout = counting_from(0, env.get(name, "0"), name) or None
+    return longest(timeout) if Env.HEARTBEAT in env else None

@@ -71,9 +71,10 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
         store=store,
         rank=world.rank,
         world_size=world.world_size,
-        timeout=timedelta(seconds=config.group.collective_seconds),
+        timeout=timedelta(seconds=config.group.joining_seconds),
         device_id=device if backend == NCCL else None,
     )
+    dist.set_timeout(timedelta(seconds=config.group.collective_seconds))
 
 
 def _join_by_mpi(world: World, config: TrainConfig) -> None:

@@ -43,7 +43,6 @@ MOST_WORKERS = 8
 
 def run(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
     """Trains as asked, from the newest checkpoint if there is one; `position` tells how far, also after an error."""
-    reporting.tell_steps()
     reporting.tell_activities()
     _set_threads(config, world)
     seed_all(config.seed)
@@ -53,6 +52,7 @@ def run(config: TrainConfig, world: World, position: Position, stop: StopRequest
     position.activity = "joining the process group"
     with process_group(world, config) as device:
         position.activity = "starting"
+        reporting.tell_steps()  # From here on ranks wait for each other.
         device = modes.home(config.mode, device)  # noqa: PLW2901  (a GPU of this process's own choice)
         loop = _prepare(
             config=config,

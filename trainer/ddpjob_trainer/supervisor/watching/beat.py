@@ -29,6 +29,8 @@ class Beat:
     """Seconds since then."""
     counted: bool = False
     """Whether steps are counted for a program that does not tell them: from 1 in each attempt."""
+    reports: bool = False
+    """Whether the program has promised to tell its steps: as ddpjob-train, before it has any."""
     announces: bool = False
     """Whether the program tells what takes long between two steps: it has announced an evaluation, or said so."""
     epoch: int | None = None
@@ -56,6 +58,7 @@ class Beat:
             "step": self.step,
             "stepAge": self.step_age,
             "counted": self.counted or None,
+            "reports": self.reports or None,
             "announces": self.announces or None,
             "epoch": self.epoch,
             "totalSteps": self.total_steps,
@@ -78,6 +81,7 @@ KINDS = {
     "step": frozenset({int}),
     "stepAge": NUMBER,
     "counted": frozenset({bool}),
+    "reports": frozenset({bool}),
     "announces": frozenset({bool}),
     "epoch": frozenset({int}),
     "totalSteps": frozenset({int}),

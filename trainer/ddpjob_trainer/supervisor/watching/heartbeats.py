@@ -80,6 +80,7 @@ def _beat(record: Record, now: float) -> Beat:
         step=_whole(record.step),
         step_age=None if step_age is None else max(0.0, step_age),
         counted=record.counted == 1,
+        reports=record.counted == 0,
         announces=record.announces == 1,
         epoch=_whole(record.epoch),
         total_steps=_whole(record.total_steps),

@@ -1,22 +1,27 @@
 """How long a gang may go without a finished step.
 
     the gang is         with stallTimeoutSeconds T    learned from G, the longest pause between two steps
-    training            T                             10 G, at least 60 s; doubled by each stall; at most 1800 s
-    anything else       10 T, at least 600 s          10 times the former, at least 600 s, at most 3600 s
+    training            T                             L = 10 G, at least 60 s; doubled by each stall; at most 1800 s
+    the same, silently  T                             L, at least 480 s
+    anything else       10 T, at least 600 s          10 L, at least 600 s, at most 3600 s
 
 Anything else is: the first step of an attempt (data is loaded, kernels are compiled), a save, an evaluation, what
 comes after the last step, and whatever a program calls by another name.
 
-What is learned may be shorter than 1800 s only once enough pauses are known, and only where the program says when it
-evaluates, as ddpjob-train does: one that does so silently looks, in its first evaluation, as if it hung. That it says
-when it saves shows nothing of its evaluations. And what is learned may be wrong: after each stall it is doubled, so
-that a program which only takes its time is not ended for that again and again.
+L is 1800 s until enough pauses are known. Silent is a program that does not say when it evaluates, as ddpjob-train
+does: in its first evaluation it looks as if it hung. That it says when it saves shows nothing of its evaluations. And
+what is learned may be wrong: after each stall it is doubled, so that a program which only takes its time is not ended
+for that again and again.
+
+No rank may give up waiting for the others before that: it would look like the one to blame. ddpjob-train waits for
+`longest` and a minute more. A program of its own has PyTorch's 600 s with NCCL, unless it sets others, which is why
+silence has less.
 """
 
 from enum import StrEnum
 
 TIMES_THE_LONGEST_PAUSE = 10.0
-TRAINING_AT_LEAST, TRAINING_AT_MOST = 60.0, 1800.0
+TRAINING_AT_LEAST, SILENT_AT_LEAST, TRAINING_AT_MOST = 60.0, 480.0, 1800.0
 
 TIMES_TRAINING = 10.0
 OTHER_AT_LEAST, OTHER_AT_MOST = 600.0, 3600.0
@@ -63,18 +68,21 @@ class Patience:
         if self._timeout is not None:
             return self._timeout if doing is Doing.TRAINING else max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST)
         if doing is Doing.TRAINING:
-            return self._learned()
+            return self._learned() if self._announces else max(SILENT_AT_LEAST, self._learned())
         return _between(OTHER_AT_LEAST, TIMES_TRAINING * self._learned(), OTHER_AT_MOST)
 
     def _learned(self) -> float:
-        if not self._announces or self._pauses < ENOUGH_PAUSES:
+        if self._pauses < ENOUGH_PAUSES:
             return TRAINING_AT_MOST
         learned = max(TRAINING_AT_LEAST, TIMES_THE_LONGEST_PAUSE * self._longest)
         return min(learned * 2.0**self._doublings, TRAINING_AT_MOST)
 
 
-def longest(timeout: float) -> float:
-    """The longest that a gang with this stallTimeoutSeconds may go without a finished step, whatever it does."""
+def longest(timeout: float | None) -> float:
+    """The longest that a gang with this stallTimeoutSeconds may go without a finished step, whatever it does.
+
+    Without one it is what may pass while nothing is known.
+    """
     patience = Patience(timeout)
     return max(patience.seconds(doing) for doing in Doing)
 

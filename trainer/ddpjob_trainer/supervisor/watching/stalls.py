@@ -134,7 +134,8 @@ class Stalls:
             self._patience.note_announcements()
         # Nobody says how many steps there will be who will not report them.
         self._reports_steps |= any(
-            process.finished is not None or process.beat.get("totalSteps") for process in processes
+            process.finished is not None or process.beat.get("totalSteps") or process.beat.get("reports")
+            for process in processes
         )
 
     def _judge(self, now: float) -> Stalled | None:
