@@ -62,7 +62,7 @@ class Here:
         process = subprocess.Popen(
             command,
             cwd=self.directory,
-            env=os.environ | env,
+            env=os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"} | env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

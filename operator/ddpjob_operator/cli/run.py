@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from ddpjob_operator.api import BadInputError, DDPJob, State
+from ddpjob_operator.api import Backend, BadInputError, DDPJob, State
 from ddpjob_operator.api.manifest import read
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import (
@@ -21,7 +21,7 @@ from .follow import Follower
 from .progress import Progress
 from .screen import Screen
 from .summary import advise, summarise
-from .words import INTERRUPTED, exit_code, file_path, world, writer
+from .words import INTERRUPTED, exit_code, file_path, itself, world, writer
 
 
 def run(file: Path, runs: Path, *, fresh: bool) -> int:
@@ -48,7 +48,7 @@ def _run(file: Path, runs: Path, *, fresh: bool) -> int:
     if not lock.acquire():
         name = wanted.metadata.name
         raise BadInputError(
-            f"{name} is running already (process {lock.holder()}); look at it with: ddpjob status {name}"
+            f"{name} is running already (process {lock.holder()}); look at it with: {itself()} status {name}"
         )
     screen = Screen()
     follower = Follower(directory.logs, writer=writer(wanted.spec.resolved_procs_per_node()))
@@ -61,13 +61,30 @@ def _run(file: Path, runs: Path, *, fresh: bool) -> int:
     if not job.status.attempt:
         display.forget()
     if job.status.succeeded:
-        screen.print(f"{job.metadata.name} has succeeded already. Train anew with: ddpjob run --fresh {file}")
-        return 0
+        return _succeeded_already(screen, job, manifest.job, file)
     _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
     runner = Runner(directory, job, gpus, display.tell)
     stopped = _carry_on(runner, display)
     _say_what_came_of_it(screen, runner.job, display.progress, directory, file)
     return INTERRUPTED if stopped else exit_code(runner.job.status)
+
+
+def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, file: Path) -> int:
+    """Says so; who has edited the file meanwhile wants something else, and must not take that for done.
+
+    Raises:
+        BadInputError: the file is not that of the job that succeeded.
+    """
+    anew = f"Train anew with: {itself()} run --fresh {file}"
+    before, now = job.spec.to_dict(), wanted.spec.to_dict()
+    by_itself = {"suspend"} | ({"backend"} if wanted.spec.backend is Backend.AUTO else set())
+    changed = [field for field in before | now if before.get(field) != now.get(field) and field not in by_itself]
+    if changed:
+        raise BadInputError(
+            f"{job.metadata.name} has succeeded, and {file} has changed since: {', '.join(changed)}. {anew}"
+        )
+    screen.print(f"{job.metadata.name} has succeeded already. {anew}")
+    return 0
 
 
 def _carry_on(runner: Runner, display: Display) -> bool:
@@ -93,5 +110,5 @@ def _say_what_came_of_it(
     checkpoint = file_path(Path(saved)) if saved else None
     summarise(screen, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))
     if job.status.state is State.SUSPENDED:
-        screen.print(f"Go on with: ddpjob run {file}")
+        screen.print(f"Go on with: {itself()} run {file}")
     advise(screen, job)

@@ -4,7 +4,7 @@ from ddpjob_operator.api import DDPJob, State
 
 from .progress import Progress
 from .screen import Screen
-from .words import restarts
+from .words import itself, restarts
 
 
 def summarise(screen: Screen, job: DDPJob, progress: Progress, *, checkpoint: str | None, logs: str) -> None:
@@ -22,7 +22,7 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
     """Where to look after a failure; `flags` lead `ddpjob logs` to the job."""
     failure = job.status.last_failure
     if job.status.state is State.FAILED and failure:
-        command = f"ddpjob logs {job.metadata.name}{flags} --rank {failure.rank}"
+        command = f"{itself()} logs {job.metadata.name}{flags} --rank {failure.rank}"
         screen.print(f"Look at its log with: {command}")
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RUNS, find_runs
 
+from .words import PLUGIN
+
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
 """Only a cluster does this; of a run of this machine there is something else to say."""
-PLUGIN = "kubectl-ddpjob"
-"""Under this name on PATH kubectl finds it, as `kubectl ddpjob`."""
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
 ANSWER_SECONDS = 3.0

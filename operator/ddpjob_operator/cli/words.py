@@ -1,5 +1,7 @@
 """Words and numbers that several commands say in the same way."""
 
+import shutil
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +14,20 @@ INTERRUPTED = 128 + 2
 TIMED_OUT = 124
 """As timeout(1) has it."""
 
+PROGRAM = "ddpjob"
+PLUGIN = "kubectl-ddpjob"
+"""Under this name on PATH kubectl finds it, as `kubectl ddpjob`."""
+
 MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def itself() -> str:
+    """The command as its user calls it, so that what it advises can be pasted."""
+    called = sys.argv[0]
+    if Path(called).stem == PLUGIN:
+        return "kubectl ddpjob"
+    by_path = Path(called).name == PROGRAM and called != shutil.which(PROGRAM)
+    return called if by_path else PROGRAM
 
 
 def exit_code(status: DDPJobStatus) -> int:

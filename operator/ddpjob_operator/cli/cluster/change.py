@@ -2,6 +2,7 @@
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.words import counted
+from ddpjob_operator.cli.words import itself
 from ddpjob_operator.client import Document, Jobs, as_job
 
 
@@ -18,7 +19,7 @@ def suspend(jobs: Jobs, name: str) -> int:
         return 0
     jobs.suspend(document)
     print(f"{name}: suspended; its pods save and stop")
-    print(f"Go on with: ddpjob resume {name} -n {job.metadata.namespace}")
+    print(f"Go on with: {itself()} resume {name} -n {job.metadata.namespace}")
     return 0
 
 
@@ -46,7 +47,7 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
         ClusterError: the cluster does not do its part.
     """
     if nodes < 1:
-        raise BadInputError(f"--nodes {nodes} is too small; to stop a job and keep it: ddpjob suspend {name}")
+        raise BadInputError(f"--nodes {nodes} is too small; to stop a job and keep it: {itself()} suspend {name}")
     document, job = _unfinished(jobs, name)
     if job.spec.nodes == nodes:
         print(f"{name}: has {counted(nodes, 'node')} already")
@@ -61,6 +62,6 @@ def _unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
     document = jobs.get(name)
     job = as_job(document)
     if job.status.finished:
-        command = f"ddpjob delete {name} -n {job.metadata.namespace}"
+        command = f"{itself()} delete {name} -n {job.metadata.namespace}"
         raise BadInputError(f"{name} has {job.status.state.lower()}, for good. To run it anew, first: {command}")
     return document, job

@@ -11,7 +11,7 @@ from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advise, summarise
-from ddpjob_operator.cli.words import INTERRUPTED, exit_code, world, writer
+from ddpjob_operator.cli.words import INTERRUPTED, exit_code, itself, world, writer
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
 from ddpjob_operator.engine import Event
 
@@ -39,8 +39,8 @@ def submit(cluster: Cluster, file: Path, namespace: str | None, *, wait: bool, d
     except ExistsError as error:
         name, flags = metadata["name"], f"-n {cluster.namespace}"
         raise BadInputError(
-            f"{error}. Look at it: ddpjob status {name} {flags}. Change it: kubectl apply {flags} -f {file}. "
-            f"To run it anew, first: ddpjob delete {name} {flags}"
+            f"{error}. Look at it: {itself()} status {name} {flags}. Change it: kubectl apply {flags} -f {file}. "
+            f"To run it anew, first: {itself()} delete {name} {flags}"
         ) from None
     screen = Screen()
     job = manifest.job
@@ -87,7 +87,9 @@ def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
         return UNREAD
     saved = display.progress.saved.values.get("checkpoint") if display.progress.saved else None
     flags = f" -n {jobs.cluster.namespace}"
-    summarise(screen, life.job, display.progress, checkpoint=saved, logs=f"ddpjob logs {job.metadata.name}{flags}")
+    summarise(
+        screen, life.job, display.progress, checkpoint=saved, logs=f"{itself()} logs {job.metadata.name}{flags}"
+    )
     advise(screen, life.job, flags)
     return exit_code(life.job.status)
 
@@ -106,5 +108,5 @@ def _accompany(life: Life, logs: PodLogs, display: Display, unread: threading.Ev
 
 def _say_how_to_go_on(screen: Screen, job: DDPJob, cluster: Cluster) -> None:
     words = f"{job.metadata.name} -n {cluster.namespace}"
-    screen.print(f"Watch it with: ddpjob logs {words} --follow")
-    screen.print(f"Stop it with: ddpjob delete {words}")
+    screen.print(f"Watch it with: {itself()} logs {words} --follow")
+    screen.print(f"Stop it with: {itself()} delete {words}")
