@@ -59,9 +59,6 @@ FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
 """Reasons of containers of which containerd or the kubelet does not know how they ended: their machine was started
 anew, or they were removed from it behind its back."""
 
-TORCHRUN_TOLD = "SignalException: "
-"""By what torchrun ends, with 1, once it was told to end and its ranks have."""
-
 TRACEBACK = "Traceback (most recent call last):"
 PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """What torch.distributed puts before each line of a traceback."""
@@ -119,13 +116,12 @@ def _ended_when_told(pod: Pod, ended: Exit) -> bool:
     """Whether a deleted pod ended because it was told to, and not by an error of its own.
 
     With 0 it has, since it has not succeeded. With another code it may have been about to fail: not where it was
-    before, or says by what exception, but for torchrun's own.
+    before, or says by what exception.
     """
     if ended.code == 0:
         return True
-    at, told_at, last = ended.finished_at, pod.told_at, _exception(ended.message)
-    late = at is not None and told_at is not None and at >= told_at
-    return late and (not last or TORCHRUN_TOLD in last)
+    at, told_at = ended.finished_at, pod.told_at
+    return at is not None and told_at is not None and at >= told_at and not _exception(ended.message)
 
 
 def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Failure:

@@ -225,7 +225,7 @@ USED = "Usage of EmptyDir volume exceeds the limit"
 OOM = Exit(137, "OOMKilled")
 ENDED = Exit(143, "Error")
 RAISED = "Traceback (most recent call last):\n  File x\nValueError: no\n"
-TORCHRUN = (
+STOPPED_TORCHRUN = (
     "Traceback (most recent call last):\n  File x\n"
     "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15"
 )
@@ -378,9 +378,9 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         *(Cause.POD_DELETED, "saved at step 40"),
     ),
     "deleted, and ended by then as torchrun does": (
-        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", TORCHRUN, START)},
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", STOPPED_TORCHRUN, START)},
         {},
-        *(Cause.POD_DELETED, TORCHRUN.splitlines()[-1]),
+        *(Cause.POD_DELETED, "killed by SIGTERM"),
     ),
     "failed before it was deleted": (
         {"deleting": True, "told_at": START, "exit": Exit(1, "Error", "no", MINUTE_AGO)},

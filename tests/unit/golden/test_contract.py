@@ -57,18 +57,18 @@ def test_the_trainer_exits_with_the_codes_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "cause"),
+    ("error", "cause", "message"),
     [
-        (errors.ConfigError("no data in /data"), Cause.CONFIG_ERROR),
-        (errors.StorageFullError("no room in /runs"), Cause.STORAGE_FULL),
-        (errors.StorageError("the server of /runs is silent"), Cause.APPLICATION),
-        (errors.PeerLostError("rank 1 is gone"), Cause.PEER_LOST),
-        (ValueError("no"), Cause.APPLICATION),
+        (errors.ConfigError("no data in /data"), Cause.CONFIG_ERROR, "no data in /data"),
+        (errors.StorageFullError("no room in /runs"), Cause.STORAGE_FULL, "no room in /runs"),
+        (errors.StorageError("/runs is silent"), Cause.APPLICATION, "StorageError: /runs is silent"),
+        (errors.PeerLostError("rank 1 is gone"), Cause.PEER_LOST, "rank 1 is gone"),
+        (ValueError("no"), Cause.APPLICATION, "ValueError: no"),
     ],
 )
-def test_the_operator_understands_the_trainers_failure_report(error: Exception, cause: Cause) -> None:
+def test_the_operator_understands_the_trainers_failure_report(error: Exception, cause: Cause, message: str) -> None:
     report = report_of(error, 3, 70)
     pod = Pod("job-3-x", "uid", 3, 1, exit=Exit(report.exit_code, "Error", report.to_json()))
     failure = failure_of(pod, 1, START)
     assert (failure.cause, failure.step) == (cause, 70)
-    assert failure.message == f"{type(error).__name__}: {error}"
+    assert failure.message == message
