@@ -42,7 +42,7 @@ STAGES = (
             "tests/stages",
             "tests/support",
         ),
-        flags=("--numprocesses=3", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
+        flags=("--numprocesses=4", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
     ),
     # Speed has the cores to itself. Plans go on beside each other in one process, on one plant.
     Stage("speed", tests=(SPEED,)),
