@@ -106,13 +106,16 @@ def tell_activities() -> None:
         teller.record.announces = 1
 
 
-def count_step() -> None:
-    """One more step is finished, of a program that does not report steps by itself."""
+def count_step(before: int = 0) -> None:
+    """One more step is finished, of a program that does not report steps by itself.
+
+    `before`: how many were finished in former attempts, which counts at the first one.
+    """
     teller = _current or _look()
     if teller and teller.record.counted != 0:
-        now, before = time.monotonic(), teller.record.step
+        now, last = time.monotonic(), teller.record.step
         teller.record.counted = 1
-        teller.finish(1 if math.isnan(before) else before + 1, now)
+        teller.finish((before if math.isnan(last) else last) + 1, now)
         teller.write(now)
 
 
@@ -159,7 +162,7 @@ def _whole(name: str, value: int) -> int | None:
     if type(value) is int and 0 <= value <= LARGEST:
         return value
     try:
-        number = int(value) if _is_at_hand(value) else -1
+        number = int(value) if is_at_hand(value) else -1
     except (TypeError, ValueError, OverflowError, RuntimeError):
         number = -1
     if 0 <= number <= LARGEST:
@@ -168,14 +171,14 @@ def _whole(name: str, value: int) -> int | None:
     return None
 
 
-def _is_at_hand(value: object) -> bool:
+def is_at_hand(value: object) -> bool:
     """Whether a value, which may be a tensor, can be read without waiting for a GPU."""
     return bool(getattr(value, "is_cpu", True))
 
 
 def _number(name: str, value: SupportsFloat) -> float | None:
     """A number as a plain one, which may be NaN or infinite; None where there is none that can be told."""
-    if not _is_at_hand(value):
+    if not is_at_hand(value):
         warn_once(
             name, f"report({name}=…): left out, since it is on a GPU: give {name}.item() where it is read anyway"
         )

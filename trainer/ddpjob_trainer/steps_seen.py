@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from .environment import Env
-from .reporting import count_step
+from .reporting import count_step, is_at_hand
 
 OPTIMIZERS = "torch.optim.optimizer"
 
@@ -69,6 +69,18 @@ class _Counter:
         first = self._first() if self._first else None
         if first is None:
             self._first = weakref.ref(optimizer)
-        elif first is not optimizer:
-            return
-        count_step()
+            count_step(_made_before(optimizer))
+        elif first is optimizer:
+            count_step()
+
+
+def _made_before(optimizer: Any) -> int:
+    """The steps before its present one: Adam and its like keep their number, and a checkpoint brings it back.
+
+    Others, such as SGD, do not; nor is one that is on a GPU worth to be waited for.
+    """
+    try:
+        steps = next(state["step"] for state in optimizer.state.values() if "step" in state)
+        return max(0, int(steps) - 1) if is_at_hand(steps) else 0
+    except Exception:  # noqa: BLE001  What an optimizer keeps is its own, and it is in the midst of the user's step.
+        return 0

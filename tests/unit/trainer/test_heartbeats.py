@@ -14,7 +14,7 @@ from typing import Any
 
 import ddpjob_trainer
 import pytest
-from ddpjob_trainer import heartbeat, reporting, teller
+from ddpjob_trainer import heartbeat, reporting, steps_seen, teller
 from ddpjob_trainer.heartbeat import EMPTY, SLOTS, Record, decode, encode
 from ddpjob_trainer.pace import Pace
 from ddpjob_trainer.supervisor.watching.beat import Beat, Checkpoint, check
@@ -311,6 +311,35 @@ def test_steps_are_counted_only_until_they_are_reported(here: Here) -> None:
     ddpjob_trainer.report(step=100)
     reporting.count_step()
     assert here.beat.step == 100
+
+
+class OnAGpu:
+    is_cpu = False
+
+    def __int__(self) -> int:
+        raise AssertionError("it waits for the GPU")
+
+
+# What an optimizer keeps of a parameter after its first step in this attempt -> the step that it is.
+FIRST_STEPS: dict[str, tuple[dict[str, object], int]] = {
+    "Adam at its start": ({"step": 1.0}, 1),
+    "Adam with the state of a checkpoint of step 100": ({"step": 101.0}, 101),
+    "SGD, which does not count": ({"momentum_buffer": 0.5}, 1),
+    "one on a GPU": ({"step": OnAGpu()}, 1),
+    "one with a word of its own": ({"step": "two"}, 1),
+}
+
+
+@pytest.mark.parametrize(("kept", "step"), FIRST_STEPS.values(), ids=FIRST_STEPS)
+def test_counting_begins_where_the_optimizer_says_that_it_is(here: Here, kept: dict[str, object], step: int) -> None:
+    class Optimizer:
+        state = {"a parameter": kept}  # noqa: RUF012  as PyTorch's
+
+    optimizer, counter = Optimizer(), steps_seen._Counter()
+    counter(optimizer, (), {})
+    assert here.beat.step == step
+    counter(optimizer, (), {})
+    assert here.beat.step == step + 1
 
 
 def test_a_program_that_is_going_to_report_its_steps_is_not_counted(here: Here) -> None:
