@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.failure import report_of
+from ddpjob_trainer.supervisor import open_files
 from ddpjob_trainer.supervisor.preflight import names
 from ddpjob_trainer.supervisor.preflight.clocks import Skew, clocks, skew
 from ddpjob_trainer.supervisor.preflight.facts import Directory, Facts, directory, look
@@ -139,6 +140,11 @@ def test_a_look_leaves_nothing_but_the_checkpoint_directory(tmp_path: Path) -> N
     assert facts.checkpoints.error == 0
     assert 0 < facts.checkpoints.free <= facts.checkpoints.total
     assert facts.newest_checkpoint is None
+
+
+def test_the_open_files_that_are_looked_at_are_the_ranks_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "FOUND", (256, 4096))
+    assert look({}).open_files == 256, "and not what the supervisor has taken for itself"
 
 
 def test_the_newest_checkpoint_tells_how_much_room_one_takes(tmp_path: Path) -> None:

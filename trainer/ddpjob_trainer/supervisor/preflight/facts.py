@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from ddpjob_trainer.environment import Env
+from ddpjob_trainer.supervisor import open_files
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  DataLoader workers and NCCL look for it here and nowhere else.
 
@@ -34,7 +35,7 @@ class Facts:
 
     shared_memory: Directory | None = None
     open_files: int | None = None
-    """How many files a process may have open."""
+    """How many files a rank may have open."""
     checkpoints: Directory | None = None
     newest_checkpoint: int | None = None
     """Bytes of the newest checkpoint that our own loop has left there."""
@@ -67,7 +68,7 @@ def directory(path: Path, *, make: bool = False) -> Directory:
 
 
 def _open_files() -> int | None:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, _ = open_files.FOUND  # Ranks get these limits back; this process has taken more.
     return None if soft == resource.RLIM_INFINITY else soft
 
 
