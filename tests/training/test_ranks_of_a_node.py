@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +158,16 @@ def test_a_request_reaches_every_process(launch: Launcher, request_: signal.Sign
     launched.lines(2)
     launched.process.send_signal(request_)
     assert launched.end()[0] == 205
+
+
+def test_a_second_request_ends_those_that_do_not_heed_any(launch: Launcher) -> None:
+    launched = launch(f"signal.signal(signal.SIGINT, signal.SIG_IGN)\n{WAIT}")
+    launched.lines(2)
+    for _ in range(2):
+        launched.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)  # Two that come at once are one.
+    code, output = launched.end()
+    assert (code, output) == (137, "")
 
 
 def test_a_killed_process_leaves_no_report_so_one_is_written_for_it(launch: Launcher) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ddpjob_trainer import memory
+from ddpjob_trainer.supervisor.gang import crew
 from ddpjob_trainer.supervisor.gang.crew import Crew, seats_of
 from ddpjob_trainer.supervisor.gang.messages import End
 from ddpjob_trainer.supervisor.starting.program import Program
@@ -103,6 +104,24 @@ def words(end: End) -> tuple[int, str, str]:
 def test_what_is_told_to_a_crew_each_rank_hears_also_one_that_is_stopped(play: Play) -> None:
     play.run(lambda _: play.crew.tell(signal.SIGTERM))
     assert [rank.told for rank in play.starter.started] == [[signal.SIGTERM, signal.SIGCONT]] * 2
+
+
+def test_who_goes_on_after_a_second_request_is_ended_and_that_is_no_failure(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked_twice() -> tuple[End, ...]:
+        monkeypatch.setattr(crew, "HEEDING_SECONDS", 0.0)
+        running = asyncio.ensure_future(play.crew.run(PROGRAM, seats_of({}, 4, 2, play.directory)))
+        while not play.crew.pids:  # noqa: ASYNC110  (nothing tells that all have started)
+            await asyncio.sleep(0)
+        play.crew.tell(signal.SIGTERM)
+        await asyncio.sleep(0.01)
+        assert len(play.crew.pids) == 2, "it may take its time to save"
+        play.crew.tell(signal.SIGTERM)
+        return await running
+
+    assert [words(end) for end in asyncio.run(asked_twice())] == [(137, "", "")] * 2
+    assert play.failures == []
 
 
 def test_what_was_told_while_ranks_were_starting_they_hear_once_they_run(play: Play) -> None:

@@ -20,6 +20,9 @@ from .messages import End
 
 APPLICATION = "Application"
 
+HEEDING_SECONDS = 3.0
+"""For ranks to end by themselves that have been asked a second time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seat:
@@ -112,7 +115,9 @@ class Crew:
         return ranks
 
     def tell(self, number: signal.Signals) -> None:
-        """Passes a signal on, also to ranks that are being started."""
+        """Passes a signal on, also to ranks that are being started. A rank may hang where it hears none."""
+        if self._requests and self._ranks:
+            asyncio.get_running_loop().call_later(HEEDING_SECONDS, self.stop)
         self._requests.append(number)
         self.unwanted.set()
         self._tell(number)
