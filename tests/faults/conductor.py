@@ -211,7 +211,7 @@ def _verdict(plan: Plan, rig: Rig, mine: Account, usual: Account) -> list[str]:
         *oracle.hot_loops(log, patience(oracle.AT_ONCE_SECONDS)),
         *oracle.quarrels(history, log),
         *oracle.impatient(log),
-        *oracle.ended(rig.ended, plan.differs.last_words),
+        *oracle.ended(rig.ended),
         *(f"a bug: {line}" for operator in rig.operators for line in operator.log.splitlines() if A_BUG.search(line)),
         *(oracle.unsaid(mine, usual) if plan.family is Family.LOST else ()),
         *(_uneventful(plan.life, log) if not plan.faults and plan.happens is None and plan.obstacle is None else ()),

@@ -10,6 +10,8 @@ EVER_FAILED = {
     ),
     "lost-answer-status-succeeded": "What went with a status whose answer was lost was never told as an event.",
     "webhook-does-not-answer-at-run": "No user of a job was told that a webhook which pods need does not answer.",
+    "410-on-watch-of-ddpjobs": "HTTP 410 in answer to the watch of jobs ended the process.",
+    "truncated-line-of-ddpjobs": "Half a line of the watch of jobs ended the process.",
     "travel-back-to-start-2-after-resume": (
         "A process whose first lists were old made pods of a former attempt beside those that lived."
     ),

@@ -225,14 +225,10 @@ def needless(log: Iterable[Record], process: int, changed: float = math.inf) -> 
             yield f"a new process on a job that needs nothing writes: {record}"
 
 
-def ended(said: Iterable[str], forgiven: str) -> Iterator[str]:
-    """No process ends by itself, but for one with these words."""
-    forgive = bool(forgiven)
+def ended(said: Iterable[str]) -> Iterator[str]:
+    """No process ends by itself."""
     for words in said:
-        if forgive and forgiven in words:
-            forgive = False
-        else:
-            yield f"the operator ended by itself: {words}"
+        yield f"the operator ended by itself: {words}"
 
 
 def unsaid(mine: Account, undisturbed: Account) -> Iterator[str]:

@@ -45,8 +45,6 @@ class Differs:
     """So many more of these may be made and go: `pods 0/1`."""
     ends: frozenset[str] = frozenset()
     """Fields of the status, or `conditions.TYPE`, in which it may end otherwise."""
-    last_words: str = ""
-    """The operator may end by itself once, and be started again, if this is said then."""
 
 
 ALIKE = Differs()

@@ -86,10 +86,6 @@ EXPIRED = Answer(410, "Expired")
 
 ARRIVES_LATE = Differs("what hung arrives when it has long been done again, and perhaps undone", {"pods 1/1": 1})
 FORMER_FIRST = Differs("what belonged to the former job must go first, which is told", ends=BLOCKED.ends)
-KOPF_ENDS = Differs(
-    "kopf, which watches jobs, gives up on such an answer: the process ends, and another one is started",
-    last_words="watching has ended",
-)
 DELETED = Differs("a pod that may not be stopped is deleted, and its logs with it", ends=frozenset({"pods"}))
 DIFFERS = {
     "hang-on-create-pod": ARRIVES_LATE,
@@ -100,8 +96,6 @@ DIFFERS = {
     "422-on-create-reserve": BLOCKED,
     "422-on-create-service": BLOCKED,
     "422-on-create-networkpolicy": BLOCKED,
-    "410-on-watch-of-ddpjobs": KOPF_ENDS,
-    "truncated-line-of-ddpjobs": KOPF_ENDS,
 }
 
 KIND_OF_WRITE = {

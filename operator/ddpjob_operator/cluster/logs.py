@@ -19,12 +19,12 @@ def about(key: Key, uid: str = "") -> dict[str, str]:
 
 
 def set_up(kind: Format, level: str) -> None:
-    """Everything goes to standard error, kopf's own lines from warnings on."""
+    """Everything goes to standard error, kopf's own lines from errors on: that it begins anew we say ourselves."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if kind == "json" else _Text())
     handler.addFilter(_without_the_server_s_words_traced)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf").setLevel(logging.ERROR)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
 
 

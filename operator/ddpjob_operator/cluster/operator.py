@@ -25,7 +25,7 @@ from .metrics import LEADER, ROUND_SECONDS, ROUNDS
 from .options import Options
 from .reconciler import Reconciler
 from .store import Key, Store, in_namespace
-from .watching import registry_for, watch
+from .watching import watch
 from .web import serve
 
 WORKERS = 16
@@ -85,7 +85,9 @@ class Operator:
         Raises:
             StoppedError: it cannot run, or not any more.
         """
-        _on_signals(self._stopping)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._hearing.close)
             stack.push_async_callback(self._witnesses.close)
@@ -126,19 +128,15 @@ class Operator:
 
     async def _work(self) -> None:
         await self._until_installed()
-        ready = asyncio.Event()
         parts = {
             "leading": self._lead(),
             "election": self._elector.run() if self._elector else asyncio.Event().wait(),
             "events": self._announcer.run(),
+            "watching": watch(self._store.jobs, self._options.namespaces),
             **{f"worker {number}": self._worker() for number in range(WORKERS)},
             **{f"following {one}": self._follow(one) for some in self._followers.values() for one in some},
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
-        registry = registry_for(self._store.jobs)
-        # Last: kopf takes every task that is begun after it for its own.
-        tasks["watching"] = asyncio.create_task(watch(registry, self._options.namespaces, ready), name="watching")
-        tasks["ready"] = asyncio.create_task(self._take_signals_back(ready))
         try:
             await self._first_end(tasks)
         finally:
@@ -148,9 +146,7 @@ class Operator:
 
     async def _first_end(self, tasks: dict[str, asyncio.Task[Any]]) -> None:
         """None of these ends by itself while all is well."""
-        done, _ = await asyncio.wait(
-            [task for name, task in tasks.items() if name != "ready"], return_when=asyncio.FIRST_COMPLETED
-        )
+        done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
         ended = done.pop()
         if self._stopping.is_set():
             return
@@ -158,11 +154,6 @@ class Operator:
             raise StoppedError("The leadership is lost: the Lease could not be renewed in time.")
         error = None if ended.cancelled() else ended.exception()
         raise StoppedError(f"{ended.get_name()} has ended: {error or 'nobody knows why'}") from error
-
-    async def _take_signals_back(self, ready: asyncio.Event) -> None:
-        """Kopf would stop watching at a signal, and all of our tasks with it, before our work is finished."""
-        await ready.wait()
-        _on_signals(self._stopping)
 
     async def _until_installed(self) -> None:
         """Waits for the API server and the CRD, and says so."""
@@ -275,9 +266,3 @@ class Operator:
 
     def _leads(self) -> bool:
         return self._elector is None or self._elector.leads
-
-
-def _on_signals(stopping: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)

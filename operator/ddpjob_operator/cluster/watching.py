@@ -1,6 +1,15 @@
-"""kopf's part: it connects, lists and watches jobs, and tells us of every event, which only makes its job dirty."""
+"""kopf's part: it connects, lists and watches jobs, and tells us of every event, which only makes its job dirty.
+
+It ends at what it did not expect of an API server, such as half a line, and then cancels all that has begun in its
+loop since it did. So it has a thread and a loop to itself, and begins anew there; what we have under way goes on.
+"""
 
 import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import kopf
@@ -8,6 +17,7 @@ import msgspec
 
 from ddpjob_operator.api.contract import GROUP, VERSION
 
+from .backoff import backoff
 from .connection import credentials
 from .objects import JobObject
 from .store import Cache, StoredJob
@@ -15,31 +25,52 @@ from .store import Cache, StoredJob
 CHUNK = 500
 BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
 """A watch that finds no API server tries again so often, then ends. Its return may cost as much as the last wait."""
+LONGEST_PAUSE_SECONDS = 5.0
+"""Before kopf begins anew."""
+
+logger = logging.getLogger(__name__)
 
 
-def registry_for(jobs: Cache[JobObject, StoredJob]) -> kopf.OperatorRegistry:
-    """A low-level handler alone: it writes nothing to the objects, and every event reaches it.
+async def watch(jobs: Cache[JobObject, StoredJob], namespaces: list[str]) -> None:
+    """Watches jobs in all namespaces, or in these, until it is cancelled.
 
     What was deleted while a watch was broken it never tells. The job's pods do, which go with it; of a job without
     pods, the next list of all jobs does.
     """
-    registry = kopf.OperatorRegistry()
-    kopf.on.login(registry=registry)(_login)
+    loop = asyncio.get_running_loop()
 
-    @kopf.on.event(GROUP, VERSION, "ddpjobs", registry=registry)
-    async def seen(event: kopf.RawEvent, **_: object) -> None:
-        job = msgspec.convert(dict(event["object"]), JobObject)
-        metadata = job.metadata
-        if event["type"] == "DELETED":
-            jobs.forget((metadata.namespace, metadata.name), metadata.uid, int(metadata.resource_version))
-        else:
-            jobs.saw(job)
+    def tell(event: kopf.RawEvent) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop is closed: this process is about to end.
+            loop.call_soon_threadsafe(_take, jobs, event)
 
-    return registry
+    threading.Thread(target=_watch, args=(_registry(tell), namespaces), daemon=True, name="kopf").start()
+    await asyncio.Event().wait()
 
 
-async def watch(registry: kopf.OperatorRegistry, namespaces: list[str], ready: asyncio.Event) -> None:
-    """Watches all namespaces, or these, until it is cancelled or something is wrong."""
+def _take(jobs: Cache[JobObject, StoredJob], event: kopf.RawEvent) -> None:
+    job = msgspec.convert(dict(event["object"]), JobObject)
+    metadata = job.metadata
+    if event["type"] == "DELETED":
+        jobs.forget((metadata.namespace, metadata.name), metadata.uid, int(metadata.resource_version))
+    else:
+        jobs.saw(job)
+
+
+def _watch(registry: kopf.OperatorRegistry, namespaces: list[str]) -> None:
+    """Has kopf watch, again and again."""
+    failures = 0
+    while True:
+        began = time.monotonic()
+        try:
+            asyncio.run(_operator(registry, namespaces))
+        except Exception as error:  # noqa: BLE001  Whatever it was: without a watch nobody hears of jobs.
+            logger.warning("watching ddpjobs: %s", error)
+        lasted = time.monotonic() - began > LONGEST_PAUSE_SECONDS
+        failures = 1 if lasted else failures + 1
+        time.sleep(backoff(failures, longest=LONGEST_PAUSE_SECONDS))
+
+
+async def _operator(registry: kopf.OperatorRegistry, namespaces: list[str]) -> None:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
@@ -52,8 +83,19 @@ async def watch(registry: kopf.OperatorRegistry, namespaces: list[str], ready: a
         standalone=True,
         clusterwide=not namespaces,
         namespaces=namespaces,
-        ready_flag=ready,
     )
+
+
+def _registry(tell: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry:
+    """A low-level handler alone: it writes nothing to the objects, and every event reaches it."""
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry)(_login)
+
+    @kopf.on.event(GROUP, VERSION, "ddpjobs", registry=registry)
+    async def seen(event: kopf.RawEvent, **_: object) -> None:
+        tell(event)
+
+    return registry
 
 
 class _NothingToCompare(kopf.DiffBaseStorage):

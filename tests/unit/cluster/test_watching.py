@@ -1,0 +1,41 @@
+"""kopf's watch of jobs, where it ends at what it did not expect."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from ddpjob_operator.cluster import watching
+from ddpjob_operator.cluster.store import Store
+
+from .manifests import a_manifest
+
+WITHIN_SECONDS = 20.0
+
+
+def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[dict[str, Any]] = []
+    known, others = asyncio.Event(), asyncio.Event()
+    job = {**a_manifest(), "spec": {}, "status": {}}
+
+    async def kopf_operator(**how: Any) -> None:
+        begun.append(how)
+        if len(begun) > 2:
+            raise SystemExit  # It ends the thread.
+        if len(begun) == 2:
+            how["registry"]({"type": "ADDED", "object": job})
+        raise ValueError("half a line")
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        store = Store(lambda _: loop.call_soon(known.set))
+        monkeypatch.setattr(watching, "_registry", lambda tell: tell)
+        monkeypatch.setattr(watching.kopf, "operator", kopf_operator)
+        tasks = [asyncio.create_task(watching.watch(store.jobs, ["team"])), asyncio.create_task(others.wait())]
+        await asyncio.wait_for(known.wait(), WITHIN_SECONDS)
+        assert not any(task.done() for task in tasks)
+        assert [key for key, _ in store.jobs.all()] == [("team", "digits-0-1")]
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(play())
+    assert begun[0]["namespaces"] == ["team"]
