@@ -254,7 +254,9 @@ def test_a_process_that_finds_nothing_to_do_writes_nothing(log: list[Record], wr
 
 def test_no_process_ends_by_itself() -> None:
     assert list(oracle.ended([])) == []
-    assert list(oracle.ended(["watching has ended: 410"])) == ["the operator ended by itself: watching has ended: 410"]
+    assert list(oracle.ended(["watching has ended: 410"])) == [
+        "the operator ended by itself: watching has ended: 410"
+    ]
 
 
 @pytest.mark.parametrize(

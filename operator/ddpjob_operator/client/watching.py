@@ -32,6 +32,8 @@ def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Docum
             for change in _changes(cluster, path, listed["metadata"]["resourceVersion"], query):
                 _apply(found, change)
                 yield found
+            if time.monotonic() < last_seen + RETRY_SECONDS:  # What stands between ends watches at once.
+                time.sleep(RETRY_SECONDS)
         except UnreachableError:
             if last_seen is None or time.monotonic() - last_seen > OUTAGE_SECONDS:
                 raise
@@ -43,13 +45,22 @@ def _changes(cluster: Cluster, path: str, version: str, query: Query) -> Iterato
     wanted = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
     try:
         for line in cluster.lines(path, wanted, silence_seconds=WATCH_SECONDS + 30):
-            change = json.loads(line)
-            if change["type"] == "ERROR":
+            change = _read(line)
+            if change is None or change["type"] == "ERROR":
                 return
             yield change
     except RefusedError as error:
         if error.code != GONE:
             raise
+
+
+def _read(line: bytes) -> Document | None:
+    """A change; None where the line breaks off."""
+    try:
+        change: Document = json.loads(line)
+    except ValueError:
+        return None
+    return change
 
 
 def _apply(found: dict[str, Document], change: Document) -> None:

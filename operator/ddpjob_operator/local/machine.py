@@ -8,12 +8,12 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import weakref
 from pathlib import Path
-from typing import IO
 
 import psutil
 
-from ddpjob_operator.api import Backend, DDPJobSpec
+from ddpjob_operator.api import Backend, BadInputError, DDPJobSpec
 
 from .translation import LOOPBACK
 
@@ -51,29 +51,50 @@ def threads_per_process(processes: int) -> int:
     return max(1, usable // processes)
 
 
+MOST_TRIES = 100
+"""Where so many ports cannot be had, it is not the ports."""
+
+
 class Port:
     """A TCP port that no other `ddpjob run` of this machine will choose while this one holds it.
 
     It is the wanted one or, where that is taken, another. That it is free to bind is not enough: another job may have
     chosen it and not listen yet, and a rank that finds the wrong master trains with it.
+
+    Raises:
+        BadInputError: no file can be locked where the locks are.
     """
 
     def __init__(self, wanted: int) -> None:
-        self._file: IO[str] | None = None
         self.number = wanted
-        while not self._take():
+        for _ in range(MOST_TRIES):
+            try:
+                weakref.finalize(self, os.close, _taken(self.number))
+            except OSError as error:
+                why = error
+            else:
+                return
             self.number = free_port()
+        raise BadInputError(
+            f"cannot lock a port in {tempfile.gettempdir()}: {why.strerror}; set TMPDIR to a directory of yours"
+        )
 
-    def _take(self) -> bool:
-        file = lock_of(self.number).open("w", encoding="utf-8")
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((LOOPBACK, self.number))
-            self._file = file
-            return True
-        file.close()
-        return False
+
+def _taken(number: int) -> int:
+    """The descriptor of the locked file of a port on which nothing listens.
+
+    Raises:
+        OSError: it is somebody else's, the port or the file: in a directory for all anybody can put one there.
+    """
+    # Opened as it is: through a link, or emptied, it could be any file of this user.
+    with contextlib.ExitStack() as unless_taken, socket.socket() as probe:
+        file = os.open(lock_of(number), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        unless_taken.callback(os.close, file)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((LOOPBACK, number))
+        unless_taken.pop_all()
+        return file
 
 
 def lock_of(port: int) -> Path:

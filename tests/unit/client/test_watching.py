@@ -1,6 +1,7 @@
 """What a watch tells of a cluster that changes, forgets and is away for a while."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,12 +42,30 @@ def test_all_are_told_at_once_and_again_after_every_change() -> None:
     assert watched.keys() > {"watch", "fieldSelector"}
 
 
-@pytest.mark.parametrize(
-    "end", [[], [b'{"type": "ERROR", "object": {"code": 410}}'], refused(410)], ids=["ends", "error", "gone"]
-)
+HALF_A_LINE = change("ADDED", a_job("c"))[:20]
+ENDS = {"ends": [], "error": [b'{"type": "ERROR", "object": {"code": 410}}'], "gone": refused(410)}
+ENDS |= {"half a line": [HALF_A_LINE]}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_where_a_watch_ends_all_is_listed_anew(end: Any) -> None:
     cluster = a_cluster(a_list(a_job("a")), end, a_list(a_job("b")))
     assert seen(cluster, 2) == [["a"], ["b"]]
+
+
+def test_where_watches_end_at_once_the_server_is_asked_once_a_second(clock: list[float]) -> None:
+    cluster = a_cluster(*[a_list(a_job("a")), []] * 10, a_list(a_job("b")))
+    assert seen(cluster, 11)[-1] == ["b"]
+    assert clock == [watching.RETRY_SECONDS] * 10
+
+
+def test_where_a_watch_has_lasted_all_is_listed_anew_at_once(clock: list[float]) -> None:
+    def lasting() -> Iterator[bytes]:
+        clock.append(watching.WATCH_SECONDS)
+        yield from ()
+
+    assert seen(a_cluster(a_list(a_job("a")), lasting(), a_list(a_job("b"))), 2) == [["a"], ["b"]]
+    assert clock == [watching.WATCH_SECONDS]
 
 
 def test_a_server_that_is_away_is_asked_again_after_a_while(clock: list[float]) -> None:
