@@ -1,34 +1,56 @@
 """What processes tell each other beside gradients; in a world of one each process tells itself.
 
-All of it goes over CPU tensors: gloo is in every group.
+All of it goes over CPU tensors: gloo is in every group. PyTorch's own collectives of objects are not used: they
+unpickle what they are sent, so that whoever gets among the processes could run code in them.
 """
 
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
+from . import values
 from .world import World
 
 T = TypeVar("T")
 
 
 def gather(value: T, world: World) -> list[T]:
-    """Everybody's value, by rank, on rank 0; an empty list on the others."""
+    """Everybody's value, by rank, on rank 0; an empty list on the others. `values` says what a value may be."""
     if world.alone:
         return [value]
-    values: list[T | None] | None = [None] * world.world_size if world.leads else None
-    dist.gather_object(value, values)
-    return [] if values is None else [one for one in values if one is not None]
+    mine, sizes = _padded(value, world)
+    everybodys = [torch.empty_like(mine) for _ in sizes] if world.leads else None
+    dist.gather(mine, everybodys)
+    return _values(everybodys or [], sizes)
 
 
 def all_gather(value: T, world: World) -> list[T]:
-    """Everybody's value, by rank, for everybody."""
-    values = [value] * world.world_size
-    if not world.alone:
-        dist.all_gather_object(values, value)
-    return values
+    """Everybody's value, by rank, for everybody. `values` says what a value may be."""
+    if world.alone:
+        return [value]
+    mine, sizes = _padded(value, world)
+    everybodys = [torch.empty_like(mine) for _ in sizes]
+    dist.all_gather(everybodys, mine)
+    return _values(everybodys, sizes)
+
+
+def _padded(value: object, world: World) -> tuple[Tensor, list[Tensor]]:
+    """A value as a tensor of a size that all have in common, and everybody's own sizes."""
+    content = values.encode(value)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world.world_size)]
+    dist.all_gather(sizes, torch.tensor([len(content)]))
+    return _bytes(content.ljust(max(int(size) for size in sizes), b"\0")), sizes
+
+
+def _values(everybodys: list[Tensor], sizes: list[Tensor]) -> list[T]:
+    told = zip(everybodys, sizes, strict=bool(everybodys))
+    return [values.decode(one[: int(size)].numpy().tobytes()) for one, size in told]
+
+
+def _bytes(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 def broadcast_bytes(content: bytes | None, world: World) -> bytes | None:
@@ -39,7 +61,7 @@ def broadcast_bytes(content: bytes | None, world: World) -> bytes | None:
     dist.broadcast(size, src=0)
     if size.item() < 0:
         return None
-    buffer = torch.frombuffer(bytearray(content or bytes(int(size.item()))), dtype=torch.uint8)
+    buffer = _bytes(content or bytes(int(size.item())))
     dist.broadcast(buffer, src=0)
     return buffer.numpy().tobytes()
 

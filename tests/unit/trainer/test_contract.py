@@ -31,3 +31,10 @@ def test_exit_codes_are_the_contracts() -> None:
 
 def test_the_failure_report_goes_where_the_contract_says() -> None:
     assert CONTRACT["terminationLog"] == failure.DEFAULT_PATH
+
+
+def test_no_process_unpickles_what_another_one_sends() -> None:
+    """Whoever gets among the ranks or the supervisors could run code in them."""
+    sources = {path.name: path.read_text() for path in SOURCE.rglob("*.py")}
+    for unpickles in ("_object(", "_object_list(", "pickle.load", "weights_only=False", "import multiprocessing"):
+        assert [name for name, text in sources.items() if unpickles in text] == []

@@ -1,0 +1,93 @@
+"""Values as bytes and back: tensors, numbers, texts, and tuples, lists and dicts of them. No bytes can run code.
+
+    size of the JSON, in 8 bytes | JSON | the tensors' numbers, in the order in which the JSON names them
+
+JSON knows neither tensors nor tuples, and no keys but texts. Each of these is an object with one name that says so.
+"""
+
+import json
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SIZE_BYTES = 8
+DTYPES = {str(one): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+
+
+def encode(value: object) -> bytes:
+    """A value as bytes.
+
+    Raises:
+        TypeError: It is of another kind, or holds such a one.
+    """
+    tensors: list[Tensor] = []
+    text = json.dumps(_told(value, tensors)).encode()
+    return b"".join((len(text).to_bytes(SIZE_BYTES, "big"), text, *map(_numbers, tensors)))
+
+
+def decode(content: bytes) -> Any:
+    """The value that was encoded.
+
+    Raises:
+        ValueError: These bytes are no value.
+    """
+    end = SIZE_BYTES + int.from_bytes(content[:SIZE_BYTES], "big")
+    rest = _Rest(content, end)
+    try:
+        return _understood(json.loads(content[SIZE_BYTES:end]), rest)
+    except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
+        raise ValueError(f"no value of a process: {error}") from error
+
+
+def _told(value: object, tensors: list[Tensor]) -> object:
+    match value:
+        case Tensor():
+            tensors.append(value)
+            return {"tensor": [str(value.dtype), list(value.shape)]}
+        case tuple():
+            return {"tuple": [_told(one, tensors) for one in value]}
+        case dict():
+            return {"dict": [[_told(key, tensors), _told(one, tensors)] for key, one in value.items()]}
+        case list():
+            return [_told(one, tensors) for one in value]
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            raise TypeError(f"a {type(value).__name__} cannot be told to another process")
+
+
+def _numbers(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+class _Rest:
+    """The tensors' numbers, as far as they are not taken yet."""
+
+    def __init__(self, content: bytes, start: int) -> None:
+        self._content = content
+        self._start = start
+
+    def take(self, dtype: torch.dtype, shape: list[int]) -> Tensor:
+        """The next tensor."""
+        end = self._start + math.prod(shape) * dtype.itemsize
+        numbers, self._start = bytearray(self._content[self._start : end]), end
+        flat = torch.frombuffer(numbers, dtype=dtype) if numbers else torch.empty(0, dtype=dtype)
+        return flat.reshape(shape)
+
+
+def _understood(told: Any, rest: _Rest) -> Any:
+    if isinstance(told, list):
+        return [_understood(one, rest) for one in told]
+    if not isinstance(told, dict):
+        return told
+    ((kind, content),) = told.items()
+    match kind:
+        case "tensor":
+            return rest.take(DTYPES[content[0]], content[1])
+        case "tuple":
+            return tuple(_understood(one, rest) for one in content)
+        case "dict":
+            return {_understood(key, rest): _understood(one, rest) for key, one in content}
+    raise KeyError(kind)
