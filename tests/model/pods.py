@@ -30,12 +30,16 @@ class RealPod:
     waiting: Waiting | None = None
     running: bool = False
     exit: Exit | None = None
+    done: bool = False
+    """Whether its trainer ended well before anybody told it to end."""
     lingering: bool = False
     """Another container goes on although the trainer has ended."""
     reason: str = ""
     disruption: Disruption | None = None
     stop_by: datetime | None = None
     """When its kubelet will have ended it, once it is told to stop and to stay."""
+    told_at: datetime | None = None
+    """When it was deleted."""
     gone_by: datetime | None = None
     """When its kubelet will have ended and removed it, once it is deleted."""
     dead: bool = False
@@ -57,6 +61,11 @@ class RealPod:
         return self.gone_by is not None
 
     @property
+    def told(self) -> bool:
+        """Whether somebody wants it to end."""
+        return self.deleting or self.stop_by is not None or self.disruption is not None
+
+    @property
     def waits(self) -> bool:
         """Whether it does not run yet, and nobody wants it gone."""
         return self.live and not self.running and not self.deleting
@@ -71,6 +80,7 @@ class RealPod:
             running=self.running,
             exit=self.exit,
             deleting=self.deleting,
+            told_at=self.told_at,
             node=self.node,
             address=f"10.0.0.{self.rank}" if self.running else None,
             waiting=self.waiting,

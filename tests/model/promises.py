@@ -102,6 +102,8 @@ def check_job_deletion(world: "World") -> None:
 def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
     """The status goes from one truth to the next."""
     _check_counters(world, before, after)
+    _check_verdict(before, after)
+    _check_success(world, before, after)
     _check_budget(world, before, after)
     _check_history(after)
     _check_size(world, before, after)
@@ -110,6 +112,26 @@ def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> N
         assert not running, f"neither a finished nor a suspended job has anything that runs: {running}"
     if before.finished:
         assert (before.conditions, before.completion_time) == (after.conditions, after.completion_time)
+
+
+def _check_verdict(before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """An incident is judged once, unless a fact of it turns out to be different."""
+    then, now = before.last_failure, after.last_failure
+    if then is None or now is None or then.attempt != now.attempt:
+        return
+    if (then.cause, then.exit_code, then.signal) == (now.cause, now.exit_code, now.signal):
+        assert (then.action, then.rule) == (now.action, now.rule), f"judged anew: {then} -> {now}"
+
+
+def _check_success(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """A job succeeds by what has finished: not by what saved and exited with 0 because it was told to end."""
+    decided = after.condition(ConditionType.SUCCESS_CRITERIA_MET)
+    if decided is None or before.is_true(ConditionType.SUCCESS_CRITERIA_MET):
+        return
+    count = 1 if decided.reason == Reason.RANK_ZERO_SUCCEEDED else after.nodes or 0
+    present = [pod for pod in world.pods.values() if pod.incarnation == after.incarnations.of(pod.rank)]
+    undone = [pod for pod in present if pod.rank < count and not pod.done]
+    assert not undone, f"{decided.reason}, and these have not finished: {undone}"
 
 
 def _may_go_on(world: "World", status: DDPJobStatus, pod: RealPod) -> bool:

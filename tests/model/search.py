@@ -179,8 +179,10 @@ class Search:
         suspended = moment.world.spec.get("suspend", False)
         if suspended:
             yield By.WORLD, "resume", lambda then: then.world.ask(suspend=False)
-        elif SUSPEND in self._faults and len(moment.faults) < self._at_most:
-            yield By.FAULT, SUSPEND, _counted(lambda then: then.world.ask(suspend=True), SUSPEND)
+        edits = [edit for edit in EDITS if edit in self._faults and len(moment.faults) < self._at_most]
+        for fault in edits:
+            if fault is not SUSPEND or not suspended:
+                yield By.FAULT, fault, _counted(EDITS[fault], fault)
 
     def _pod(self, moment: Moment, pod: RealPod) -> Iterator[tuple[By, str, Callable[[World, RealPod], None]]]:
         if pod.waits and not pod.reserve:
@@ -189,7 +191,7 @@ class Search:
             unwanted = not pod.deleting and not pod.stop_by and _is_over(moment.world, pod)
             yield By.CHANCE if unwanted else By.WORLD, "exit 0", lambda world, pod: world.end(pod, 0, "Completed")
         if pod.running and not pod.dead and (pod.deleting or pod.stop_by):
-            yield By.WORLD, "exit 143", lambda world, pod: world.end(pod, 143)
+            yield By.WORLD, "exit 1, as it was told to", _exit(1)
         if pod.deleting and not pod.dead:
             yield By.WORLD, "gone", World.remove
         if pod.dead and not pod.deleting and pod.node is not None:
@@ -232,8 +234,7 @@ class Search:
         renamed = MARK.sub(lambda mark: f"<{order.index(int(mark[1]))}>", text)
         others = [act for act in acts if "<" not in act]
         round_ = waits_for_status, waits_for_status and operator.seen == world.version
-        asked = world.generation, world.deleted
-        return renamed, tuple(sorted(ranks)), tuple(others), round_, asked, world.now, moment.faults
+        return renamed, tuple(sorted(ranks)), tuple(others), round_, _asked(world), world.now, moment.faults
 
     def _status_key(self, decision: Decision) -> str:
         if id(decision) not in self._said:
@@ -250,7 +251,7 @@ def _of_rank(rank: int, world: World, acts: list[str]) -> str:
 
 
 def _state_of(pod: RealPod, world: World) -> str:
-    ended = pod.exit and pod.exit.code
+    ended = pod.exit and (pod.exit.code, pod.seen().succeeded)
     lost = world.lost.get(pod.node or "")
     made = pod.uid.rpartition("-")[2]
     return f"{pod.incarnation} {made} {pod.running} {pod.node is None} {lost} {pod.gone_by} {pod.stop_by} {ended}"
@@ -260,7 +261,15 @@ def _exit(code: int, reason: str = "Error") -> Callable[[World, RealPod], None]:
     return lambda world, pod: world.end(pod, code, reason)
 
 
-SUSPEND = "suspended"
+SUSPEND, NO_ERROR, DELETE_ALL = "suspended", "a rule against errors", "all deleted by hand"
+EDITS: dict[str, Change] = {
+    SUSPEND: lambda then: then.world.ask(suspend=True),
+    NO_ERROR: lambda then: then.world.ask(restart={**then.world.spec["restart"], "rules": [FAIL_ON_ERROR]}),
+    DELETE_ALL: lambda then: [then.world.delete(pod) for pod in [*then.world.pods.values()]],
+}
+"""What people do to a job."""
+
+FAIL_ON_ERROR = {"exitCodes": [1], "action": "Fail"}
 FAULTS: dict[str, Callable[[RealPod], Callable[[World, RealPod], None] | None]] = {
     "exit 1": lambda pod: _exit(1) if pod.running and not pod.dead else None,
     "deleted by hand": lambda pod: None if pod.deleting else World.delete,
@@ -302,10 +311,14 @@ def _act(index: int) -> Change:
 def _world_key(world: World) -> Any:
     """What a decision rests on."""
     pods = frozenset(
-        (pod.uid, pod.running, pod.node, pod.dead, pod.gone_by, pod.stop_by, pod.exit and pod.exit.code)
+        (pod.uid, pod.running, pod.node, pod.dead, pod.gone_by, pod.stop_by, pod.exit and pod.exit.code, pod.done)
         for pod in world.pods.values()
     )
-    return _said(world.written), world.generation, world.now, pods, frozenset(world.lost.items())
+    return _said(world.written), _asked(world), world.now, pods, frozenset(world.lost.items())
+
+
+def _asked(world: World) -> Any:
+    return world.generation, world.spec.get("suspend"), "rules" in world.spec["restart"], world.deleted
 
 
 MARK = re.compile("<([0-9])>")

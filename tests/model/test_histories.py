@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import CleanPodPolicy
+from ddpjob_operator.api import CleanPodPolicy, SuccessPolicy
 from ddpjob_operator.engine import Disruption, Service, Settings, Waiting, whom_else_to_ask
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -109,6 +109,7 @@ OPERATOR = st.sampled_from(PATIENT * 3 + HASTY)
 """What the operator gets done before the next thing happens. To look is to forget what was not carried out."""
 
 which = st.integers(0, 7)
+some = st.integers(1, 2**12 - 1)
 
 
 def happens(*, when: Callable[["Histories"], Any] = bool, **draws: Any) -> Callable[[Callable[..., None]], Any]:
@@ -150,6 +151,9 @@ class Histories(RuleBasedStateMachine):
     def pick(self, pods: list[RealPod], index: int) -> RealPod:
         return pods[index % len(pods)]
 
+    def pick_some(self, pods: list[RealPod], bits: int) -> list[RealPod]:
+        return [pod for index, pod in enumerate(pods) if bits >> index & 1]
+
     @property
     def waiting(self) -> list[RealPod]:
         return [pod for pod in self.world.live if pod.waits]
@@ -158,6 +162,11 @@ class Histories(RuleBasedStateMachine):
     def training(self) -> list[RealPod]:
         """Pods whose trainer may end: it cannot have run on no node."""
         return [pod for pod in self.world.live if pod.trains and pod.node is not None]
+
+    @property
+    def told(self) -> list[RealPod]:
+        """Pods that live and are to end."""
+        return [pod for pod in [*self.world.going, *self.world.stopping] if pod.live]
 
     @happens(index=which, when=lambda self: self.waiting)
     def pod_is_placed(self, index: int) -> None:
@@ -201,9 +210,10 @@ class Histories(RuleBasedStateMachine):
     def pod_vanishes(self, index: int) -> None:
         self.world.remove(self.pick(list(self.world.pods.values()), index))
 
-    @happens(index=which, when=lambda self: self.world.pods)
-    def pod_is_deleted_by_hand(self, index: int) -> None:
-        self.world.delete(self.pick(list(self.world.pods.values()), index))
+    @happens(which_ones=some, when=lambda self: self.world.pods)
+    def pods_are_deleted_by_hand(self, which_ones: int) -> None:
+        for pod in self.pick_some(list(self.world.pods.values()), which_ones):
+            self.world.delete(pod)
 
     @happens(index=which, why=st.sampled_from(BY_CLUSTER), when=lambda self: self.world.live)
     def pod_is_taken_away(self, index: int, why: str) -> None:
@@ -223,11 +233,12 @@ class Histories(RuleBasedStateMachine):
     @happens(
         index=which,
         code=st.sampled_from([0, 1, 137, 143, 205]),
-        when=lambda self: any(pod.live for pod in [*self.world.going, *self.world.stopping]),
+        all_of_them=st.booleans(),
+        when=lambda self: self.told,
     )
-    def pod_ends_as_it_was_told_to(self, index: int, code: int) -> None:
-        told = [pod for pod in [*self.world.going, *self.world.stopping] if pod.live]
-        self.world.end(self.pick(told, index), code)
+    def pods_end_as_they_were_told_to(self, index: int, code: int, *, all_of_them: bool) -> None:
+        for pod in self.told if all_of_them else [self.pick(self.told, index)]:
+            self.world.end(pod, code)
 
     # Nodes.
 
@@ -268,6 +279,21 @@ class Histories(RuleBasedStateMachine):
     @happens(nodes=st.integers(1, 3))
     def user_resizes(self, nodes: int) -> None:
         self.world.ask(nodes=nodes)
+
+    @happens(rules=RULES, most=st.sampled_from([0, 3, 100]))
+    def user_changes_the_rules(self, rules: list[dict[str, Any]], most: int) -> None:
+        restart = {**self.world.spec["restart"], "rules": rules, "maxRestarts": most, "maxDisruptions": most}
+        self.world.ask(restart=restart)
+
+    @happens(
+        seconds=st.sampled_from([None, 100, 300]),
+        to_start=st.sampled_from([None, 50, 300]),
+        success=st.sampled_from(list(SuccessPolicy)),
+    )
+    def user_changes_deadlines_and_what_success_is(
+        self, seconds: int | None, to_start: int | None, success: SuccessPolicy
+    ) -> None:
+        self.world.ask(activeDeadlineSeconds=seconds, startDeadlineSeconds=to_start, successPolicy=str(success))
 
     @happens(policy=st.sampled_from(list(CleanPodPolicy)), seconds=st.sampled_from([None, 0, 1000]))
     def user_thinks_of_what_is_to_stay(self, policy: CleanPodPolicy, seconds: int | None) -> None:

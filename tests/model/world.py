@@ -141,6 +141,7 @@ class World:
 
     def end(self, pod: RealPod, code: int | None, reason: str = "Error", message: str = "") -> None:
         """A trainer ends."""
+        pod.done = code == 0 and not pod.told
         pod.running, pod.waiting, pod.exit = False, None, Exit(code, reason, message, self.now)
         pod.reason = "DeadlineExceeded" if pod.stop_by else pod.reason
 
@@ -152,6 +153,7 @@ class World:
         if grace == 0 or pod.node is None or (pod.exit is not None and not pod.lingering):
             del self.pods[pod.name]
             return
+        pod.told_at = pod.told_at or self.now
         wanted = self.now + timedelta(seconds=GRACE_SECONDS if grace is None else grace)
         pod.gone_by = wanted if pod.gone_by is None else min(wanted, pod.gone_by)
 
