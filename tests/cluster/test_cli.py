@@ -22,6 +22,7 @@ from tests.support.jobs import Team
 from tests.support.waiting import patience, wait_for
 
 BIN = Path(sys.executable).parent
+LOST = "its checkpoint.path is on no volume that outlives its pods"
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
 
 
@@ -121,6 +122,7 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
         0,
         [
             f"digits: 2 nodes x 1 process, submitted to namespace {user.namespace} of context plant",
+            f"Suspended, preempted or restarted with new pods, it begins anew: {LOST}",
             f"Watch it with: ddpjob logs digits -n {user.namespace} --follow",
             f"Stop it with: ddpjob delete digits -n {user.namespace}",
         ],
@@ -295,7 +297,8 @@ def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
 
 def test_a_job_is_suspended_and_resumed(user: User) -> None:
     user.call("submit", EXAMPLE)
-    said = f"digits: suspended; its pods save and stop\nGo on with: ddpjob resume digits -n {user.namespace}\n"
+    said = f"digits: suspended; its pods stop, and resumed it begins anew: {LOST}\n"
+    said += f"Go on with: ddpjob resume digits -n {user.namespace}\n"
     assert user.call("suspend", "digits") == (0, said)
     assert user.job()["spec"]["suspend"] is True
     assert user.call("suspend", "digits") == (0, "digits: suspended already\n")
@@ -308,7 +311,7 @@ def test_a_job_gets_another_number_of_nodes(user: User) -> None:
     user.call("submit", EXAMPLE)
     assert user.call("scale", "digits", "--nodes", "3") == (0, "digits: scaled from 2 to 3 nodes\n")
     user.say("Running", state="Running", message="3 nodes running", attempt=1)
-    said = "digits: scaled from 3 to 1 node; its pods save, and start again as many\n"
+    said = f"digits: scaled from 3 to 1 node; its pods stop, and as many begin anew: {LOST}\n"
     assert user.call("scale", "digits", "--nodes", "1") == (0, said)
     assert user.job()["spec"]["nodes"] == 1
     assert user.call("scale", "digits", "--nodes", "1") == (0, "digits: has 1 node already\n")

@@ -8,6 +8,7 @@ from ddpjob_operator.api.reasons import Reason
 
 from .foreign import document_of
 from .hearing import Heard, HeardIncident, Phase, Stall, last_words_of
+from .keeping import lost_with_pods
 from .naming import present_pod_name
 from .saying import Say, with_conditions
 from .snapshot import Pod
@@ -175,14 +176,13 @@ def _reported(view: View, status: DDPJobStatus) -> dict[str, Any]:
     same_gang = status.attempt == view.status.attempt
     last_progress, last_checkpoint = _last_words(view)
     progress = last_progress or (heard.progress if heard and heard.progress else status.progress)
-    checkpoint = last_checkpoint or (heard.checkpoint if heard and heard.checkpoint else status.checkpoint)
     stragglers = status.stragglers if runs else ()
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)
     return {
         "supervised": status.supervised or (same_gang and heard is not None),
         "progress": progress if runs or progress is None else _without_end_in_sight(progress),
-        "checkpoint": checkpoint,
+        "checkpoint": _checkpoint(view, status, last_checkpoint),
         "stragglers": stragglers,
     }
 
@@ -193,6 +193,14 @@ def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
     if first is None or first.exit is None:
         return None, None
     return last_words_of(document_of(first.exit.message), first.exit.finished_at or view.now)
+
+
+def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -> CheckpointSeen | None:
+    """The last checkpoint, unless it went with the pod that rank 0 had."""
+    if view.spec.checkpoint and 0 not in view.with_status(status).current and lost_with_pods(view.spec):
+        return None
+    heard = view.heard
+    return last or (heard.checkpoint if heard and heard.checkpoint else status.checkpoint)
 
 
 def _stragglers(view: View, heard: Heard) -> tuple[Straggler, ...]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from ddpjob_operator.api import CleanPodPolicy, DDPJobSpec
+from ddpjob_operator.api import Checkpoint, CleanPodPolicy, DDPJobSpec
+from ddpjob_operator.engine.keeping import lost_with_pods
 
 A_YEAR = 366 * 24 * 3600
 
@@ -12,6 +13,7 @@ def as_here(spec: DDPJobSpec) -> DDPJobSpec:
     policy = spec.clean_pod_policy
     return spec.model_copy(
         update={
+            "checkpoint": _kept(spec),
             "elastic": None,  # A node that is missing is one that is yet to be made, not one without a place.
             "schedule_timeout_seconds": A_YEAR,
             "ttl_seconds_after_finished": None,
@@ -19,6 +21,13 @@ def as_here(spec: DDPJobSpec) -> DDPJobSpec:
             "managed_by": None,
         }
     )
+
+
+def _kept(spec: DDPJobSpec) -> Checkpoint | None:
+    """It costs nothing to keep checkpoints here, also those that on a cluster go with their pods."""
+    if spec.checkpoint is None or not lost_with_pods(spec):
+        return spec.checkpoint
+    return spec.checkpoint.model_copy(update={"volume": {"persistentVolumeClaim": {"claimName": "checkpoints"}}})
 
 
 def differences(spec: DDPJobSpec) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env, Label
-from ddpjob_operator.engine import CHECKPOINT_VOLUME, WAIT_CONTAINER, Manifest
+from ddpjob_operator.engine import WAIT_CONTAINER, Manifest
 
 from .run_directory import RunDirectory
 
@@ -208,8 +208,6 @@ class _Paths:
 
 def _place(volume: Manifest, run: RunDirectory, pod_directory: Path) -> Path:
     name: str = volume["name"]
-    if name == CHECKPOINT_VOLUME and "emptyDir" in volume:
-        return run.volumes / "checkpoints"  # It costs nothing to keep them here.
     if "emptyDir" in volume:
         return pod_directory / "volumes" / name
     host = Path(str(volume.get("hostPath", {}).get("path", "")))

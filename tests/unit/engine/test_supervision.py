@@ -286,6 +286,22 @@ def test_what_is_not_reported_any_more_stays_as_it_was() -> None:
     assert status.checkpoint == trains.settled().status.checkpoint
 
 
+SAVED = {"checkpoint": {"step": 100}}
+EMPTY = {"path": "/out"}
+CLAIM = {"path": "/out", "volume": {"persistentVolumeClaim": {"claimName": "out"}}}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "step"), [(EMPTY, None), (CLAIM, 100), (None, 100)], ids=["in the pod", "on a claim", "who knows"]
+)
+def test_a_checkpoint_that_went_with_its_pod_is_not_shown(checkpoint: Any, step: int | None) -> None:
+    saved = a_job(nodes=2, checkpoint=checkpoint).running().hears(**SAVED).settled()
+    in_place = saved.hears(attempt=2, incidents=[answered]).decided()
+    anew = saved.suspended(), saved.fails(0).settled()
+    seen = [moment.status.checkpoint for moment in (saved, in_place, *anew)]
+    assert [one and one.step for one in seen] == [100, 100, step, step]
+
+
 def test_stragglers_are_named_with_their_nodes_as_long_as_the_gang_runs() -> None:
     slow = gang.hears(stragglers=[{"rank": 1, "process": 1, "slowdown": 1.84}]).settled()
     assert [(one.rank, one.node, one.slowdown) for one in slow.status.stragglers] == [(1, "node-1", 1.8)]

@@ -16,6 +16,7 @@ suspended = two.running().suspended()
 broken = two.running().fails(1, message="ValueError: no").decided()
 saved_with_0 = two.running().asks(suspend=True).decided().succeeds(0, 1).decided()
 rank_zero = a_job(nodes=2, successPolicy="RankZero").running()
+losing = a_job(nodes=2, checkpoint={"path": "/out"}).running()
 ended_in_suspension = two.running().asks(suspend=True).fails(0, 1, code=205).decided()
 
 NOTHING_RUNS = "Nothing runs until the job is resumed"
@@ -76,6 +77,18 @@ TABLE: Table = {
     ),
     "and no longer": (
         suspending.node_dies(1).gone_but(1).after(40),
+        "",
+        "Suspended",
+        NOTHING_RUNS,
+    ),
+    "a job whose checkpoints went with its pods says so": (
+        losing.suspended(),
+        "",
+        "Suspended",
+        f"{NOTHING_RUNS}; then it begins anew: its checkpoint.path is on no volume that outlives its pods",
+    ),
+    "one that has not started has nothing to lose": (
+        a_job(checkpoint={"path": "/out"}, suspend=True),
         "",
         "Suspended",
         NOTHING_RUNS,

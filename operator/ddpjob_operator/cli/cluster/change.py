@@ -4,6 +4,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli.words import itself
 from ddpjob_operator.client import Document, Jobs, as_job
+from ddpjob_operator.engine.keeping import lost_with_pods
 
 
 def suspend(jobs: Jobs, name: str) -> int:
@@ -18,7 +19,8 @@ def suspend(jobs: Jobs, name: str) -> int:
         print(f"{name}: suspended already")
         return 0
     jobs.suspend(document)
-    print(f"{name}: suspended; its pods save and stop")
+    lost = lost_with_pods(job.spec)
+    print(f"{name}: suspended; its pods {f'stop, and resumed it begins anew: {lost}' if lost else 'save and stop'}")
     print(f"Go on with: {itself()} resume {name} -n {job.metadata.namespace}")
     return 0
 
@@ -53,9 +55,16 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
         print(f"{name}: has {counted(nodes, 'node')} already")
         return 0
     jobs.scale(document, nodes)
-    restarts = "" if job.spec.suspend or not job.status.attempt else "; its pods save, and start again as many"
-    print(f"{name}: scaled from {job.spec.nodes} to {counted(nodes, 'node')}{restarts}")
+    print(f"{name}: scaled from {job.spec.nodes} to {counted(nodes, 'node')}{_what_it_does(job)}")
     return 0
+
+
+def _what_it_does(job: DDPJob) -> str:
+    """What another size does to the pods that a job has."""
+    if job.spec.suspend or not job.status.attempt:
+        return ""
+    lost = lost_with_pods(job.spec)
+    return f"; its pods stop, and as many begin anew: {lost}" if lost else "; its pods save, and start again as many"
 
 
 def _unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:

@@ -14,6 +14,7 @@ from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.cli.words import INTERRUPTED, exit_code, itself, world, writer
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
 from ddpjob_operator.engine import Event
+from ddpjob_operator.engine.keeping import lost_with_pods
 
 from .life import Life
 from .pod_logs import FOLLOWED, PodLogs
@@ -51,12 +52,20 @@ def submit(cluster: Cluster, file: Path, namespace: str | None, *, wait: bool, d
     if dry_run:
         screen.print(f"{job.metadata.name}: {size}, can be submitted to {where}")
         screen.print(f"It would get a Service and {counted(job.spec.nodes, 'pod')}; nothing was made")
+        _warn_of_losses(screen, job)
         return 0
     screen.print(f"{job.metadata.name}: {size}, submitted to {where}")
+    _warn_of_losses(screen, job)
     if wait:
         return _wait(jobs, made, screen)
     _say_how_to_go_on(screen, job, cluster)
     return 0
+
+
+def _warn_of_losses(screen: Screen, job: DDPJob) -> None:
+    """That training is kept on a cluster is for its user to see to, and for us to say before hours of it are lost."""
+    if lost := lost_with_pods(job.spec):
+        screen.print(f"Suspended, preempted or restarted with new pods, it begins anew: {lost}")
 
 
 def _in_namespace(cluster: Cluster, manifest: Manifest, given: str | None) -> Cluster:

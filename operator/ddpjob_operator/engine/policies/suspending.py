@@ -4,6 +4,7 @@ from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.decision import DeleteNetworkPolicy
+from ddpjob_operator.engine.keeping import lost_with_pods
 from ddpjob_operator.engine.naming import network_policy_name
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.view import View
@@ -28,6 +29,8 @@ def suspended(view: View) -> Verdict | None:
         message = f"{counted(len(view.active), 'pod')} to save and stop"
         return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
     message = "Nothing runs until the job is resumed"
+    if view.started and view.spec.checkpoint and (lost := lost_with_pods(view.spec)):
+        message = f"{message}; then it begins anew: {lost}"
     said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
     return Verdict(updated(view, *STOPPED, said, **fields), message)
 
