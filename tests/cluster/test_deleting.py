@@ -8,7 +8,7 @@ from ddpjob_operator.api.contract import Label
 from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job
 
-KINDS = "ddpjobs,pods,services,networkpolicies"
+KINDS = "ddpjobs,pods,services,networkpolicies,secrets"
 
 
 def metadata(team: Team) -> list[dict[str, Any]]:
@@ -109,5 +109,6 @@ def test_ours_can_be_found_by_their_labels(team: Team) -> None:
         "networkpolicy.networking.k8s.io",
         "pod",
         "pod",
+        "secret",
         "service",
     ]

@@ -10,7 +10,11 @@ from tests.support.jobs import Team
 
 from .work import a_script, logs
 
-WHO = ["sh", "-c", "id -u; touch ~/file /tmp/file && echo writable; ls /var/run/secrets 2>/dev/null || true"]
+WHO = [
+    "sh",
+    "-c",
+    'id -u; touch ~/file /tmp/file && echo writable; ls /var/run/secrets; test -n "$(cat "$DDPJOB_SECRET_FILE")"',
+]
 LISTENS = (
     "import socket; s = socket.create_server(('', 29500)); print('listening', flush=True); s.accept(); s.accept()"
 )
@@ -40,7 +44,8 @@ def test_an_image_that_runs_as_root_is_given_a_user_unless_the_template_wants_ro
     job["spec"]["template"]["spec"]["containers"][0]["securityContext"] = context
     team.apply(job)
     team.wait("Succeeded", "who")
-    assert logs(team, "who").splitlines() == [user, "writable"], "and no token of a service account"
+    seen = [user, "writable", "ddpjob.dev"]
+    assert logs(team, "who").splitlines() == seen, "and no token of a service account"
 
 
 def test_shared_memory_is_as_large_as_the_memory_limit(team: Team) -> None:

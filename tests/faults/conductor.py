@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from http import HTTPStatus
 
 import aiohttp
 
@@ -221,7 +222,7 @@ def _verdict(plan: Plan, rig: Rig, mine: Account, usual: Account) -> list[str]:
 def _uneventful(life: Life, log: list[Record]) -> Iterator[str]:
     """The writes of an undisturbed life are those of the table, each once; one status may come once more.
 
-    None but a status is refused.
+    None is refused but a status, and a Secret that is there already.
     """
     done = [record for record in log if record.call.writes and record.call.resource != "events" and record.done]
     for row in life.writes:
@@ -237,7 +238,8 @@ def _uneventful(life: Life, log: list[Record]) -> Iterator[str]:
         if not any(row.on.covers(record.call) for row in life.writes):
             yield f"not in the table of writes: {record}"
     for record in log:
-        if record.call.writes and record.call.subresource != "status" and not record.done:
+        there_already = record.call.resource == "secrets" and record.status == HTTPStatus.CONFLICT
+        if record.call.writes and record.call.subresource != "status" and not record.done and not there_already:
             yield f"refused, though nothing stands in its way: {record}"
 
 

@@ -50,6 +50,7 @@ def _status(stage: str, name: str, says: str, nth: int = 1) -> Row:
 _WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),
     Row("run", "create-service", On("create", "services")),
+    Row("run", "create-secret", On("create", "secrets")),
     _pod("run", "create", 0, 1),
     _pod("run", "create", 1, 1),
     _status("run", "created-1", "attempt-1-*-created"),
@@ -82,12 +83,14 @@ _WRITES = (
     _status("finish", "succeeded", "attempt-4-Succeeded*"),
     Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
-"""In this order; a status that says what the pods do meanwhile may come once more, or with the next one."""
+"""In this order. The Secret is asked for again wherever pods are made, and is refused since it is there: nobody may
+look. A status that says what the pods do meanwhile may come once more, or with the next one."""
 
 _BRIEF_WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),
     Row("run", "create-networkpolicy", On("create", "networkpolicies")),
     Row("run", "create-service", On("create", "services")),
+    Row("run", "create-secret", On("create", "secrets")),
     _pod("run", "create", 0, 1),
     _pod("run", "create", 1, 1),
     _status("run", "created-1", "attempt-1-*-created"),
@@ -114,6 +117,7 @@ _ELASTIC_WRITES = (
     _status("give-back", "start-1", "attempt-1-Pending"),
     Row("give-back", "create-networkpolicy", On("create", "networkpolicies")),
     Row("give-back", "create-service", On("create", "services")),
+    Row("give-back", "create-secret", On("create", "secrets")),
     *(_pod("give-back", "create", rank, 1) for rank in range(3)),
     _status("give-back", "given-back", "attempt-2-*"),
     *(_pod("give-back", "delete", rank, 1) for rank in range(3)),

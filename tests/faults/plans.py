@@ -95,11 +95,13 @@ DIFFERS = {
     "422-on-create-pod": BLOCKED,
     "422-on-create-reserve": BLOCKED,
     "422-on-create-service": BLOCKED,
+    "422-on-create-secret": BLOCKED,
     "422-on-create-networkpolicy": BLOCKED,
 }
 
 KIND_OF_WRITE = {
     "create-service": On("create", "services"),
+    "create-secret": On("create", "secrets"),
     "create-pod": On("create", "pods", place=(1, 1)),
     "status": On("patch", "ddpjobs", "status", word="attempt-2-Restarting"),
     "delete-pod": On("delete", "pods", place=(0, 2)),

@@ -61,6 +61,7 @@ class Supervisors:
         missing = [rank for rank in range(first.world_size) if rank not in there]
         said = {
             "job": fingerprint(uid),
+            "guarded": True,
             "attempt": self.attempt or first.attempt,
             "phase": "Running" if self.runs else "Gathering",
             "since": (self.since or now).isoformat(),

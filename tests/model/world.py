@@ -15,6 +15,7 @@ from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreateSecret,
     CreateService,
     DeleteJob,
     DeleteNetworkPolicy,
@@ -59,6 +60,7 @@ class World:
     pods: dict[str, RealPod] = field(default_factory=dict)
     service: Service = Service.MISSING
     network_policy: bool = False
+    secret: bool = False
     full: bool = False
     """Whether a quota refuses more pods."""
     lost: dict[str, str] = field(default_factory=dict)
@@ -236,6 +238,8 @@ class World:
                 self.service = Service.OURS if self.service is Service.MISSING else self.service
             case CreateNetworkPolicy() | DeleteNetworkPolicy():
                 self.network_policy = isinstance(action, CreateNetworkPolicy)
+            case CreateSecret():
+                self.secret = True
             case CreatePod():
                 return self._create(action.build())
             case DeletePod(name, uid, grace):
@@ -260,6 +264,7 @@ class World:
             return True
         if self.full:
             return False
+        assert self.secret, "a pod is made once its Secret is there"
         before = self.books.made.get(name, 0)
         pod = made_of(manifest, f"{name}-{before}", self.now, self.status.incarnations.default)
         check_creation(self, pod)

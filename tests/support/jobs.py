@@ -24,10 +24,11 @@ GROUPS = {
     "networkpolicies": "/apis/networking.k8s.io/v1",
     "pods": "/api/v1",
     "resourcequotas": "/api/v1",
+    "secrets": "/api/v1",
     "services": "/api/v1",
 }
 """Where the API has each resource."""
-OWN = ("ddpjobs", "pods", "services", "networkpolicies")
+OWN = ("ddpjobs", "pods", "services", "networkpolicies", "secrets")
 """What a job is, and what it makes."""
 
 

@@ -110,16 +110,26 @@ def test_two_nodes_with_two_processes_each_train_in_two_shells_of_one_machine(sh
 def test_on_a_machine_whose_own_name_leads_to_itself_gloo_takes_the_way_to_the_others(
     shell: Type, machines: list[str], tmp_path: Path
 ) -> None:
-    words = (*TRAIN, "--nodes", 2, "--procs-per-node", 1, "--master-addr", "first", "--node-rank")
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_text("0123456789abcdef" * 4)
+    words = (*TRAIN, "--nodes", 2, "--procs-per-node", 1, "--master-addr", "first", "--secret-file", secret)
     nodes = []
     for rank, address in enumerate(["127.0.1.1", "10.77.0.10"]):  # As on Debian; as a name server says.
         (tmp_path / f"hosts-{rank}").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n{address} first\n")
         hosts = f'mount --bind {tmp_path}/hosts-{rank} /etc/hosts && exec "$@"'
         inside = ("ip", "netns", "exec", machines[rank], "unshare", "--mount", "sh", "-c", hosts, "sh")
-        nodes.append(shell(*words, rank, before=inside, NCCL_DEBUG="WARN"))
+        nodes.append(shell(*words, "--node-rank", rank, before=inside, NCCL_DEBUG="WARN"))
     assert [node.end() for node in nodes] == [0, 0], "".join(node.said for node in nodes)
     assert "gloo uses eth0, which leads to the other machines" in nodes[0].said
     assert "set for the backend: GLOO_SOCKET_IFNAME=eth0 NCCL_DEBUG=WARN\n" in nodes[0].said
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_beyond_this_machine_nobody_trains_without_a_secret(shell: Type, rank: int) -> None:
+    node = shell(*TRAIN, "--nodes", 2, "--master-addr", "10.77.0.10", "--node-rank", rank)
+    assert node.end() == 2, node.said
+    assert "and add --secret-file FILE on each of them, or set DDPJOB_SECRET_FILE\n" in node.said
 
 
 @pytest.fixture

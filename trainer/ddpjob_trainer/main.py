@@ -41,6 +41,8 @@ def main() -> None:
             leave_at_once(ExitCode.DONE)
         meets_at_master = config.place.init_file is None and config.group.backend != "mpi"
         os.environ.update(place_variables(config.place, os.environ, needs_master=meets_at_master))
+        if config.place.secret_file is not None:
+            os.environ[Env.SECRET_FILE] = str(config.place.secret_file)
         place = read_world(os.environ, needs_master=meets_at_master)
         config.mode.check_world(place.world_size)
         if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):

@@ -72,6 +72,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create]
+# Each job gets one of its own. The operator reads none, neither this nor others.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, delete]

@@ -14,6 +14,10 @@ KIND = "DDPJob"
 TRAINER_CONTAINER = "trainer"
 RESERVED_VOLUME_PREFIX = "ddpjob-"
 
+SECRET_KEY = "secret"  # noqa: S105  (a name)
+SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
+"""Where the job's Secret is mounted, in the trainer container alone."""
+
 MAX_NODES = 4096
 """Largest `nodes`. With it a rank has at most four digits, which bounds the length of a job's name."""
 
@@ -115,6 +119,9 @@ class Env:
     PEERS = "DDPJOB_PEERS"
     """Where supervisors are found: `host:port`, with commas between; rank 0's first. A pod that replaces a lost one
     also gets the addresses of up to eight pods that live."""
+    SECRET_FILE = "DDPJOB_SECRET_FILE"  # noqa: S105  (a name)
+    """File with the job's secret, by which its supervisors know each other: of a Secret that is mounted in the
+    trainer container alone."""
     IN_PLACE_RESTARTS = "DDPJOB_IN_PLACE_RESTARTS"
     """Restarts in place that are allowed within the window: `spec.restart.inPlaceRestarts`, or `maxRestarts` where
     that is less; 0 with `mode: Recreate`."""

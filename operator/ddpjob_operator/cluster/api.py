@@ -67,6 +67,7 @@ class Resource(Generic[T]):
 DDPJOBS = Resource(f"/apis/{API_VERSION}", "ddpjobs", JobObject)
 PODS = Resource("/api/v1", "pods", PodObject)
 SERVICES = Resource("/api/v1", "services", Object)
+SECRETS = Resource("/api/v1", "secrets", Object)
 EVENTS = Resource("/api/v1", "events", EventObject)
 NODES = Resource("/api/v1", "nodes", NodeObject)
 NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies", Object)

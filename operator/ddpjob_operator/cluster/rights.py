@@ -14,6 +14,7 @@ RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
     (GROUP, "ddpjobs/status"): ("patch",),
     ("", "pods"): (*READ, "create", "patch", "delete"),
     ("", "services"): (*READ, "create"),
+    ("", "secrets"): ("create",),
     ("", "events"): ("create", "patch"),
     ("networking.k8s.io", "networkpolicies"): (*READ, "create", "delete"),
 }

@@ -2,16 +2,18 @@
 
 import asyncio
 import math
+import secrets
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from ddpjob_operator.api.contract import MANAGER, Label
+from ddpjob_operator.api.contract import MANAGER, SECRET_KEY, Label
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreateSecret,
     CreateService,
     DeleteJob,
     DeleteNetworkPolicy,
@@ -20,12 +22,13 @@ from ddpjob_operator.engine import (
     StopPod,
 )
 
-from .api import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, Resource
+from .api import DDPJOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES, Api, ApiError, Resource
 from .objects import Object
 from .observing import STOPPED_SECONDS, Ref, owner_of
 from .store import Cache, Key, O, Store
 
 CONCURRENT_WRITES = 32
+SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod)
 
 ENOUGH_REFUSALS = 32
@@ -104,6 +107,8 @@ class Writer:
                 await self._create(SERVICES, self._store.services, action.build(), owner)
             case CreateNetworkPolicy():
                 await self._create(NETWORK_POLICIES, self._store.policies, action.build(), owner)
+            case CreateSecret():
+                await self._create_secret(action.build())
             case CreatePod():
                 await self._create(PODS, self._store.pods, action.build(), owner)
             case DeleteNetworkPolicy(name):
@@ -167,9 +172,16 @@ class Writer:
                     message = f"{kind} {name} is the job's own, but {why}"
                     raise Refused(f"{kind}Taken", message) from None
                 return
-            if error.status == HTTPStatus.CONFLICT or (error.passing and DEAD_WEBHOOK not in error.message):
-                raise
-            raise Refused(_reason(error), error.message) from error
+            raise _refusal(error) from error
+
+    async def _create_secret(self, manifest: Manifest) -> None:
+        """With a value that this process does not keep. It may not read one: that it exists is all that it learns."""
+        value = {SECRET_KEY: secrets.token_hex(SECRET_BYTES)}
+        try:
+            await self._api.create(SECRETS, manifest["metadata"]["namespace"], manifest | {"stringData": value})
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise _refusal(error) from error
 
     async def _delete(
         self, resource: Resource[O], cache: Cache[O, Any], key: Key, uid: str, grace: int | None
@@ -193,6 +205,13 @@ class Writer:
         """Whether the object still exists: one that was wrongly forgotten would live on, and never be seen again."""
         there = await self._api.get(resource, *key)
         return there is not None and there.metadata.uid == uid
+
+
+def _refusal(error: ApiError) -> Exception:
+    """What it means that something could not be made: it is for others to mend, or to be tried again."""
+    if error.status == HTTPStatus.CONFLICT or (error.passing and DEAD_WEBHOOK not in error.message):
+        return error
+    return Refused(_reason(error), error.message)
 
 
 def _taken(kind: str, name: str, there: Object) -> str:

@@ -1,12 +1,13 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
 from .asking import Asked, whom_else_to_ask, whom_to_ask
-from .build import CHECKPOINT_VOLUME
+from .build import CHECKPOINT_VOLUME, SECRET_VOLUME
 from .decide import decide, nodes_in_question, vanished
 from .decision import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreateSecret,
     CreateService,
     Decision,
     DeleteJob,
@@ -25,12 +26,14 @@ from .waiting import WAIT_CONTAINER, WAITING_FOR_MASTER
 __all__ = [
     "CHECKPOINT_VOLUME",
     "LARGEST_ANSWER",
+    "SECRET_VOLUME",
     "WAITING_FOR_MASTER",
     "WAIT_CONTAINER",
     "Action",
     "Asked",
     "CreateNetworkPolicy",
     "CreatePod",
+    "CreateSecret",
     "CreateService",
     "Decision",
     "DeleteJob",

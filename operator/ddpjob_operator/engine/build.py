@@ -1,4 +1,4 @@
-"""The Service, the NetworkPolicy and the pods of a job, as they are created."""
+"""The Service, the NetworkPolicy, the Secret and the pods of a job, as they are created."""
 
 import copy
 
@@ -7,19 +7,21 @@ from ddpjob_operator.api.contract import (
     API_VERSION,
     KIND,
     MANAGER,
+    SECRET_DIRECTORY,
     TERMINATION_LOG_PATH,
     TRAINER_CONTAINER,
     Label,
 )
 
 from .env import trainer_env
-from .naming import job_labels, network_policy_name, pod_name, service_name
+from .naming import job_labels, network_policy_name, pod_name, secret_name, service_name
 from .restricted import restrict
 from .settings import Settings
 from .snapshot import Manifest
 from .waiting import WAIT_CONTAINER, reserve_container, wait_container, waits_by_itself
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
+SECRET_VOLUME = "ddpjob-secret"  # noqa: S105  (a name)
 SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
 
@@ -70,6 +72,17 @@ def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
         "kind": "NetworkPolicy",
         "metadata": {**_owned(job), "name": network_policy_name(job), "labels": job_labels(job)},
         "spec": {"podSelector": copy.deepcopy(ours), "policyTypes": ["Ingress"], "ingress": ingress},
+    }
+
+
+def build_secret(job: DDPJob) -> Manifest:
+    """The Secret of the job's supervisors, but for its value, which whoever creates it makes up and forgets."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {**_owned(job), "name": secret_name(job), "labels": job_labels(job)},
+        "immutable": True,
+        "type": "Opaque",
     }
 
 
@@ -168,6 +181,7 @@ def _equip(container: Manifest, env: list[Manifest]) -> None:
 
 def _mount(container: Manifest, checkpoint: Checkpoint | None) -> None:
     mounts = container.setdefault("volumeMounts", [])
+    mounts.append({"name": SECRET_VOLUME, "mountPath": SECRET_DIRECTORY, "readOnly": True})
     if all(mount["mountPath"] != SHM_PATH for mount in mounts):
         mounts.append({"name": SHM_VOLUME, "mountPath": SHM_PATH})
     if checkpoint and (checkpoint.volume or not _is_on_a_volume(checkpoint.path, mounts)):
@@ -187,6 +201,8 @@ def _live_output(own: list[Manifest]) -> list[Manifest]:
 
 def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     volumes = pod.setdefault("volumes", [])
+    # The trainer container alone has it. Its user is the template's or the image's own, and is to be able to read it.
+    volumes.append({"name": SECRET_VOLUME, "secret": {"secretName": secret_name(job), "defaultMode": 0o444}})
     if any(mount["name"] == SHM_VOLUME for mount in trainer["volumeMounts"]):
         volumes.append({"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", **_memory(pod, trainer)}})
     if any(mount["name"] == CHECKPOINT_VOLUME for mount in trainer["volumeMounts"]):

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 
-from .build import build_network_policy, build_pod, build_reserve, build_service
+from .build import build_network_policy, build_pod, build_reserve, build_secret, build_service
 from .naming import present_pod_name
 from .settings import Settings
 from .snapshot import Manifest
@@ -44,6 +44,20 @@ class DeleteNetworkPolicy:
     """Remove the job's NetworkPolicy. That it is gone already is success."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSecret:
+    """Make the Secret by which the job's supervisors know each other, with a value that nobody knows.
+
+    That it exists already is success.
+    """
+
+    job: DDPJob
+
+    def build(self) -> Manifest:
+        """The Secret, without its value."""
+        return build_secret(self.job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +104,16 @@ class DeleteJob:
     """Delete the job itself, with all that belongs to it, if it is still as it was seen."""
 
 
-Action = CreateService | CreateNetworkPolicy | DeleteNetworkPolicy | CreatePod | DeletePod | StopPod | DeleteJob
+Action = (
+    CreateService
+    | CreateNetworkPolicy
+    | DeleteNetworkPolicy
+    | CreateSecret
+    | CreatePod
+    | DeletePod
+    | StopPod
+    | DeleteJob
+)
 
 
 @dataclass(frozen=True, slots=True)

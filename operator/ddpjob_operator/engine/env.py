@@ -1,7 +1,7 @@
 """The variables by which a trainer finds its place in the world."""
 
 from ddpjob_operator.api import DDPJob, RestartMode
-from ddpjob_operator.api.contract import TERMINATION_LOG_PATH, Env
+from ddpjob_operator.api.contract import SECRET_DIRECTORY, SECRET_KEY, TERMINATION_LOG_PATH, Env
 
 from .naming import master_address
 from .rules import left_to_operator
@@ -83,6 +83,7 @@ def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
         Env.STATUS_PORT: job.status.status_port,
         Env.CONTROL_PORT: control_port,
         Env.PEERS: ",".join(f"{host}:{control_port}" for host in (master_address(job), *map(_host, living))),
+        Env.SECRET_FILE: f"{SECRET_DIRECTORY}/{SECRET_KEY}",
         Env.IN_PLACE_RESTARTS: min(restart.in_place_restarts, restart.max_restarts) if in_place else 0,
         Env.RESTART_WINDOW_SECONDS: restart.window_seconds,
         Env.LEAVE_TO_OPERATOR: left_to_operator(restart),

@@ -111,6 +111,8 @@ class Heard:
     checkpoint: CheckpointSeen | None = None
     stall: Stall | None = None
     stragglers: tuple[HeardStraggler, ...] = ()
+    guarded: bool = True
+    """Whether supervisors believe only who proves that he has the job's secret: those of older images do not."""
     pod: str = ""
     """The pod that it was read from."""
     error: str = ""
@@ -120,7 +122,7 @@ class Heard:
 
 
 def fingerprint(uid: str) -> str:
-    """By what a status page names its job: anybody may read it, and the uid is all that its control port asks for."""
+    """By what a status page names its job, for whoever may not know its uid."""
     return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
@@ -149,6 +151,7 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
         checkpoint=_checkpoint(document.get("checkpoint"), clock),
         stall=_stall(document.get("stall"), clock),
         stragglers=_stragglers(document.get("stragglers")),
+        guarded=document.get("guarded") is True,
         pod=pod,
     )
 

@@ -5,6 +5,9 @@ import hashlib
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import MANAGER, SUFFIX_LENGTH, Label
 
+SECRET_HASH_LENGTH = 16
+"""So long that no two jobs ever share one: what has the name is taken for the job's own without being read."""
+
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own for generated names: no vowels, no look-alikes, so no words."""
 
@@ -17,6 +20,11 @@ def pod_name(job: DDPJob, rank: int, incarnation: int) -> str:
 def network_policy_name(job: DDPJob) -> str:
     """`<job>-<suffix>`: never that of a former job's policy, which selects nothing of this one."""
     return f"{job.metadata.name}-{_suffix(job.metadata.uid)}"
+
+
+def secret_name(job: DDPJob) -> str:
+    """`<job>-<hash>`: never that of a former job, whose Secret is still to be removed and is not to be ours."""
+    return f"{job.metadata.name}-{hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:SECRET_HASH_LENGTH]}"
 
 
 def service_name(job: DDPJob) -> str:

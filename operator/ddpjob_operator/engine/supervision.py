@@ -130,6 +130,15 @@ def said_of(view: View) -> str:
     return _told(view, stall) if stall else missed(view)
 
 
+def unguarded(view: View) -> str:
+    """That the supervisors of a gang are too old to know its secret, as the rest of a sentence."""
+    if view.nodes == 1 or view.heard is None or view.heard.guarded:
+        return ""
+    return (
+        "; their image is older than this operator, and its supervisors believe whoever reaches them: build it anew"
+    )
+
+
 def stall_of(view: View) -> Stall | None:
     """Why the gang stands still, where it does. What was heard too long ago may be over."""
     heard, first = view.heard, view.current.get(0)

@@ -91,6 +91,7 @@ def _stop(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJ
 def _forget(run: RunDirectory) -> None:
     for directory in (run.pods, run.logs, run.volumes):
         shutil.rmtree(directory)
+    shutil.rmtree(run.secrets, ignore_errors=True)
     run.service_file.unlink(missing_ok=True)
     run.job_file.unlink()
     run.create()
@@ -106,6 +107,7 @@ def _set_aside(run: RunDirectory, known: DDPJob) -> None:
     if not (aside / "logs").exists():
         run.logs.rename(aside / "logs")
     shutil.rmtree(run.pods)
+    shutil.rmtree(run.secrets, ignore_errors=True)
     run.service_file.unlink(missing_ok=True)
     run.job_file.rename(aside / "job.json")
     run.create()

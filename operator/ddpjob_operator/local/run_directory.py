@@ -1,11 +1,14 @@
 """Where a local run keeps everything: one directory per job, that a person can look into."""
 
+import os
+import secrets
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.contract import SECRET_KEY
 
 from .files import Lock, read_json, write_json
 
@@ -21,6 +24,7 @@ class RunDirectory:
     work.json           the directory in which the ranks work
     pods/<pod>/         one directory per pod that was not deleted
     logs/attempt-<n>/   rank-<r>.log of the gang that was made for that attempt, restarts in place included
+    secrets/secret      what the job's supervisors know each other by
     volumes/            what pods share and what outlives them
     lock                held by the `ddpjob run` that carries the job on
     """
@@ -63,6 +67,11 @@ class RunDirectory:
         write_json(self.root / "work.json", {"directory": str(directory)})
 
     @property
+    def secrets(self) -> Path:
+        """Directory of the job's secret."""
+        return self.root / "secrets"
+
+    @property
     def lock(self) -> Lock:
         """Held by whoever carries the job on."""
         return Lock(self.root / "lock")
@@ -74,6 +83,17 @@ class RunDirectory:
     def gangs(self) -> list[int]:
         """The attempts for which a gang was made, in their order."""
         return sorted(int(directory.name.removeprefix("attempt-")) for directory in self.logs.glob("attempt-*"))
+
+    def make_secret(self) -> None:
+        """Makes the job's secret, unless it is there: a file that nobody else can read."""
+        file, new = self.secrets / SECRET_KEY, self.secrets / f".{SECRET_KEY}"
+        if file.exists():
+            return
+        self.secrets.mkdir(exist_ok=True)
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as content:
+            content.write(secrets.token_hex())
+        new.rename(file)
 
     def load(self) -> DDPJob | None:
         """The job as it was last written; None if there is none."""

@@ -12,6 +12,7 @@ from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreateSecret,
     CreateService,
     Decision,
     DeleteJob,
@@ -167,6 +168,8 @@ class Runner:
         match action:
             case CreateService():
                 write_json(self._run.service_file, action.build())
+            case CreateSecret():
+                self._run.make_secret()
             case CreatePod(rank):
                 for notice in self._pods.create(action.build(), *self._place(rank)):
                     self._notice(notice)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env, Label
-from ddpjob_operator.engine import WAIT_CONTAINER, Manifest
+from ddpjob_operator.engine import SECRET_VOLUME, WAIT_CONTAINER, Manifest
 
 from .run_directory import RunDirectory
 
@@ -208,6 +208,8 @@ class _Paths:
 
 def _place(volume: Manifest, run: RunDirectory, pod_directory: Path) -> Path:
     name: str = volume["name"]
+    if name == SECRET_VOLUME:
+        return run.secrets
     if "emptyDir" in volume:
         return pod_directory / "volumes" / name
     host = Path(str(volume.get("hostPath", {}).get("path", "")))
@@ -244,6 +246,8 @@ def _unused(spec: Manifest) -> Iterator[str]:
                 if field_name in container:
                     yield f"{field_name} of the trainer container is not used on this machine"
     for volume in spec.get("volumes", []):
+        if volume["name"] == SECRET_VOLUME:
+            continue
         for kind in NOT_HERE:
             if kind in volume:
                 yield f"volume {volume['name']} ({kind}) is an empty directory on this machine"

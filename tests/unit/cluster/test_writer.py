@@ -10,7 +10,15 @@ from ddpjob_operator.cluster.connection import Connection
 from ddpjob_operator.cluster.observing import Ref
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import CONCURRENT_WRITES, ENOUGH_REFUSALS, Refused, Writer
-from ddpjob_operator.engine import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, DeletePod, Settings, StopPod
+from ddpjob_operator.engine import (
+    CreateNetworkPolicy,
+    CreatePod,
+    CreateSecret,
+    DeleteNetworkPolicy,
+    DeletePod,
+    Settings,
+    StopPod,
+)
 
 from tests.unit.engine.builders import a_job
 
@@ -260,3 +268,54 @@ def test_a_pod_whose_name_another_one_has_is_forgotten() -> None:
     other["metadata"]["uid"] = "another"
     delete(Conflicting(other), store)
     assert not store.pods.owned_by(UID)
+
+
+class Keeping(Connection):
+    """A connection that keeps what was sent, to a server that gives each request this answer."""
+
+    def __init__(self, status: int, reason: str = "", message: str = "") -> None:
+        self.sent: list[tuple[str, str, dict[str, Any]]] = []
+        self._answer = status, json.dumps({"metadata": {}, "reason": reason, "message": message}).encode(), None
+
+    async def send(self, *words: Any, **_: Any) -> tuple[int, bytes, None]:
+        method, path, data, *_rest = words
+        self.sent.append((method, path, json.loads(data)))
+        return self._answer
+
+
+SECRET = CreateSecret(a_job().snapshot.job)
+
+
+def make_secret(connection: Keeping, *more: CreatePod) -> None:
+    asyncio.run(Writer(Api(connection, lambda: True), a_store()).carry_out((SECRET, *more), JOB))
+
+
+def test_each_secret_gets_a_value_of_its_own_that_is_long_enough() -> None:
+    connection = Keeping(201)
+    for _ in range(2):
+        make_secret(connection)
+    values = [body["stringData"]["secret"] for _, _, body in connection.sent]
+    assert [len(bytes.fromhex(value)) for value in values] == [32, 32]
+    assert values[0] != values[1]
+    assert {path for _, path, _ in connection.sent} == {"/api/v1/namespaces/team/secrets"}
+
+
+def test_a_secret_that_is_there_is_not_looked_at() -> None:
+    """The operator has no right to."""
+    connection = Keeping(409, "AlreadyExists", 'secrets "digits-s" already exists')
+    make_secret(connection)
+    assert [method for method, _, _ in connection.sent] == ["POST"]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "kind"),
+    [
+        (403, "Forbidden", "exceeded quota: secrets=10", Refused),
+        (503, "ServiceUnavailable", "later", ApiError),
+    ],
+)
+def test_no_pod_is_made_without_its_secret(status: int, reason: str, message: str, kind: type[Exception]) -> None:
+    connection = Keeping(status, reason, message)
+    with pytest.raises(kind):
+        make_secret(connection, GANG[0])
+    assert len(connection.sent) == 1

@@ -16,6 +16,7 @@ from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreateSecret,
     CreateService,
     Decision,
     DeleteJob,
@@ -182,6 +183,7 @@ class Moment:
         said = {
             "version": 1,
             "job": fingerprint(job.metadata.uid),
+            "guarded": True,
             "attempt": attempt or self.status.attempt,
             "phase": phase,
             "since": (now + timedelta(seconds=began)).isoformat(),
@@ -205,6 +207,7 @@ class Moment:
         name = present_pod_name(job, rank)
         said = {
             "job": fingerprint(job.metadata.uid),
+            "guarded": True,
             "attempt": self.status.attempt,
             "phase": phase,
             "coordinator": "10.0.1.0:29502",
@@ -356,10 +359,10 @@ class Moment:
         match action:
             case CreateService():
                 return self.service(Service.OURS)
-            case CreateNetworkPolicy():
-                return Moment(replace(self.snapshot, network_policy=True))
-            case DeleteNetworkPolicy():
-                return Moment(replace(self.snapshot, network_policy=False))
+            case CreateNetworkPolicy() | DeleteNetworkPolicy():
+                return Moment(replace(self.snapshot, network_policy=isinstance(action, CreateNetworkPolicy)))
+            case CreateSecret():
+                return self  # Nobody may look whether it is there.
             case CreatePod(rank, job):
                 incarnation, uid = job.status.incarnations.of(rank), f"uid of {action.name}"
                 pod = Pod(action.name, uid, rank, incarnation, created_at=self.snapshot.now)
@@ -379,7 +382,8 @@ def plan(moment: Moment) -> str:
 
     `service`, `policy`: it is made; `-policy`: it is removed; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as
     one that only looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with
-    its own; `!1.0`: it is stopped and stays; `-job`: the job itself is deleted.
+    its own; `!1.0`: it is stopped and stays; `-job`: the job itself is deleted. The Secret, which is made before any
+    pod (`test_secret.py`), is left out.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
     said = []
@@ -391,6 +395,8 @@ def plan(moment: Moment) -> str:
                 said.append("policy")
             case DeleteNetworkPolicy():
                 said.append("-policy")
+            case CreateSecret():
+                pass
             case CreatePod(rank, job, reserve=reserve):
                 said.append(f"+{job.status.incarnations.of(rank)}.{rank}{'?' * reserve}")
             case StopPod(name):

@@ -11,6 +11,7 @@ from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import (
     CreateNetworkPolicy,
     CreatePod,
+    CreateSecret,
     CreateService,
     DeleteJob,
     Manifest,
@@ -90,7 +91,7 @@ def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(moment: Mo
     met = {
         variable["value"].split(".")[0]
         for made in manifests(moment)
-        for container in made["spec"].get("containers", ())
+        for container in made.get("spec", {}).get("containers", ())
         for variable in container["env"]
         if variable["name"] == "MASTER_ADDR"
     }
@@ -99,7 +100,7 @@ def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(moment: Mo
 
 def manifests(moment: Moment) -> list[Manifest]:
     """All that a decision makes."""
-    made = (CreatePod, CreateService, CreateNetworkPolicy)
+    made = (CreatePod, CreateService, CreateNetworkPolicy, CreateSecret)
     return [action.build() for action in moment.decision.actions if isinstance(action, made)]
 
 

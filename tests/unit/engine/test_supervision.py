@@ -25,7 +25,21 @@ three = a_job(nodes=3).running().hears().settled().hears_nothing("refused").afte
 comes_late = three.asks_another("Gathering").vanishes(2).decided(2)
 unled = silent.after(30).settled().asks_another("Gathering")
 STANDS = "No step is finished any more: rank 1 is stopped (state T) (node node-1)"
+TOO_OLD = "their image is older than this operator, and its supervisors believe whoever reaches them: build it anew"
 TABLE: Table = {
+    # too old for a secret
+    "a gang whose image knows no proof is told to be open": (
+        gang.hears(guarded=False),
+        "",
+        "Running",
+        f"2 nodes running; {TOO_OLD}",
+    ),
+    "one that is alone has nobody to talk to": (
+        a_job(nodes=1).running().hears(guarded=False).settled(),
+        "",
+        "Running",
+        "1 node running",
+    ),
     # stalled
     "a gang that stands still is stalled, and its supervisors will see to it": (stands, "", "Stalled", STANDS),
     "until it goes on": (stands.settled().hears(), "", "Running", "2 nodes running"),

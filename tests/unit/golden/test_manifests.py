@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 import yaml
-from ddpjob_operator.engine import CreateNetworkPolicy, CreatePod, CreateService, Manifest, Settings, pod_name
+from ddpjob_operator.engine import (
+    CreateNetworkPolicy,
+    CreatePod,
+    CreateSecret,
+    CreateService,
+    Manifest,
+    Settings,
+    pod_name,
+)
 
 from tests.unit.engine.builders import Moment, a_job
 
@@ -99,6 +107,11 @@ def test_the_network_policy_is_its_golden_file(golden: Golden) -> None:
     snapshot = replace(a_job(networkPolicy="Enabled").snapshot, settings=Settings(operator_namespace="ddpjob-system"))
     made = (one for one in Moment(snapshot).decision.actions if isinstance(one, CreateNetworkPolicy))
     golden("network-policy.yaml", as_yaml(next(made).build()))
+
+
+def test_the_secret_is_its_golden_file(golden: Golden) -> None:
+    secret = next(action for action in checkpointed.decision.actions if isinstance(action, CreateSecret))
+    golden("secret.yaml", as_yaml(secret.build()))
 
 
 def test_the_template_in_the_job_is_left_as_it_is() -> None:

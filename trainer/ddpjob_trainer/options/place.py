@@ -10,6 +10,10 @@ from ddpjob_trainer.world import MAX_PORT
 
 from .parsing import natural, positive
 
+PROOF = (
+    "file of at least 32 bytes that only its owner can read, the same for all nodes: what their supervisors know each"
+    " other by (default: DDPJOB_SECRET_FILE; without one they meet on this machine only)"
+)
 METHODS = "env://, tcp://HOST:PORT, or file:///PATH on a disk that all processes share"
 
 
@@ -27,6 +31,7 @@ class PlaceConfig:
     master_port: int | None = None
     init_file: Path | None = None
     """The file by which the processes find each other, instead of a port of rank 0's."""
+    secret_file: Path | None = None
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +57,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--master-port", "--master_port", type=_port, metavar="PORT", help="where rank 0 listens (default 29500)"
     )
+    group.add_argument("--secret-file", type=Path, metavar="FILE", help=PROOF)
     group.add_argument("--init-method", metavar="URL", help=f"how processes find each other: {METHODS}")
     group.add_argument("--rank", type=natural, metavar="N", help="of a process that is started by itself, from 0")
     group.add_argument("--world-size", type=positive, metavar="N", help="number of processes that have a --rank")
@@ -80,6 +86,7 @@ def read(flags: argparse.Namespace) -> PlaceConfig:
         master_addr=flags.master_addr or addr,
         master_port=flags.master_port or port,
         init_file=file,
+        secret_file=flags.secret_file,
     )
 
 

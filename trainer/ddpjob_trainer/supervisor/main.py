@@ -3,12 +3,15 @@
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from ddpjob_trainer.console import complain
+from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import ConfigError, TrainerError
 from ddpjob_trainer.failure import clear, leave, report_of, report_path
 from ddpjob_trainer.options.parsing import Parser
+from ddpjob_trainer.options.place import PROOF
 from ddpjob_trainer.stopping import leave_at_once
 
 from .starting.program import program_of
@@ -24,6 +27,8 @@ def main() -> NoReturn:
         flags = _parser().parse_args()
         program = program_of(flags.program if flags.module is None else ["-m", *flags.module])
         program.check()
+        if flags.secret_file is not None:
+            os.environ[Env.SECRET_FILE] = str(flags.secret_file)
         if flags.preload and flags.start_method == "cold":
             raise ConfigError("--preload needs --start-method warm: what is started cold imports all by itself")
         leave_at_once(supervise(program, flags.start_method, flags.max_restarts, flags.preload))
@@ -59,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODULE",
         help="a module that the program imports and that takes long: ranks are forked with it (can be repeated)",
     )
+    parser.add_argument("--secret-file", type=Path, metavar="FILE", help=PROOF)
     module = "a module to run, as `python -m` would, and its arguments"
     parser.add_argument("-m", dest="module", metavar="MODULE ...", nargs=argparse.REMAINDER, help=module)
     script = "a script to run, as `python` would, and its arguments"

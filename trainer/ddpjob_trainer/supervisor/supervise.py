@@ -19,6 +19,7 @@ from .gang.follower import Follower
 from .gang.leader import Leader
 from .gang.link import LocalLink
 from .gang.rendezvous import Rendezvous
+from .gang.secret import with_secret
 from .gang.settings import OFF, Settings, read_settings
 from .gang.strays import reap_strays
 from .page.server import Page
@@ -61,7 +62,7 @@ def supervise(
         ConfigError: The environment does not describe a place in a world, or not one in the leader's.
         TrainerError: The control port is taken, this node is not fit for training, or others have gone.
     """
-    settings = read_settings(os.environ, max_restarts)
+    settings = with_secret(read_settings(os.environ, max_restarts), os.environ)
     if patience is not None and settings.patience is not None:
         settings = replace(settings, patience=patience)
     own = warm.TRAINER_PRELOADED if program.module and program.name == TRAINER else ()
@@ -85,7 +86,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         if settings.in_a_job:
             await _open_page(stack, settings, picture, leader)
         port = 0
-        if settings.nodes > 1 and (settings.leads or settings.in_a_job):  # Else nobody ever looks for this one.
+        if settings.listens:
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, leader))
         if leader is None:
             return await follower.follow(port)

@@ -7,7 +7,7 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.saying import Obstacle, Say, updated
 from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
-from ddpjob_operator.engine.supervision import comes_up, missed, said_of
+from ddpjob_operator.engine.supervision import comes_up, missed, said_of, unguarded
 from ddpjob_operator.engine.view import View
 
 from .sizing import lacking, look_out
@@ -91,7 +91,7 @@ def under_way(view: View) -> Verdict | None:
         return Verdict(updated(view, created, said), message, late)
     if comes_up(view):
         return Verdict(updated(view, created), missed(view) or view.status.message, late)
-    all_run = f"{counted(view.nodes, 'node')} running"
+    all_run = f"{counted(view.nodes, 'node')} running{unguarded(view)}"
     message = f"{view.succeeded} of {counted(view.nodes, 'node')} finished" if view.succeeded else all_run
     message = said_of(view) or message
     running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)

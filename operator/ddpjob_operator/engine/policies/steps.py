@@ -13,6 +13,7 @@ from ddpjob_operator.engine.decision import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreateSecret,
     CreateService,
     DeleteNetworkPolicy,
     DeletePod,
@@ -149,8 +150,10 @@ def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Ac
     job = view.snapshot.job.model_copy(update={"status": status})
     service = (CreateService(job),) if view.service is Service.MISSING else ()
     living = _living(view, status)
-    pods = (CreatePod(rank, job, living) for rank in ranks)
-    return (*_network_policy(view, job), *service, *pods)
+    pods = tuple(CreatePod(rank, job, living) for rank in ranks)
+    # Whether it is there nobody may look, so it is made with each pod that needs it: before them.
+    secret = (CreateSecret(job),) if pods else ()
+    return (*_network_policy(view, job), *service, *secret, *pods)
 
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:

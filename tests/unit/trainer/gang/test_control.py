@@ -1,21 +1,23 @@
 """The control port: who is answered, and how, over real connections."""
 
 import asyncio
-import json
 import re
 import socket
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from ddpjob_trainer.supervisor.gang import control
 from ddpjob_trainer.supervisor.gang.control import STRANGERS, control_port
 from ddpjob_trainer.supervisor.gang.leader import Leader
-from ddpjob_trainer.supervisor.gang.link import SILENT_SECONDS, LinkLostError, TcpLink, connect
+from ddpjob_trainer.supervisor.gang.link import FIRST_BYTES, SILENT_SECONDS, LinkLostError, TcpLink, connect
 from ddpjob_trainer.supervisor.gang.messages import (
     PROTOCOL,
     Announce,
+    Challenge,
     Elsewhere,
     Hello,
     History,
@@ -23,9 +25,11 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Past,
     Refused,
     Welcome,
+    from_line,
     to_line,
 )
 from ddpjob_trainer.supervisor.gang.once import LONGEST, MOST, Once, shown
+from ddpjob_trainer.supervisor.gang.proof import CALLER, Seals, UnprovedError
 from ddpjob_trainer.supervisor.gang.rendezvous import Rendezvous
 from ddpjob_trainer.supervisor.gang.settings import Settings
 
@@ -33,6 +37,7 @@ DEADLINE_SECONDS = 30
 HELLO = Hello("uid", 1, 1, 1, 29502, "0.1.0")
 ANOTHERS = Refused("this is another job's", for_good=False)
 PAST = Past(restarts=3)
+SECRET = b"a secret of this job's supervisors"
 
 
 class Member:
@@ -48,7 +53,13 @@ async def a_port(*, leads: bool = True, nodes: int = 2) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = Settings(
-        uid="uid", node=0 if leads else 1, nodes=nodes, control_port=port, listen="127.0.0.1", peers=("job-0:29502",)
+        uid="uid",
+        node=0 if leads else 1,
+        nodes=nodes,
+        control_port=port,
+        listen="127.0.0.1",
+        peers=("job-0:29502",),
+        secret=SECRET,
     )
     leader = Leader(settings) if leads else None
     member: Any = Member()
@@ -58,13 +69,12 @@ async def a_port(*, leads: bool = True, nodes: int = 2) -> AsyncIterator[str]:
             await leader.close()
 
 
-async def answer(address: str, words: Message | bytes) -> Message | None:
-    """What it answers to first words; None: it ends the connection."""
+async def answer(address: str, words: Hello | Announce, secret: bytes = SECRET) -> Message | None:
+    """What it answers to first words that are proved by a secret; None: it does not."""
     link = await connect(address)
     try:
-        link._writer.write(words if isinstance(words, bytes) else to_line(words))
-        return await link.receive()
-    except LinkLostError:
+        return await link.say_first(words, secret)
+    except (LinkLostError, UnprovedError):
         return None
     finally:
         await link.close()
@@ -72,7 +82,7 @@ async def answer(address: str, words: Message | bytes) -> Message | None:
 
 @pytest.mark.parametrize("leads", [True, False])
 @pytest.mark.parametrize("words", [replace(HELLO, uid="another"), Announce("another", 9, ":29502")])
-def test_another_jobs_supervisor_learns_only_that(words: Message, *, leads: bool) -> None:
+def test_another_jobs_supervisor_learns_only_that(words: Hello | Announce, *, leads: bool) -> None:
     async def test() -> None:
         async with a_port(leads=leads) as address:
             assert await answer(address, words) == ANOTHERS
@@ -81,9 +91,8 @@ def test_another_jobs_supervisor_learns_only_that(words: Message, *, leads: bool
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_newer_version_is_told_so_though_it_says_more(capsys: pytest.CaptureFixture[str], *, leads: bool) -> None:
-    fields = json.loads(to_line(replace(HELLO, protocol=PROTOCOL + 1, release="9.0\x1b[2J")))
-    newer = json.dumps(fields | {"gpus": [{"kind": "H200"}]}).encode() + b"\n"
+def test_another_version_is_told_so(capsys: pytest.CaptureFixture[str], *, leads: bool) -> None:
+    newer = replace(HELLO, protocol=PROTOCOL + 1, release="9.0\x1b[2J")
 
     async def test() -> None:
         async with a_port(leads=leads) as address:
@@ -96,6 +105,20 @@ def test_a_newer_version_is_told_so_though_it_says_more(capsys: pytest.CaptureFi
     asyncio.run(test())
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("warning: a supervisor that calls itself rank 1 was refused: its version 9.0\\x1b[2J")
+
+
+def test_a_version_that_knows_no_proof_is_refused_in_its_own_words() -> None:
+    async def test() -> None:
+        async with a_port() as address:
+            link = await connect(address)
+            link.send(replace(HELLO, protocol=2, release="0.0.9"))
+            refused = await link.receive()
+            assert isinstance(refused, Refused)
+            assert refused.for_good
+            assert "its version 0.0.9 (protocol 2) cannot work with" in refused.why
+            await link.close()
+
+    asyncio.run(test())
 
 
 def test_a_member_of_the_same_job_is_welcome() -> None:
@@ -139,9 +162,9 @@ def test_whoever_is_not_understood_is_warned_of_once(capsys: pytest.CaptureFixtu
             for _ in range(3):
                 link = await connect(address)
                 if later:
-                    link.send(HELLO)
-                    assert isinstance(await link.receive(), Welcome)
-                link._writer.write(b"GET /\x1b[2J HTTP/1.1\r\n")
+                    assert isinstance(await link.say_first(HELLO, SECRET), Welcome)
+                words = b"GET /\x1b[2J HTTP/1.1\r\n"
+                link._writer.write(link._ours.sealed(words) if link._ours else words)
                 with pytest.raises(LinkLostError):
                     await link.receive()
                 await link.close()
@@ -151,23 +174,122 @@ def test_whoever_is_not_understood_is_warned_of_once(capsys: pytest.CaptureFixtu
     assert re.match(r"warning: 127\.0\.0\.1 talks to the control port, and is not understood: b'GET /\\x1b", said)
 
 
-def test_strangers_leave_room_and_those_that_find_none_are_sent_away() -> None:
+def test_who_is_not_understood_after_proof_is_warned_of_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its line has no seal: somebody has put it between those of a supervisor."""
+
     async def test() -> None:
-        async with a_port(nodes=3) as address:
-            strangers = [await connect(address) for _ in range(2 * 3 + STRANGERS)]
-            assert await answer(address, HELLO) is None
-            for stranger in strangers[:2]:
-                await stranger.close()
-            assert isinstance(await until_there_is_room(address), Welcome)
-            await asyncio.gather(*(stranger.close() for stranger in strangers))
+        async with a_port() as address:
+            link = await connect(address)
+            assert isinstance(await link.say_first(HELLO, SECRET), Welcome)
+            link._writer.write(to_line(HELLO))
+            with pytest.raises(LinkLostError):
+                await link.receive()
+            await link.close()
+
+    asyncio.run(test())
+    assert "was not let in: it does not prove that it is of this job" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("words", [HELLO, Announce("uid", 9, ":29502")], ids=["Hello", "Announce"])
+def test_who_knows_the_uid_and_not_the_secret_is_told_nothing_and_named(
+    words: Hello | Announce, capsys: pytest.CaptureFixture[str], *, leads: bool
+) -> None:
+    async def test() -> None:
+        async with a_port(leads=leads) as address:
+            for _ in range(3):
+                assert await answer(address, words, b"what a stranger thinks up" * 2) is None
+            assert await answer(address, words, b"") is None
+
+    asyncio.run(test())
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: 127.0.0.1 knocks at the control port, and was not let in: it does not prove that it is of this job"
+    ]
+
+
+def test_a_stranger_in_a_members_place_does_not_push_it_out() -> None:
+    async def test() -> None:
+        async with a_port() as address:
+            member = await connect(address)
+            assert isinstance(await member.say_first(HELLO, SECRET), Welcome)
+            assert await answer(address, replace(HELLO, incarnation=99), b"") is None
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(member.receive(), 0.1)
+            assert isinstance(await answer(address, HELLO), Welcome), "99 was never here"
+            await member.close()
 
     asyncio.run(test())
 
 
-async def until_there_is_room(address: str) -> Message:
-    while (said := await answer(address, HELLO)) is None:
-        pass
-    return said
+@pytest.mark.parametrize("trick", ["replayed", "reflected", "changed", "in another order"])
+def test_what_was_proved_once_proves_nothing_elsewhere(trick: str) -> None:
+    async def test() -> None:
+        async with a_port() as address:
+            reader, writer = await asyncio.open_connection(*address.split(":"))
+            first = replace(HELLO, nonce="0" * 32)
+            writer.write(to_line(first))
+            challenge = from_line(await reader.readline())
+            assert isinstance(challenge, Challenge)
+            theirs = "1" * 32 if trick == "replayed" else challenge.nonce
+            ours = Seals(SECRET, "listener" if trick == "reflected" else CALLER, first.nonce, theirs)
+            if trick == "in another order":
+                ours.sealed(b"")
+            line = ours.sealed(to_line(first))
+            writer.write(line.replace(b'"node": 1', b'"node": 0') if trick == "changed" else line)
+            assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (b"x" * (FIRST_BYTES + 2), f"more than {FIRST_BYTES} bytes without an end are no message"),
+        (to_line(Welcome("0.1.0")), "these are no first words"),
+        (b"", "it has proved nothing for 0 s"),
+        (to_line(HELLO), "it has proved nothing for 0 s"),
+    ],
+    ids=["too much", "other words", "nothing", "no proof"],
+)
+def test_without_proof_there_is_little_room_and_time(
+    words: bytes, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(control, "PROOF_SECONDS", 0.2)
+
+    async def test() -> None:
+        async with a_port() as address:
+            reader, writer = await asyncio.open_connection(*address.split(":"))
+            writer.write(words)
+            await reader.read()
+            writer.close()
+
+    asyncio.run(test())
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("warning: 127.0.0.1 ")
+    assert said.endswith(told)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_a_flood_pushes_out_nobody_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "PROOF_SECONDS", DEADLINE_SECONDS)
+
+    async def test() -> None:
+        async with a_port(nodes=3) as address, AsyncExitStack() as ends:
+
+            async def comes(source: str | None = None) -> TcpLink:
+                link = await connect(address, source)
+                ends.push_async_callback(link.close)
+                return link
+
+            early = await comes("127.0.0.9")
+            flood = [await comes() for _ in range(2 * (STRANGERS + 3))]
+            assert isinstance(await answer(address, HELLO), Welcome), "it comes when there is no room"
+            assert isinstance(await early.say_first(replace(HELLO, node=2), SECRET), Welcome), "it came before"
+            with pytest.raises(LinkLostError):
+                await flood[0].receive()
+
+    asyncio.run(test())
 
 
 def test_a_member_that_comes_a_second_time_takes_the_place_of_its_first_connection() -> None:
@@ -176,8 +298,7 @@ def test_a_member_that_comes_a_second_time_takes_the_place_of_its_first_connecti
             links: list[TcpLink] = []
             for _ in range(2):
                 links.append(await connect(address))
-                links[-1].send(HELLO)
-                assert isinstance(await links[-1].receive(), Welcome)
+                assert isinstance(await links[-1].say_first(HELLO, SECRET), Welcome)
             async with asyncio.timeout(SILENT_SECONDS / 2):
                 with pytest.raises(LinkLostError):
                     await links[0].receive()

@@ -11,6 +11,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     PROTOCOL,
     Announce,
     Beats,
+    Challenge,
     Done,
     Elsewhere,
     End,
@@ -51,11 +52,12 @@ BEAT: dict[str, Any] = {
 }
 
 MESSAGES: list[Message] = [
-    Hello("uid", 1, 2, 3, 29502, "0.1.0", sent=1_700_000_000.25),
+    Hello("uid", 1, 2, 3, 29502, "0.1.0", sent=1_700_000_000.25, nonce="c0"),
+    Challenge("ff"),
     Welcome("0.1.0", 1.5),
     Refused("another job's", for_good=True),
     Elsewhere("[fd00::1]:29502", 3),
-    Announce("uid", 3, ":29502"),
+    Announce("uid", 3, ":29502", "c0"),
     History(4, PAST),
     History(0),
     Start(4, 29500, {"0": "10.0.0.1:29502"}, PAST, check=True),
@@ -93,11 +95,14 @@ def hello(**changes: Any) -> bytes:
 
 def test_first_words_and_a_refusal_are_what_they_will_always_be() -> None:
     said = {
-        Hello("uid", 1, 2, 3, 29502, "0.1.0", sent=0.5): (
+        Hello("uid", 1, 2, 3, 29502, "0.1.0", sent=0.5, nonce="c0"): (
             '{"kind": "Hello", "uid": "uid", "node": 1, "incarnation": 2, "attempt": 3, "port": 29502,'
-            f' "release": "0.1.0", "protocol": {PROTOCOL}, "sent": 0.5}}'
+            f' "release": "0.1.0", "protocol": {PROTOCOL}, "sent": 0.5, "nonce": "c0"}}'
         ),
-        Announce("uid", 3, ":1"): '{"kind": "Announce", "uid": "uid", "incarnation": 3, "address": ":1"}',
+        Announce("uid", 3, ":1", "c0"): (
+            '{"kind": "Announce", "uid": "uid", "incarnation": 3, "address": ":1", "nonce": "c0"}'
+        ),
+        Challenge("ff"): '{"kind": "Challenge", "nonce": "ff"}',
         Refused("no", for_good=True): '{"kind": "Refused", "why": "no", "for_good": true}',
     }
     for message, line in said.items():

@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from ddpjob_trainer.errors import PeerLostError
@@ -22,6 +22,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Refused,
     UnreadableError,
     Welcome,
+    to_line,
 )
 from ddpjob_trainer.supervisor.gang.rendezvous import Rendezvous
 from ddpjob_trainer.supervisor.gang.settings import Settings
@@ -31,6 +32,7 @@ from tests.support import virtual_time
 from tests.support.ports import hold_port
 
 HELLO = Hello("uid", 1, 1, 1, 29502, "0.1.0")
+SECRET = b"a secret of this job's supervisors"
 GENEROUS_SECONDS = 20
 
 
@@ -45,7 +47,11 @@ class Other:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = TcpLink(reader, writer)
         with suppress(LinkLostError, UnreadableError):
-            self.heard.append(await link.receive())
+            match await link.receive():
+                case Hello(nonce=nonce) | Announce(nonce=nonce):
+                    words = await link.ask_for_proof(nonce, SECRET)
+                    assert isinstance(words, Hello | Announce)
+                    self.heard.append(replace(words, nonce=""))
             answer = self.answers(self.heard[-1])
             if answer is not None:
                 link.send(answer)
@@ -65,7 +71,7 @@ async def listening(answer: Message | None, host: str = "127.0.0.1") -> AsyncIte
 
 
 def rendezvous(*peers: str, node: int = 1) -> Rendezvous:
-    return Rendezvous(Settings(uid="uid", node=node, nodes=4, master_addr="127.0.0.1", peers=peers))
+    return Rendezvous(Settings(uid="uid", node=node, nodes=4, master_addr="127.0.0.1", peers=peers, secret=SECRET))
 
 
 def nobody() -> str:
@@ -115,6 +121,46 @@ def test_who_says_anything_else_is_not_followed_and_the_next_is_tried(
     run(test())
 
 
+def test_nobody_without_the_secret_is_believed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither that it is rank 0's, nor that to come again is in vain."""
+
+    async def test() -> None:
+        for words in (
+            Welcome("0.1.0", incarnation=99),
+            Refused("never\x1b[2J", for_good=True),
+            Elsewhere("10.0.0.9:1"),
+        ):
+
+            async def stranger(_: asyncio.StreamReader, writer: asyncio.StreamWriter, words: Message = words) -> None:
+                writer.write(to_line(words))
+                writer.close()
+
+            server = await asyncio.start_server(stranger, "127.0.0.1", 0)
+            async with server, listening(Welcome("0.1.0")) as leader:
+                its_address = address_of("127.0.0.1", server.sockets[0].getsockname()[1])
+                known = rendezvous(its_address, leader.address)
+                link = await known.reach(HELLO)
+                assert known.where() == Elsewhere(its_address), "it has heard of no other rank 0"
+                await link.close()
+
+    run(test())
+    assert capsys.readouterr().err == ""
+
+
+def test_who_has_another_secret_than_all_others_gives_up_so_that_the_gang_starts_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ddpjob_trainer.supervisor.gang.rendezvous.ANOTHER_SECRET_SECONDS", 0.2)
+
+    async def test() -> None:
+        async with listening(Welcome("0.1.0")) as leader:
+            settings = Settings(node=1, nodes=4, peers=(leader.address, nobody()), secret=b"another")
+            with pytest.raises(PeerLostError, match=r"take this one for a stranger: .* need the same secret$"):
+                await Rendezvous(settings).reach(HELLO)
+
+    run(test())
+
+
 def test_another_version_is_a_clear_error_and_not_tried_again() -> None:
     async def test() -> None:
         why = "its version 0.1 cannot work with rank 0's 0.2: all nodes must run the same image"
@@ -140,7 +186,9 @@ def test_a_leader_whose_address_swallows_all_is_cut_off(
         raise TimeoutError("no answer within 2 s")
 
     async def test() -> None:
-        known = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=("job-0:29502",) * peers, preflight=preflight))
+        known = Rendezvous(
+            Settings(uid="uid", node=1, nodes=4, peers=("job-0:29502",) * peers, preflight=preflight, secret=SECRET)
+        )
         with pytest.raises(PreflightError if ends else TimeoutError) as caught:
             await asyncio.wait_for(known.reach(HELLO), 4.0)
         if isinstance(caught.value, PreflightError):
@@ -160,7 +208,9 @@ def test_a_clock_that_is_off_the_leaders_is_told_of_in_the_preflight(
 ) -> None:
     async def test() -> None:
         async with listening(Welcome("0.1.0", heard=time.time() + 1000)) as leader:
-            settings = Settings(uid="uid", node=1, nodes=4, peers=(leader.address,), preflight=preflight)
+            settings = Settings(
+                uid="uid", node=1, nodes=4, peers=(leader.address,), preflight=preflight, secret=SECRET
+            )
             link = await Rendezvous(settings).reach(HELLO)
             await link.close()
 
@@ -311,8 +361,7 @@ def test_an_address_of_version_6_is_reached_and_told_as_it_is() -> None:
             async with listening(Welcome("0.1.0"), "::1") as leader:
                 link = await connect(leader.address)
                 assert link.peer_host == "::1"
-                link.send(HELLO)
-                assert await link.receive() == Welcome("0.1.0")
+                assert await link.say_first(HELLO, SECRET) == Welcome("0.1.0")
                 await link.close()
         except OSError:
             pytest.skip("no IPv6 here")

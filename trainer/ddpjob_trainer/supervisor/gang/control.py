@@ -8,14 +8,18 @@ from ddpjob_trainer.errors import TrainerError
 
 from .follower import Follower
 from .leader import Leader
-from .link import LINE_BYTES, LinkLostError, TcpLink
-from .messages import PROTOCOL, Announce, Hello, History, Refused, UnreadableError
+from .link import FIRST_BYTES, LinkLostError, TcpLink
+from .messages import FIRST_WITH_PROOF, PROTOCOL, Announce, Hello, History, Message, Refused, UnreadableError
 from .once import Once, shown
+from .proof import UnprovedError
 from .rendezvous import RELEASE, Rendezvous
 from .settings import Settings
 
 STRANGERS = 64
-"""So many connections there may be beside each node's own and a second one, that takes its place."""
+"""So many connections there may be that have proved nothing yet, beside one of each node."""
+
+PROOF_SECONDS = 5.0
+"""For a connection to prove itself, which takes a supervisor a few milliseconds."""
 
 
 @asynccontextmanager
@@ -27,10 +31,11 @@ async def control_port(
     Raises:
         TrainerError: Another program has the port.
     """
+    assert settings.secret or not settings.reaches_out, "a gang without a secret stays on its machine"
     door = _Door(settings, rendezvous, follower, leader)
     try:
         server = await asyncio.start_server(
-            door.serve, settings.listen, settings.control_port, limit=LINE_BYTES, backlog=door.room
+            door.serve, settings.listen, settings.control_port, limit=FIRST_BYTES, backlog=STRANGERS + settings.nodes
         )
     except OSError as error:
         other = "DDPJOB_CONTROL_PORT (spec.controlPort)" if settings.in_a_job else "MASTER_PORT, beside which it is"
@@ -44,46 +49,92 @@ async def control_port(
         server.close()
 
 
+class _Crowd:
+    """Connections that have proved nothing yet. Where there are too many, the host that has most loses its oldest.
+
+    So whoever floods the port only pushes himself out, and a supervisor, which needs a moment, comes through.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._of_host: dict[str, list[TcpLink]] = {}
+
+    def enter(self, link: TcpLink) -> None:
+        """One more has come."""
+        self._of_host.setdefault(link.peer_host, []).append(link)
+        self._count += 1
+        if self._count > self._most:
+            oldest = max(self._of_host.values(), key=len)[0]
+            self.leave(oldest)
+            oldest.abort()
+
+    def leave(self, link: TcpLink) -> None:
+        """It has proved itself, or goes; or it was pushed out before."""
+        of_host = self._of_host.get(link.peer_host, [])
+        if link in of_host:
+            of_host.remove(link)
+            self._count -= 1
+            if not of_host:
+                del self._of_host[link.peer_host]
+
+
 class _Door:
-    """Answers the first words of whoever comes, and knows its own from strangers."""
+    """Answers the first words of whoever comes, once they are proved."""
 
     def __init__(self, settings: Settings, rendezvous: Rendezvous, follower: Follower, leader: Leader | None) -> None:
-        self.room = 2 * settings.nodes + STRANGERS
-        """More connections are closed at once."""
         self._settings = settings
         self._rendezvous = rendezvous
         self._follower = follower
         self._leader = leader
-        self._open = 0
+        self._crowd = _Crowd(STRANGERS + settings.nodes)
         self._once = Once()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Listens to one connection until it ends."""
         link = TcpLink(reader, writer)
-        if self._open >= self.room:
-            link.abort()
-            return
-        self._open += 1
+        host = link.peer_host
         try:
-            await self._answer(link, await link.receive())
+            await self._answer(link, await self._proved(link))
         except LinkLostError:
             pass  # It has gone again.
+        except UnprovedError as error:
+            self._once.warn(f"{host} knocks at the control port, and was not let in: {error}", about=f"{host} knocks")
         except UnreadableError as error:
-            host = link.peer_host
             self._once.warn(f"{host} talks to the control port, and is not understood: {error}", about=host)
         finally:
             await link.close()
-            self._open -= 1
 
-    async def _answer(self, link: TcpLink, first: object) -> None:
+    async def _proved(self, link: TcpLink) -> Message:
+        """First words, once there is proof that they come from a supervisor of this job."""
+        self._crowd.enter(link)
+        try:
+            async with asyncio.timeout(PROOF_SECONDS):
+                match await link.receive():
+                    case Hello(protocol=protocol) as hello if protocol < FIRST_WITH_PROOF:
+                        self._refuse_version(link, hello)
+                        raise LinkLostError
+                    case Hello(nonce=nonce) | Announce(nonce=nonce):
+                        return await link.ask_for_proof(nonce, self._settings.secret)
+                    case _:
+                        raise UnprovedError("these are no first words")
+        except TimeoutError:
+            raise UnprovedError(f"it has proved nothing for {PROOF_SECONDS:.0f} s") from None
+        finally:
+            self._crowd.leave(link)
+
+    def _refuse_version(self, link: TcpLink, hello: Hello) -> None:
+        theirs, ours = f"{hello.release} (protocol {hello.protocol})", f"{RELEASE} (protocol {PROTOCOL})"
+        why = f"its version {shown(theirs)} cannot work with {ours}: all nodes must run the same image"
+        self._once.warn(f"a supervisor that calls itself rank {hello.node} was refused: {why}")
+        link.send(Refused(why, for_good=True))
+
+    async def _answer(self, link: TcpLink, first: Message) -> None:
         match first:
             case Hello(uid) | Announce(uid) if uid != self._settings.uid:
                 link.send(Refused("this is another job's", for_good=False))
-            case Hello(release=release, protocol=protocol) if protocol != PROTOCOL:
-                theirs, ours = f"{release} (protocol {protocol})", f"{RELEASE} (protocol {PROTOCOL})"
-                why = f"its version {shown(theirs)} cannot work with {ours}: all nodes must run the same image"
-                self._once.warn(f"a supervisor that calls itself rank {first.node} was refused: {why}")
-                link.send(Refused(why, for_good=True))
+            case Hello(protocol=protocol) if protocol != PROTOCOL:
+                self._refuse_version(link, first)
             case Hello() if self._leader is not None:
                 await self._leader.serve(link, first)
             case Hello():

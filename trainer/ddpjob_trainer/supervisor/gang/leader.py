@@ -79,7 +79,7 @@ class Leader:
         await asyncio.gather(*(self._ask(address, announce) for address in self._settings.peers[1:]))
 
     async def _ask(self, address: str, announce: Announce) -> None:
-        answer = await announce_to(address, announce, self._settings.listen)
+        answer = await announce_to(address, announce, self._settings)
         if isinstance(answer, History):
             self.coordinator.remember(answer.attempt, answer.past)
             self._ports.add(self._settings.master_port)

@@ -4,12 +4,19 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from .addresses import host_and_port
-from .messages import Message, UnreadableError, from_line, to_line
+from .messages import Announce, Challenge, Hello, Message, Refused, UnreadableError, from_line, to_line
+from .once import shown
+from .proof import CALLER, LISTENER, Role, Seals, SecretDiffersError, UnprovedError, nonce
 
 LINE_BYTES = 1 << 20
+
+FIRST_BYTES = 4096
+"""Of a line before there is proof."""
+
 
 SILENT_SECONDS = 10.0
 """Who has said nothing for so long is gone: a machine that loses its power says no goodbye."""
@@ -61,6 +68,8 @@ class TcpLink:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._ours: Seals | None = None
+        self._theirs: Seals | None = None
         connection = writer.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -73,7 +82,8 @@ class TcpLink:
     def send(self, message: Message, line: bytes = b"") -> None:
         """Says something; that the other side is gone is found out by `receive`."""
         if not self._writer.is_closing():
-            self._writer.write(line or to_line(message))
+            line = line or to_line(message)
+            self._writer.write(self._ours.sealed(line) if self._ours else line)
 
     async def receive(self) -> Message:
         """What the other says next.
@@ -81,17 +91,70 @@ class TcpLink:
         Raises:
             LinkLostError: Nothing more will come.
             UnreadableError: It is no message.
+            UnprovedError: It is none of the other side's.
         """
         try:
             async with asyncio.timeout(SILENT_SECONDS):
-                line = await self._reader.readline()
-        except (OSError, TimeoutError) as error:
+                line = await self._line(LINE_BYTES if self._theirs else FIRST_BYTES)
+        except (OSError, EOFError) as error:  # A TimeoutError is an OSError.
             raise LinkLostError from error
-        except ValueError as error:
-            raise UnreadableError(f"more than {LINE_BYTES} bytes without an end are no message") from error
-        if not line.endswith(b"\n"):
-            raise LinkLostError
-        return from_line(line)
+        return from_line(self._theirs.opened(line) if self._theirs else line)
+
+    async def _line(self, most: int) -> bytes:
+        """The next line, of so many bytes at most. The reader keeps FIRST_BYTES, since it may be a stranger's."""
+        line = bytearray()
+        while True:
+            try:
+                line += await self._reader.readuntil()
+            except asyncio.LimitOverrunError as error:
+                line += await self._reader.readexactly(error.consumed)
+            if len(line) > most:
+                raise UnreadableError(f"more than {most} bytes without an end are no message")
+            if line.endswith(b"\n"):
+                return bytes(line)
+
+    async def say_first(self, words: Hello | Announce, secret: bytes) -> Message:
+        """Says first words, proves them, and returns the answer.
+
+        Raises:
+            LinkLostError: There is none.
+            UnreadableError: It is no message.
+            UnprovedError: It does not come from one who has the secret.
+            SecretDiffersError: The other side has another one.
+        """
+        words = replace(words, nonce=nonce())
+        self.send(words)
+        match await self.receive():
+            case Challenge(theirs):
+                self._seal(secret, CALLER, words.nonce, theirs)
+            case Refused(reason):  # Perhaps of another version; but anybody may say so.
+                raise UnprovedError(f"it refuses this supervisor: {shown(reason)}")
+            case _:
+                raise UnprovedError("what listens there asks for no proof that this is of its job")
+        self.send(words)
+        try:
+            return await self.receive()
+        except LinkLostError as error:
+            raise SecretDiffersError(
+                "it ends the connection instead of an answer; all of a job need the same secret"
+            ) from error
+
+    async def ask_for_proof(self, callers_nonce: str, secret: bytes) -> Message:
+        """First words once more, from a caller that has said them without proof.
+
+        Raises:
+            LinkLostError: They do not come.
+            UnprovedError: They do not come from one who has the secret.
+        """
+        ours = nonce()
+        self.send(Challenge(ours))
+        self._seal(secret, LISTENER, callers_nonce, ours)
+        return await self.receive()
+
+    def _seal(self, secret: bytes, role: Role, callers_nonce: str, listeners_nonce: str) -> None:
+        seals = {one: Seals(secret, one, callers_nonce, listeners_nonce) for one in (CALLER, LISTENER)}
+        self._ours = seals.pop(role)
+        (self._theirs,) = seals.values()
 
     async def close(self) -> None:
         """Ends the connection once all is sent, or the other side takes no more."""
@@ -121,7 +184,7 @@ async def connect(address: str, source: str | None = None) -> TcpLink:
             async with asyncio.timeout(CONNECT_SECONDS):
                 return TcpLink(
                     *await asyncio.open_connection(
-                        host, port, limit=LINE_BYTES, local_addr=(source, 0) if source else None
+                        host, port, limit=FIRST_BYTES, local_addr=(source, 0) if source else None
                     )
                 )
         except TimeoutError:

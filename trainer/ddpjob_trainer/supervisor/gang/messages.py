@@ -1,6 +1,7 @@
 """What supervisors say to each other over the control port: one JSON object in a line.
 
-Rank 0's supervisor leads. A member opens the connection, says Hello, and is told Welcome, Elsewhere or Refused.
+Rank 0's supervisor leads. A member opens the connection, says Hello, proves it (`proof`), and is told Welcome,
+Elsewhere or Refused.
 """
 
 import dataclasses
@@ -16,8 +17,11 @@ from ddpjob_trainer.exit_codes import SIGNAL_BASE
 from ddpjob_trainer.moments import rfc3339
 from ddpjob_trainer.supervisor.watching import beat
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised with every change that an older supervisor could misunderstand."""
+
+FIRST_WITH_PROOF = 3
+"""Older ones understand no Challenge."""
 
 NAMED = 8
 """Of the nodes that failed with another one, so many are named: no reader shows more."""
@@ -127,6 +131,14 @@ class Hello:
     protocol: int = PROTOCOL
     sent: float = 0.0
     """By its clock, in seconds since the epoch."""
+    nonce: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The answer to first words: they are to be said again, with proof."""
+
+    nonce: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +178,7 @@ class Announce:
     incarnation: int
     address: str
     """`host:port`; without a host where the connection comes from there."""
+    nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +284,7 @@ class Ping:
 
 Message = (
     Hello
+    | Challenge
     | Welcome
     | Refused
     | Elsewhere
@@ -292,7 +306,7 @@ Message = (
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
 
-LASTING = (Hello, Announce, Refused)
+LASTING = (Hello, Announce, Challenge, Refused)
 """Said before it is known which version listens. Their fields stay what they are for ever; a later version may add
 others, which this one ignores."""
 

@@ -15,6 +15,7 @@ from .addresses import address_of, host_and_port
 from .link import Link, LinkLostError, TcpLink, connect, why
 from .messages import Announce, Elsewhere, Hello, Message, OtherVersionError, Refused, UnreadableError, Welcome
 from .once import Once, shown
+from .proof import SecretDiffersError
 from .settings import OFF, Settings
 
 RELEASE = version("ddpjob")
@@ -28,6 +29,11 @@ PATIENT_SECONDS = 5.0
 MUTE_SECONDS = 45.0
 """An address that neither takes connections nor refuses them for so long is cut off: where nothing listens yet, they
 are refused. Whoever is missed for a minute is given up by the operator, which cannot know why."""
+
+
+ANOTHER_SECRET_SECONDS = 15.0
+"""Who is taken for a stranger for so long has another secret than the others: on a cluster it was deleted after the
+gang had started, and made anew for the pod of this one. The gang is to start anew, with the new one."""
 
 
 class Rendezvous:
@@ -48,13 +54,15 @@ class Rendezvous:
         """Why the last try to reach the leader came to nothing."""
         self._mute = False
         """Whether that was because there was no answer of any kind."""
+        self._stranger: tuple[float, str] | None = None
+        """Since when all that answer have not accepted this one's proof, and what came of the first try."""
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
         """A connection to the leader, which has said welcome. How long is too long, an operator decides.
 
         Raises:
-            PeerLostError: No operator brings the leader, and nobody else has in time.
+            PeerLostError: No operator brings the leader, and nobody else has in time; or they have another secret.
             OtherVersionError: The leader's version cannot work with this one.
             PreflightError: In a gang that gathers for the first time, the leader's address is cut off from here.
         """
@@ -77,6 +85,8 @@ class Rendezvous:
             elif loop.time() - heard > MUTE_SECONDS and self._in_preflight and len(self._settings.peers) == 1:
                 # Otherwise there was a rank 0 before, whose pod may just be gone.
                 raise PreflightError(_cut_off(address, self._problem), (0, self._settings.node))
+            if self._stranger is not None and loop.time() - self._stranger[0] > ANOTHER_SECRET_SECONDS:
+                raise PeerLostError(f"the other supervisors take this one for a stranger: {self._stranger[1]}")
             if self._settings.patience is not None and loop.time() - began > self._settings.patience:
                 waited = f"{self._settings.patience:.0f} s"
                 raise PeerLostError(f"waited {waited} for rank 0's supervisor at {address}: {self._problem}")
@@ -94,12 +104,14 @@ class Rendezvous:
         self._mute = False
         try:
             hello = replace(hello, sent=time.time())
-            link.send(hello)
-            answer = await link.receive()
+            answer = await link.say_first(hello, self._settings.secret)
         except (LinkLostError, UnreadableError) as error:
+            if isinstance(error, SecretDiffersError) and self._stranger is None:
+                self._stranger = asyncio.get_running_loop().time(), f"{address}: {error}"
             self._problem = str(error) or "it ends the connection without an answer"
             await link.close()
             return None
+        self._stranger = None
         if isinstance(answer, Welcome):
             if self._in_preflight:
                 tell(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
@@ -159,16 +171,15 @@ class Rendezvous:
             others = (
                 address for node, address in self.members.items() if node not in {"0", str(self._settings.node)}
             )
-            await asyncio.gather(*(announce_to(address, told, self._settings.listen) for address in others))
+            await asyncio.gather(*(announce_to(address, told, self._settings) for address in others))
 
 
-async def announce_to(address: str, announce: Announce, source: str | None) -> Message | None:
+async def announce_to(address: str, announce: Announce, settings: Settings) -> Message | None:
     """Tells a supervisor of a new rank 0, and gives its answer; None: it has none."""
     with contextlib.suppress(OSError, LinkLostError, UnreadableError):
-        link = await connect(address, source)
+        link = await connect(address, settings.listen)
         try:
-            link.send(announce)
-            return await link.receive()
+            return await link.say_first(announce, settings.secret)
         finally:
             await link.close()
     return None

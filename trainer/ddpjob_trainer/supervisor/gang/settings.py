@@ -1,7 +1,7 @@
 """A supervisor's place in its gang, as the pod's environment tells it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ddpjob_trainer.environment import TORCHRUN, Env
 from ddpjob_trainer.errors import ConfigError
@@ -9,7 +9,7 @@ from ddpjob_trainer.options.group import DEFAULT_SECONDS
 from ddpjob_trainer.options.parsing import counting_from
 from ddpjob_trainer.world import MAX_PORT, Node, read_world
 
-from .addresses import host_and_port
+from .addresses import host_and_port, is_loopback
 from .judging import Limits, left_to_operator
 
 CONTROL_PORT = 29502
@@ -49,6 +49,8 @@ class Settings:
     stall_timeout: float | None = None
     """Seconds; None: learned."""
     preflight: str = OFF
+    secret: bytes = field(default=b"", repr=False)
+    """Empty: there is none, and all of the gang is on this machine."""
 
     @property
     def leads(self) -> bool:
@@ -64,6 +66,17 @@ class Settings:
     def first_process(self) -> int:
         """The rank among all processes of this node's first."""
         return self.node * self.processes
+
+    @property
+    def listens(self) -> bool:
+        """Whether it has a control port: nobody ever looks for one that is alone, or that only follows in a shell."""
+        return self.nodes > 1 and (self.leads or self.in_a_job)
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether others than this machine's own processes can talk to it, or are talked to."""
+        theirs = [host_and_port(peer)[0] for peer in self.peers]
+        return self.nodes > 1 and not all(map(is_loopback, [*theirs, self.listen or ""] if self.listens else theirs))
 
 
 def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Settings:
@@ -94,7 +107,8 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         status_port=_number(env, Env.STATUS_PORT, STATUS_PORT),
         in_a_job=in_a_job,
         patience=None if in_a_job else DEFAULT_SECONDS,
-        listen=env.get(Env.LISTEN_ADDR) or None,
+        # Who names this machine's loopback address as the master means this machine.
+        listen=env.get(Env.LISTEN_ADDR) or (master if is_loopback(master) else None),
         peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
         limits=Limits(restarts, window, codes, causes),
         stall_timeout=stall or None,

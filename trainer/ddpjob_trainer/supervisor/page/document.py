@@ -82,6 +82,7 @@ def document(gang: Gang) -> Document:
         "procsPerNode": gang.procs_per_node,
         "attempt": gang.attempt,
         "phase": gang.phase,
+        "guarded": True,
         "memory": {"zygotePssBytes": gang.memory.zygote, "supervisorPssBytes": gang.memory.supervisor},
     }
     said |= _of_all(gang) if gang.coordinator is None else {"coordinator": gang.coordinator}
@@ -106,7 +107,7 @@ def _of_all(gang: Gang) -> Document:
 
 
 def fingerprint(uid: str) -> str:
-    """What tells a job from others. Not its uid, which is all that the control port asks of a stranger."""
+    """What tells a job from others, for whoever may not know its uid."""
     return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 

@@ -1,0 +1,68 @@
+"""Proof that words come from a supervisor of the same job: lines under an HMAC, which takes the job's secret.
+
+    caller      Hello or Announce, with a nonce         plain: tells which version calls, and is not believed
+    listener    Challenge, with a nonce of its own      plain
+    caller      Hello or Announce again                 sealed: node, incarnation and attempt are in it
+    listener    Welcome, Elsewhere, Refused, History    sealed
+    both        all that they say from then on          sealed
+
+A seal is the HMAC-SHA256 of a line's number and the line. Its key is made of the secret, the role of who speaks, and
+both nonces: so no line can be sent back to who has said it, be of another connection, or come twice or in another
+order.
+"""
+
+import hmac
+import secrets
+from typing import Final, Literal
+
+from .messages import UnreadableError
+
+Role = Literal["caller", "listener"]
+CALLER: Final = "caller"
+LISTENER: Final = "listener"
+
+HASH = "sha256"
+NONCE_BYTES = 16
+SEAL_BYTES = 64
+"""As hexadecimal digits, in front of a line."""
+
+
+class UnprovedError(UnreadableError):
+    """Whoever said it has not proved that it has the job's secret."""
+
+
+class SecretDiffersError(UnprovedError):
+    """The other side does not accept the proof that it was given."""
+
+
+def nonce() -> str:
+    """A number that is used once."""
+    return secrets.token_hex(NONCE_BYTES)
+
+
+class Seals:
+    """What one side of a connection puts on its lines."""
+
+    def __init__(self, secret: bytes, role: Role, callers_nonce: str, listeners_nonce: str) -> None:
+        words = f"{role}\n{callers_nonce}\n{listeners_nonce}"
+        self._key = hmac.digest(secret, words.encode(), HASH)
+        self._number = 0
+
+    def sealed(self, line: bytes) -> bytes:
+        """The next line, with its seal."""
+        return self._next(line) + line
+
+    def opened(self, line: bytes) -> bytes:
+        """The next line, without its seal.
+
+        Raises:
+            UnprovedError: The seal is another one.
+        """
+        seal, line = line[:SEAL_BYTES], line[SEAL_BYTES:]
+        if not hmac.compare_digest(seal, self._next(line)):
+            raise UnprovedError("it does not prove that it is of this job")
+        return line
+
+    def _next(self, line: bytes) -> bytes:
+        number, self._number = self._number, self._number + 1
+        return hmac.digest(self._key, number.to_bytes(8, "big") + line, HASH).hex().encode()
