@@ -10,7 +10,7 @@ from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, silen
 def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, team: Team) -> None:
     team.apply(a_job(nodes=4))
     status = team.wait("Succeeded")
-    assert (status["attempt"], status["restarts"], status["ready"]) == (1, 0, "0/4")
+    assert (status["attempt"], status["restarts"], status["ready"]) == (1, 0, "4/4")
     pods = team.pods()
     assert sorted(pod["metadata"]["labels"][Label.RANK] for pod in pods) == ["0", "1", "2", "3"]
     fake.wait("three events", lambda: sum(team.events().values()) == 3)

@@ -277,7 +277,7 @@ class DDPJobStatus(_Said):
     message: Annotated[str, Field(max_length=1024)] = ""
     """What the job is doing or waiting for, in one sentence."""
     ready: str = ""
-    """Pods whose trainer runs or has ended well, of all: `2/2`."""
+    """Pods whose trainer runs, as far as its supervisor is heard, or has ended well; of all: `2/2`."""
     attempt: int = 0
     """Starts of the gang."""
     incarnations: Incarnations = Incarnations()

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ddpjob_operator.api.contract import TRAINER_CONTAINER, Label
-from ddpjob_operator.engine import WAIT_CONTAINER, WAITING_FOR_MASTER, Disruption, Exit, Pod, Waiting
+from ddpjob_operator.engine import (
+    VOLUMES_AND_NETWORK,
+    WAIT_CONTAINER,
+    WAITING_FOR_MASTER,
+    Disruption,
+    Exit,
+    Pod,
+    Waiting,
+)
 
 from .objects import (
     Condition,
@@ -158,7 +166,7 @@ def _waiting(status: PodStatus, state: ContainerState, conditions: Conditions) -
             return Waiting(WAITING_FOR_MASTER)
         return Waiting(f"init container {running} runs", busy=True)
     sandbox = conditions.get("PodReadyToStartContainers", NOTHING)
-    return Waiting("waiting for its volumes and network") if sandbox.status == "False" else None
+    return Waiting(VOLUMES_AND_NETWORK) if sandbox.status == "False" else None
 
 
 def _trainer(status: PodStatus) -> ContainerStatus:

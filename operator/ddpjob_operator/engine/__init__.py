@@ -21,12 +21,13 @@ from .hearing import Heard, HeardIncident, HeardStraggler, Phase, Stall, fingerp
 from .naming import network_policy_name, pod_name
 from .settings import Settings
 from .snapshot import Disruption, Exit, Manifest, Pod, Refusal, Service, Snapshot, Waiting
-from .waiting import WAIT_CONTAINER, WAITING_FOR_MASTER
+from .waiting import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
 
 __all__ = [
     "CHECKPOINT_VOLUME",
     "LARGEST_ANSWER",
     "SECRET_VOLUME",
+    "VOLUMES_AND_NETWORK",
     "WAITING_FOR_MASTER",
     "WAIT_CONTAINER",
     "Action",

@@ -82,7 +82,7 @@ def completed(view: View, status: DDPJobStatus, message: str, *, blocked: Obstac
         said = blocked or Obstacle("Unblocked", "Nothing is in the way any more")
         say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=said.reason, message=said.message)
         status = with_conditions(view, status, say)
-    ready = view.running + view.succeeded if status.attempt == view.status.attempt else 0
+    ready = view.heard_running + view.succeeded if status.attempt == view.status.attempt else 0
     counted = f"{ready}/{status.nodes or view.spec.nodes}"
     return status.model_copy(
         update={

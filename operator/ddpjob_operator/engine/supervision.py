@@ -101,12 +101,7 @@ def members_lost(view: View) -> tuple[int, ...]:
 
 def silent_at(view: View) -> datetime | None:
     """When the job's progress becomes unknown, unless rank 0's supervisor answers before."""
-    heard, first = view.snapshot.heard, view.current.get(0)
-    if not view.supervised or heard is None or heard.error_since is None:
-        return None
-    if first is None or not first.running or heard.pod != first.name:
-        return None
-    return heard.error_since + SILENT_AFTER
+    return None if view.unheard_since is None else view.unheard_since + SILENT_AFTER
 
 
 def is_silent(view: View) -> bool:
@@ -137,6 +132,12 @@ def unguarded(view: View) -> str:
     return (
         "; their image is older than this operator, and its supervisors believe whoever reaches them: build it anew"
     )
+
+
+def quiet_of(view: View) -> str:
+    """Why rank 0's supervisor is not heard, once that has lasted for a moment; empty where it is."""
+    heard, limit = view.snapshot.heard, view.quiet_at
+    return heard.error if heard is not None and limit is not None and view.now >= limit else ""
 
 
 def stall_of(view: View) -> Stall | None:

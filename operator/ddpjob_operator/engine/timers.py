@@ -124,6 +124,7 @@ def _ahead(view: View, status: DDPJobStatus) -> Iterator[datetime | None]:
         yield from (unstartable_at(pod) for pod in view.current.values())
         yield from lost_at(view).values()
         yield silent_at(view)
+        yield view.quiet_at
     if any(pod.stopped for pod in view.active):
         yield stop_timeout(view)
 

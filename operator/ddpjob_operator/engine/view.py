@@ -6,13 +6,16 @@ from functools import cached_property
 
 from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus, State
 
-from .hearing import Heard
+from .hearing import Heard, Phase
 from .snapshot import Pod, Service, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)
 """A deleted pod that its kubelet has not reported gone for so long after its grace period was lost with its node.
 
 It may stay in the API for ever, in nobody's way. A kubelet that lives reports within a second or two."""
+
+QUIET_AFTER = timedelta(seconds=10)
+"""A supervisor that cannot be asked for so long is told of; nothing follows from it yet."""
 
 KEPT_INCIDENTS = 3
 """The pod that failed first stays, for its log, for so many of the last incidents."""
@@ -114,6 +117,28 @@ class View:
     def running(self) -> int:
         """How many of the present pods run."""
         return sum(pod.running and pod.active for pod in self.current.values())
+
+    @cached_property
+    def heard_running(self) -> int:
+        """The same without those whose supervisors are missed: their nodes may be lost, which is found out later."""
+        heard = self.heard
+        missed = {*heard.missing} if heard is not None and heard.phase is Phase.GATHERING else set()
+        if self.quiet_at is not None and self.now >= self.quiet_at:
+            missed.add(0)
+        return sum(pod.running and pod.active and rank not in missed for rank, pod in self.current.items())
+
+    @cached_property
+    def unheard_since(self) -> datetime | None:
+        """Since when rank 0's supervisor, which has answered once, cannot be asked though its pod runs."""
+        heard, first = self.snapshot.heard, self.current.get(0)
+        if not self.supervised or heard is None or first is None or not first.running:
+            return None
+        return heard.error_since if heard.pod == first.name else None
+
+    @property
+    def quiet_at(self) -> datetime | None:
+        """When that is told, unless it answers before."""
+        return None if self.unheard_since is None else self.unheard_since + QUIET_AFTER
 
     @cached_property
     def succeeded(self) -> int:

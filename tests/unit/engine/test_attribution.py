@@ -594,6 +594,18 @@ def test_first_is(moment: Moment, rank: int, cause: Cause, consequences: tuple[i
     assert not failure.tied
 
 
+LEFT = {
+    "one of them": (four.succeeds(2).fails(0, message=PEER, at=-10), "rank 2 had left with exit code 0"),
+    "some": (four.succeeds(1, 2, 3).fails(0, message=PEER), "rank 1 and 2 more had left with exit code 0"),
+}
+
+
+@pytest.mark.parametrize(("moment", "said"), LEFT.values(), ids=LEFT)
+def test_where_ranks_leave_early_and_well_those_that_lose_them_say_so(moment: Moment, said: str) -> None:
+    failure = incident(moment)
+    assert (failure.rank, failure.cause, failure.message) == (0, Cause.PEER_LOST, f"{said}: {PEER}")
+
+
 def test_equal_moments_of_one_kind_are_called_a_tie() -> None:
     moment = four.fails(1, 2, at=-1).decided()
     assert incident(moment).tied

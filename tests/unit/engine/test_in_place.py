@@ -95,7 +95,7 @@ TABLE: Table = {
         again.decided().hears("Preflight").hears_nothing("no route to host").after(30),
         "",
         "Running",
-        "3 nodes running",
+        "3 nodes running; no route to host",
     ),
     "an incident is charged once, as often as it is heard of": (
         again.settled().hears(attempt=2, incidents=[an_incident(1)]),

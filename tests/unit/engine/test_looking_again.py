@@ -76,6 +76,10 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
     ),
     "where rank 0's cannot be asked: when that has lasted": (
         running.hears().settled().after(5).hears_nothing("refused"),
+        in_(15),
+    ),
+    "and when training may not go on any more": (
+        running.hears().settled().after(5).hears_nothing("refused").after(10),
         in_(35),
     ),
     "where nobody knows whether the gang runs again: then as well": (
@@ -88,7 +92,7 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
         .after(5)
         .hears_nothing("refused")
         .decided(),
-        in_(35),
+        in_(15),
     ),
     "where a pod that replaces another finds no place: when all is given back, counted from when it was made": (
         running.hears().settled().after(5).vanishes(1).decided(2).decided(),

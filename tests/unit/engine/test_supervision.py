@@ -95,11 +95,17 @@ TABLE: Table = {
         stands.settled().has_not_heard_yet().hears_nothing("refused").after(30),
         "",
         "Running",
-        "2 nodes running",
+        "2 nodes running; refused",
     ),
     # unheard
-    "a supervisor that does not answer breaks nothing": (silent.after(29), "", "Running", "2 nodes running"),
-    "however long": (silent.after(1e6), "", "Running", "2 nodes running"),
+    "for a moment, that is not worth a word": (silent.after(9), "", "Running", "2 nodes running"),
+    "a supervisor that does not answer breaks nothing": (
+        silent.after(29),
+        "",
+        "Running",
+        "2 nodes running; 10.0.1.0:29501 refuses connections",
+    ),
+    "however long": (silent.after(1e6), "", "Running", "2 nodes running; 10.0.1.0:29501 refuses connections"),
     "and when it is heard again that is over": (
         silent.after(30).settled().hears(),
         "",
@@ -116,20 +122,20 @@ TABLE: Table = {
         stands.settled().hears_nothing("refused").after(30),
         "",
         "Running",
-        "2 nodes running",
+        "2 nodes running; refused",
     ),
     # a rank 0 that leads nobody any more
     "a silent rank 0 whose gang trains is let alone": (
         silent.after(30).settled().asks_another("Running").after(1e6),
         "",
         "Running",
-        "2 nodes running",
+        "2 nodes running; 10.0.1.0:29501 refuses connections",
     ),
     "one that leads nobody any more has its time": (
         unled.after(59).asks_another("Gathering"),
         "",
         "Running",
-        "2 nodes running",
+        "2 nodes running; 10.0.1.0:29501 refuses connections",
     ),
     "and is given up then": (
         unled.after(60).asks_another("Gathering"),
@@ -147,7 +153,7 @@ TABLE: Table = {
         unled.after(30).asks_another("Running").after(20).asks_another("Gathering").after(59),
         "",
         "Running",
-        "2 nodes running",
+        "2 nodes running; 10.0.1.0:29501 refuses connections",
     ),
     "who is heard again is not given up, whatever the others said": (
         unled.after(60).hears(),
@@ -159,7 +165,7 @@ TABLE: Table = {
         unled.another_is_silent().after(60),
         "",
         "Running",
-        "2 nodes running",
+        "2 nodes running; 10.0.1.0:29501 refuses connections",
     ),
     "nor while a pod is still to come for which all may wait": (
         comes_late.after(500),
@@ -171,7 +177,7 @@ TABLE: Table = {
         comes_late.after(500).runs(2).after(59),
         "",
         "Running",
-        "3 nodes running",
+        "3 nodes running; refused",
     ),
     # progress
     "progress is no news": (trains, "", "Running", "2 nodes running"),
@@ -387,8 +393,26 @@ def test_rank_0s_present_pod_is_asked_as_long_as_it_runs() -> None:
     assert whom(again.runs(0)).address == "10.0.2.0"
 
 
-def test_the_next_look_is_when_a_silence_has_lasted() -> None:
-    assert silent.decision.wake_at == silent.snapshot.now + timedelta(seconds=30)
+def test_the_next_looks_are_when_a_silence_has_lasted() -> None:
+    assert silent.decision.wake_at == silent.snapshot.now + timedelta(seconds=10)
+    assert silent.after(10).decided().decision.wake_at == silent.snapshot.now + timedelta(seconds=30)
+
+
+UNHEARD: dict[str, tuple[Moment, str]] = {
+    "one of two, which the other one misses": (gang.hears("Gathering", missing=[1]), "1/2"),
+    "rank 0, for a moment": (silent.after(9), "2/2"),
+    "rank 0": (silent.after(10), "1/2"),
+    "none any more": (silent.after(10).settled().hears(), "2/2"),
+}
+
+
+@pytest.mark.parametrize(("moment", "ready"), UNHEARD.values(), ids=UNHEARD)
+def test_whose_supervisor_is_not_heard_is_not_counted_though_its_pod_still_seems_to_run(
+    moment: Moment, ready: str
+) -> None:
+    """Its node may be lost: Kubernetes takes 50 s to find that out."""
+    status = moment.settled().status
+    assert (status.ready, status.state) == (ready, "Running")
 
 
 LAST = {"progress": {"step": 400, "totalSteps": 400, "percent": 100.0}, "checkpoint": {"step": 400}}

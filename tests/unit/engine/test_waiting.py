@@ -198,3 +198,23 @@ def test_a_scheduler_that_has_much_to_say_is_cut_where_a_message_ends() -> None:
     waiting = two.created().waits(0, "Unschedulable", "0/4096 nodes are available: " + "é" * 3000).decided()
     assert waiting.status.message.startswith("0 of 2 pods running; rank 0: Unschedulable: 0/4096 nodes")
     assert len(waiting.status.message) == 1024
+
+
+VOLUMES = [
+    {"name": "code", "configMap": {"name": "code"}},
+    {"name": "key", "secret": {"secretName": "key"}},
+    {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+    {"name": "more", "configMap": {"name": "more", "optional": True}},
+    {"name": "all", "projected": {"sources": [{"secret": {"name": "token"}}, {"configMap": {"name": "code"}}]}},
+    {"name": "scratch", "emptyDir": {}},
+]
+
+
+def test_a_pod_that_waits_for_its_volumes_names_what_they_need() -> None:
+    """Which of them is missing only the kubelet's events tell, minutes later; what is optional is none."""
+    template = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}], "volumes": VOLUMES}}
+    waiting = a_job(nodes=1, template=template).created().placed(0).waits(0, "waiting for its volumes and network")
+    assert waiting.decided().status.message == (
+        "0 of 1 pod running; rank 0: waiting for its volumes and network"
+        " (are they there? ConfigMap code, Secret key, PersistentVolumeClaim data, Secret token)"
+    )

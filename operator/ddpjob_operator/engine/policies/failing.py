@@ -14,6 +14,7 @@ from ddpjob_operator.engine.causes import (
     unstartable_at,
     was_turned_away,
 )
+from ddpjob_operator.engine.foreign import text_of
 from ddpjob_operator.engine.incident import RESOLUTION, first_of, remembered, told
 from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_operator.engine.rules import ruled
@@ -45,7 +46,7 @@ def pods_failed(view: View) -> Verdict | None:
     lost = lost_alone(view, failures)
     if lost and (verdict := lost_together(view, lost, failures)):
         return verdict
-    first = first_of(failures)
+    first = _with_who_left(view, first_of(failures))
     if not lost and (until := _heard_out_at(view, first)):
         return Verdict(view.status, f"{told(first)}; waiting for what the other pods say", wake_at=until)
     incident = ruled(view.spec.restart, first, has_run=view.has_run)
@@ -111,6 +112,16 @@ def _failures(view: View) -> list[Failure]:
     unheard = (view.current[rank] for rank in members_lost(view) if rank not in known)
     found += [unheard_of(pod, attempt, now, patience, nodes.get(pod.node or "")) for pod in unheard]
     return found + _blamed(view, found)
+
+
+def _with_who_left(view: View, first: Failure) -> Failure:
+    """Where a rank lost its peers, and nobody failed: it may be for those that are done, which are named."""
+    done = sorted(rank for rank, pod in view.current.items() if pod.succeeded)
+    if first.cause is not Cause.PEER_LOST or not done:
+        return first
+    more = f" and {len(done) - 1} more" if done[1:] else ""
+    left = f"rank {done[0]}{more} had left with exit code 0"
+    return first.model_copy(update={"message": text_of(f"{left}: {first.message}")})
 
 
 def _blamed(view: View, found: list[Failure]) -> list[Failure]:

@@ -7,8 +7,9 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.saying import Obstacle, Say, updated
 from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
-from ddpjob_operator.engine.supervision import comes_up, missed, said_of, unguarded
+from ddpjob_operator.engine.supervision import comes_up, missed, quiet_of, said_of, unguarded
 from ddpjob_operator.engine.view import View
+from ddpjob_operator.engine.waiting import VOLUMES_AND_NETWORK, needed
 
 from .sizing import lacking, look_out
 from .steps import creating, delete, grace_between, short_grace, start, waiting_to_end
@@ -93,7 +94,7 @@ def under_way(view: View) -> Verdict | None:
         return Verdict(updated(view, created), missed(view) or view.status.message, late)
     all_run = f"{counted(view.nodes, 'node')} running{unguarded(view)}"
     message = f"{view.succeeded} of {counted(view.nodes, 'node')} finished" if view.succeeded else all_run
-    message = said_of(view) or message
+    message = said_of(view) or "; ".join(part for part in (message, quiet_of(view)) if part)
     running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
     attempt = f"Attempt {view.status.attempt} runs"
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
@@ -132,7 +133,15 @@ def _waiting_for(view: View) -> str:
     first = next((pod for pod in waiting if pod.waiting), waiting[0])
     alike = sum(pod.waiting == first.waiting and (pod.node is None) == (first.node is None) for pod in waiting) - 1
     more = f" and {alike} more" if alike else ""
-    return f"; rank {first.rank}{more}: {first.waiting or _silent(first)}"
+    return f"; rank {first.rank}{more}: {first.waiting or _silent(first)}{_volumes(view, first)}"
+
+
+def _volumes(view: View, pod: Pod) -> str:
+    """What a pod's volumes need, where it waits for those: one that is missing is among them."""
+    if pod.waiting is None or pod.waiting.reason != VOLUMES_AND_NETWORK:
+        return ""
+    volumes = needed(view.spec.template)
+    return f" (are they there? {', '.join(volumes)})" if volumes else ""
 
 
 def _silent(pod: Pod) -> Waiting:
