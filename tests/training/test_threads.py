@@ -50,20 +50,39 @@ class Telling(Task):
         return nn.functional.mse_loss(output, target)
 
 
+def supervised(module: str, words: list[str], directory: Path) -> tuple[int, str]:
+    """What a supervisor ends with and has said, without any thread's number in its environment."""
+    told = {*world(0, 1, 1), "OMP_NUM_THREADS"}
+    environment = {name: value for name, value in os.environ.items() if name not in told}
+    process = fork_supervisor(module, words, environment, directory, directory / "output")
+    try:
+        code = process.wait(patience(60))
+    finally:
+        process.kill()
+    return code, (directory / "output").read_text()
+
+
 def test_ranks_of_a_node_divide_its_cores_once(tmp_path: Path) -> None:
     (tmp_path / "eight_cores.py").write_text(EIGHT_CORES)
-    given = {*world(0, 1, 1), "OMP_NUM_THREADS"}
-    clean = {name: value for name, value in os.environ.items() if name not in given}
     words = ["--procs-per-node", "2", "--workload", f"{__name__}:Telling"]
-    training = fork_supervisor("eight_cores", words, clean, tmp_path, tmp_path / "output")
-    try:
-        code = training.wait(patience(60))
-    finally:
-        training.kill()
-    said = (tmp_path / "output").read_text()
+    code, said = supervised("eight_cores", words, tmp_path)
     assert code == 0, said
     told = re.findall(r"rank (\d) has (\d+) threads and ([1-9]\d*) workers", said)
     assert set(told) == {("0", "4", "4"), ("1", "4", "4")}, said
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="nobody computes with more than one thread")
+def test_a_module_that_computes_when_it_is_imported_is_refused_since_forked_ranks_would_hang(tmp_path: Path) -> None:
+    (tmp_path / "tables.py").write_text("import torch\nTABLE = torch.rand(600, 600) @ torch.rand(600, 600)\n")
+    (tmp_path / "threads.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    )
+    (tmp_path / "train.py").write_text("import torch\ntorch.rand(600, 600) @ torch.rand(600, 600)\n")
+    words = ["--preload", "threads", "--preload", "tables", "train.py"]
+    code, said = supervised("ddpjob_trainer.supervisor", words, tmp_path)
+    assert code == 2, said
+    assert said.startswith("error: tables computes with PyTorch when it is imported, "), said
+    assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

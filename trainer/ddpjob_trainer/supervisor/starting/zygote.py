@@ -15,8 +15,9 @@ import selectors
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.parent_death import die_with
@@ -25,6 +26,12 @@ from .program import program_of
 from .rank import become
 
 Request = dict[str, Any]
+
+SHARED_BY_THREADS = 1 << 18
+"""So many numbers PyTorch does not leave to one thread."""
+
+TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
+"""For a child to compute, which takes it a moment."""
 
 REQUESTS = frozenset({signal.SIGINT, signal.SIGTERM})
 """To stop."""
@@ -46,11 +53,49 @@ def main() -> None:
 
 
 def _import(name: str, connection: socket.socket) -> None:
+    torch, threads = sys.modules.get("torch"), _threads()
     try:
         importlib.import_module(name)
     except ImportError as error:
-        _tell(connection, {"error": f"cannot import {name}, which the ranks are to be forked with: {error}"})
-        os._exit(ExitCode.BAD_INPUT)
+        _refuse(connection, f"cannot import {name}, which the ranks are to be forked with: {error}")
+    if torch is not None and _threads() > threads and not _a_child_computes(torch):
+        _refuse(
+            connection,
+            f"{name} computes with PyTorch when it is imported, and ranks that are forked after that would hang:"
+            " leave it out of --preload, or use --start-method cold",
+        )
+
+
+def _refuse(connection: socket.socket, why: str) -> NoReturn:
+    _tell(connection, {"error": why})
+    os._exit(ExitCode.BAD_INPUT)
+
+
+def _threads() -> int:
+    """How many this process has, where the system tells that."""
+    try:
+        return len(os.listdir("/proc/self/task"))  # noqa: PTH208  (pathlib's is a generator)
+    except OSError:
+        return 0
+
+
+def _a_child_computes(torch: Any) -> bool:
+    """Whether a forked process does not hang in PyTorch, as it would for want of its parent's OpenMP threads."""
+    zygote = os.getpid()
+    pid = os.fork()
+    if not pid:
+        die_with(zygote)
+        torch.set_num_threads(2)
+        torch.ones(SHARED_BY_THREADS).add_(1)
+        os._exit(0)
+    deadline = time.monotonic() + TRIAL_SECONDS
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
 
 
 def _settle(request: Request) -> None:
