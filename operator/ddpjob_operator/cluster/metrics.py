@@ -31,3 +31,9 @@ STATUS_READS = Counter(
 JOBS = Gauge("ddpjob_jobs", "Jobs by state", ["state"], registry=REGISTRY)
 LEADER = Gauge("ddpjob_leader", "1 while this replica leads", registry=REGISTRY)
 EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)
+
+# Prometheus sees no increase in a series that begins with 1.
+for _result in ("ok", "error", "fenced", "bug"):
+    ROUNDS.labels(_result)
+for _result in ("ok", "refused", "silent", "unreadable", "bug"):
+    STATUS_READS.labels(_result)
