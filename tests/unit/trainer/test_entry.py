@@ -1,0 +1,41 @@
+"""A request to stop counts from the first line of a container's first process."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from types import SimpleNamespace
+
+import pytest
+from ddpjob_trainer import entry
+
+
+class LeftError(Exception):
+    """Instead of the process's end."""
+
+
+def leave(code: int) -> None:
+    raise LeftError(code)
+
+
+@pytest.mark.parametrize(
+    ("program", "begin", "module"),
+    [
+        ("ddpjob-train", entry.train, "ddpjob_trainer.main"),
+        ("ddpjob-supervise", entry.supervise, "ddpjob_trainer.supervisor.main"),
+    ],
+)
+def test_sigterm_ends_a_program_at_once_that_has_nothing_to_save_yet(
+    program: str, begin: Callable[[], None], module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(main=lambda: signal.raise_signal(signal.SIGTERM)))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(LeftError, match="205"):
+            begin()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    (script,) = entry_points(group="console_scripts", name=program)
+    assert script.load() is begin

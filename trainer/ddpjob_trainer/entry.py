@@ -1,0 +1,31 @@
+"""The first lines of `ddpjob-train` and `ddpjob-supervise`: from here on a request to stop is heeded.
+
+The kernel drops a signal for which the first process of a container has no handler. What follows takes most of a
+second to import; a pod that was suspended meanwhile would run on until its grace is over, half a minute later.
+"""
+
+import os
+import signal
+
+from .exit_codes import ExitCode
+
+
+def train() -> None:
+    """`ddpjob-train`."""
+    _leave_on_request()
+    from .main import main  # noqa: PLC0415
+
+    main()
+
+
+def supervise() -> None:
+    """`ddpjob-supervise`."""
+    _leave_on_request()
+    from .supervisor.main import main  # noqa: PLC0415
+
+    main()
+
+
+def _leave_on_request() -> None:
+    """Until a supervisor or a rank listens, there is nothing to save."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ExitCode.SAVED_AND_STOPPED))
