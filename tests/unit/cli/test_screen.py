@@ -10,13 +10,13 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.cluster.status import status as status_there
 from ddpjob_operator.cli.cluster.submit import submit
 from ddpjob_operator.cli.display import Display
-from ddpjob_operator.cli.follow import Line
 from ddpjob_operator.cli.progress import Progress, Report
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.status import status as status_here
 from ddpjob_operator.cli.summary import summarise
 from ddpjob_operator.engine import Event
 
+from tests.unit.cli.test_display import Lines
 from tests.unit.client.api import a_cluster, a_list, jobs_of
 
 SAID = "[/pytorch/third_party/gloo/pair.cc:534] [bold]peer[/bold] [red]:warning: lost[0] \x1b[2J\x07"
@@ -42,15 +42,6 @@ DOCUMENT = {
 }
 JOB = DDPJob.from_dict(DOCUMENT)
 EVENT = {"type": "Warning", "reason": "BackOff", "message": SAID, "metadata": METADATA}
-
-
-class Lines:
-    """A source of lines that has one."""
-
-    def skip(self) -> None: ...
-
-    def lines(self, *, last: bool = False) -> list[Line]:
-        return [Line(0, 1, SAID)] if last else []
 
 
 def run(runs: Path, name: str) -> None:
@@ -85,7 +76,7 @@ def submission(directory: Path) -> None:
 
 
 def event(_: Path) -> None:
-    Display(Screen(), Lines()).tell(Event(warning=True, reason="RankFailed", message=SAID))
+    Display(Screen(), Lines(SAID)).tell(Event(warning=True, reason="RankFailed", message=SAID))
 
 
 def the_end(_: Path) -> None:
@@ -104,7 +95,7 @@ def test_what_was_said_is_shown_as_it_was_said(
 
 def test_the_live_picture_shows_numbers_as_a_program_wrote_them() -> None:
     terminal = io.StringIO()
-    display = Display(Screen(file=terminal, force_terminal=True, width=400), Lines())
+    display = Display(Screen(file=terminal, force_terminal=True, width=400), Lines(SAID))
     display.progress.ranks[0] = Report("progress", {"step": "1/2", "loss": SAID})
     with display.following(lost=lambda: None):
         pass
@@ -112,6 +103,6 @@ def test_the_live_picture_shows_numbers_as_a_program_wrote_them() -> None:
 
 
 def test_what_a_rank_writes_keeps_its_colours(capsys: pytest.CaptureFixture[str]) -> None:
-    with Display(Screen(width=400), Lines()).following(lost=lambda: None):
+    with Display(Screen(width=400), Lines(SAID)).following(lost=lambda: None):
         pass
     assert f"[rank 0] {SAID}".replace("\x07", "") in capsys.readouterr().out
