@@ -187,6 +187,8 @@ def test_the_operator_understands_the_flags() -> None:
     values = (
         "namespaces={blue}",
         "podSecurity=none",
+        "networkPolicy=disabled",
+        "monitoringNamespace=prometheus",
         "log.format=text",
         "log.level=debug",
         "resyncSeconds=60",

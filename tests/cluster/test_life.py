@@ -18,7 +18,7 @@ def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, tea
     made = writes(fake, team.namespace)
     assert made["create pods"] == 4
     assert made["create services"] == 1
-    beside = {"create services", "create secrets"}
+    beside = {"create services", "create secrets", "create networkpolicies"}
     assert {made[write] for write in beside} == {1}
     assert made["create pods"] + made["create services"] + made["patch ddpjobs/status"] <= 4 + 5, made
     assert set(made) == {"create pods", "patch ddpjobs/status", "create events", *beside}, made

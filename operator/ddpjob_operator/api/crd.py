@@ -298,7 +298,8 @@ SPEC_RULES: list[Rule] = [
             "statusPort": "self.statusPort == oldSelf.statusPort",
             "controlPort": "self.controlPort == oldSelf.controlPort",
             "waitForMaster": "self.waitForMaster == oldSelf.waitForMaster",
-            "networkPolicy": "self.networkPolicy == oldSelf.networkPolicy",
+            "networkPolicy": "(has(self.networkPolicy) ? has(oldSelf.networkPolicy) && self.networkPolicy == "
+            "oldSelf.networkPolicy : !has(oldSelf.networkPolicy))",
             "checkpoint": "(has(self.checkpoint) ? has(oldSelf.checkpoint) && self.checkpoint == oldSelf.checkpoint "
             ": !has(oldSelf.checkpoint))",
         }.items()

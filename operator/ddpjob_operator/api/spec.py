@@ -112,9 +112,9 @@ class DDPJobSpec(Model):
     wait_for_master: bool = True
     """Pods of rank 1 and above start their trainer once rank 0's port accepts connections; this takes a python in
     the image. False: the trainer itself has to try until then."""
-    network_policy: NetworkPolicy = NetworkPolicy.DISABLED
-    """Enabled: only the job's own pods reach its pods, and the operator their status port. PyTorch's store and its
-    collectives of Python objects do not ask who is calling: whoever reaches them can run code in the job."""
+    network_policy: NetworkPolicy | None = None
+    """Enabled: only the job's own pods reach its pods, and the operator their status port, since PyTorch's store asks
+    nobody who he is. Without it, what the operator is set to when the job first starts: Enabled, as a rule."""
     suspend: bool = False
     """True: the pods get their full grace period to save, then go. False again: training goes on from the
     checkpoint, and startTime and the clock of activeDeadlineSeconds begin anew."""

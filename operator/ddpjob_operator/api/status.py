@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, PlainSerializer
 from .causes import Cause
 from .model import Model
 from .restart import RestartAction
-from .spec import Backend
+from .spec import Backend, NetworkPolicy
 
 Time = Annotated[
     datetime,
@@ -298,6 +298,9 @@ class DDPJobStatus(_Said):
     """Port on which supervisors talk to each other."""
     pod_security: PodSecurity | None = None
     """What the operator's setting was when the job started or was last resumed."""
+    network_policy: NetworkPolicy | None = None
+    """What `networkPolicy` stands for: as it says or, where it says nothing, as the operator was set when the job
+    first started."""
     supervised: bool = False
     """Whether a supervisor in rank 0's pod has answered since the gang was last started as a whole."""
     progress: Progress | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from ddpjob_operator.api import PodSecurity
+from ddpjob_operator.api import NetworkPolicy, PodSecurity
 from ddpjob_operator.engine import Settings
 
 from .logs import Format
@@ -49,6 +49,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         resync_seconds=given.resync_seconds,
         settings=Settings(
             pod_security=PodSecurity(given.pod_security.capitalize()),
+            network_policy=NetworkPolicy(given.network_policy.capitalize()),
+            monitoring_namespace=given.monitoring_namespace,
             operator_namespace=own,
             force_delete_lost_pods=given.force_delete_lost_pods,
         ),
@@ -98,6 +100,18 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         choices=[security.lower() for security in PodSecurity],
         default=PodSecurity.RESTRICTED.lower(),
         help="what pods get where their template is silent: the restricted Pod Security Standard, or nothing",
+    )
+    parser.add_argument(
+        "--network-policy",
+        choices=[choice.lower() for choice in NetworkPolicy],
+        default=NetworkPolicy.ENABLED.lower(),
+        help="whether jobs whose networkPolicy says nothing get one when they first start",
+    )
+    parser.add_argument(
+        "--monitoring-namespace",
+        default="",
+        metavar="NAMESPACE",
+        help="let the pods of this namespace read the status ports of jobs that have a NetworkPolicy",
     )
     parser.add_argument(
         "--force-delete-lost-pods",

@@ -55,24 +55,36 @@ def build_service(job: DDPJob) -> Manifest:
 
 
 def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
-    """Lets the job's pods reach each other on all ports, the operator their status, and nobody else anything.
+    """Lets the job's pods reach each other on all ports, and operator and monitoring their status.
 
     What pods reach outwards is left alone.
     """
     ours = {"matchLabels": {Label.JOB_UID: job.metadata.uid}}
     ingress: list[Manifest] = [{"from": [{"podSelector": ours}]}]
-    if settings.operator_namespace:
-        operator = {
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.operator_namespace}},
-            "podSelector": {"matchLabels": {"app.kubernetes.io/name": MANAGER}},
-        }
-        ingress.append({"from": [operator], "ports": [{"port": job.status.status_port, "protocol": "TCP"}]})
+    readers = [*_operator(settings), *_monitoring(settings)]
+    if readers:
+        ingress.append({"from": readers, "ports": [{"port": job.status.status_port, "protocol": "TCP"}]})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {**_owned(job), "name": network_policy_name(job), "labels": job_labels(job)},
         "spec": {"podSelector": copy.deepcopy(ours), "policyTypes": ["Ingress"], "ingress": ingress},
     }
+
+
+def _operator(settings: Settings) -> list[Manifest]:
+    if not settings.operator_namespace:
+        return []
+    itself = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": MANAGER}}}
+    return [_pods_of(settings.operator_namespace) | itself]
+
+
+def _monitoring(settings: Settings) -> list[Manifest]:
+    return [_pods_of(settings.monitoring_namespace)] if settings.monitoring_namespace else []
+
+
+def _pods_of(namespace: str) -> Manifest:
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
 
 
 def build_secret(job: DDPJob) -> Manifest:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ddpjob_operator.api import PodSecurity
+from ddpjob_operator.api import NetworkPolicy, PodSecurity
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +11,10 @@ class Settings:
 
     pod_security: PodSecurity = PodSecurity.RESTRICTED
     """For jobs that start from now on; a job that has started keeps what it started with."""
+    network_policy: NetworkPolicy = NetworkPolicy.ENABLED
+    """For jobs that say nothing and start for the first time."""
+    monitoring_namespace: str = ""
+    """Whose pods may read status ports, as the operator's may; empty: nobody else."""
     operator_namespace: str = ""
     """Where the operator's own pods are; empty where it is no pod."""
     force_delete_lost_pods: bool = False

@@ -322,7 +322,7 @@ FIELDS: dict[str, Field] = {
     "networkPolicy": _suspended(
         Follows(ready="2/2", policy=True),
         Follows(ready="2/2", policy=False),
-        Follows(ready="2/2", policy=False),
+        Follows(ready="2/2", policy=True),
         job={"networkPolicy": "Enabled"},
     ),
     "checkpoint.path": _suspended(

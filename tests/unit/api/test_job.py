@@ -11,7 +11,6 @@ from ddpjob_operator.api import (
     CleanPodPolicy,
     DDPJob,
     DDPJobStatus,
-    NetworkPolicy,
     Restart,
     RestartAction,
     SuccessPolicy,
@@ -28,7 +27,7 @@ def test_a_file_that_says_nothing_gets_the_documented_defaults() -> None:
     spec = job(a_file()).spec
     assert (spec.nodes, spec.procs_per_node, spec.backend, spec.master_port) == (1, "Auto", Backend.AUTO, 29500)
     assert (spec.suspend, spec.active_deadline_seconds, spec.checkpoint) == (False, None, None)
-    assert (spec.wait_for_master, spec.network_policy) == (True, NetworkPolicy.DISABLED)
+    assert (spec.wait_for_master, spec.network_policy) == (True, None)
     assert spec.restart == Restart(
         max_restarts=6,
         max_disruptions=None,

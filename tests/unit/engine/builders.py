@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, Incarnations
+from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, Incarnations, NetworkPolicy
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.engine import (
     Action,
@@ -27,6 +27,7 @@ from ddpjob_operator.engine import (
     Pod,
     Refusal,
     Service,
+    Settings,
     Snapshot,
     StopPod,
     Waiting,
@@ -47,9 +48,13 @@ def a_document(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"template": TEMPLATE, **spec}}
 
 
+OPEN = Settings(network_policy=NetworkPolicy.DISABLED)
+"""So that only who speaks of NetworkPolicies has one."""
+
+
 def a_job(**spec: Any) -> "Moment":
     """A job that was just submitted."""
-    return Moment(Snapshot(START, DDPJob.from_dict(a_document(**spec))))
+    return Moment(Snapshot(START, DDPJob.from_dict(a_document(**spec)), settings=OPEN))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ddpjob_operator.api import NetworkPolicy
 from ddpjob_operator.engine import CreateNetworkPolicy, Manifest, Settings
 
 from .builders import Moment, a_job, plan
@@ -11,8 +12,21 @@ from .tables import verdict
 
 closed = a_job(nodes=2, networkPolicy="Enabled")
 open_again = closed.running().asks(suspend=True).decided().gone().decided().asks(networkPolicy="Disabled")
+silent = a_job(nodes=2)
+BEFORE = {"network_policy": None}
+BY_DEFAULT = {"network_policy": NetworkPolicy.ENABLED}
+by_default = silent.allows(**BY_DEFAULT)
+
+
+def of_an_older_operator(moment: Moment) -> Moment:
+    """It was started when there was nothing to choose."""
+    return moment._with_status(moment.status.model_copy(update=BEFORE))
+
+
 PLANS: dict[str, tuple[Moment, str]] = {
-    "nobody who has not asked gets one": (a_job(nodes=2), "service +1.0 +1.1"),
+    "who says nothing gets what the operator is set to": (by_default, "policy service +1.0 +1.1"),
+    "nobody gets one where that is none": (silent, "service +1.0 +1.1"),
+    "who says no gets none": (a_job(nodes=2, networkPolicy="Disabled").allows(**BY_DEFAULT), "service +1.0 +1.1"),
     "it is there before the pods are": (closed, "policy service +1.0 +1.1"),
     "it is made once": (closed.running(), ""),
     "one that was deleted is made again": (
@@ -21,6 +35,22 @@ PLANS: dict[str, tuple[Moment, str]] = {
     ),
     "it outlives a restart": (closed.running().fails(1).decided().gone().after(1), "+2.0 +2.1"),
     "it goes when it is not wanted any more": (open_again.decided().asks(suspend=False), "-policy +2.0 +2.1"),
+    "another setting changes no job that runs": (silent.running().allows(**BY_DEFAULT), ""),
+    "nor one that restarts": (silent.running().allows(**BY_DEFAULT).fails(1).decided().gone().after(1), "+2.0 +2.1"),
+    "nor one that is resumed": (silent.running().suspended().allows(**BY_DEFAULT).asks(suspend=False), "+2.0 +2.1"),
+    "nor, the other way round, one that has one": (
+        by_default.running().suspended().allows(network_policy=NetworkPolicy.DISABLED).asks(suspend=False),
+        "+2.0 +2.1",
+    ),
+    "a job that an older operator has started stays as it is": (
+        of_an_older_operator(silent.running()).allows(**BY_DEFAULT),
+        "",
+    ),
+    "also when it is resumed": (
+        of_an_older_operator(silent.running().suspended()).allows(**BY_DEFAULT).asks(suspend=False),
+        "+2.0 +2.1",
+    ),
+    "and with one it keeps it": (of_an_older_operator(closed.running()), ""),
 }
 
 
@@ -53,6 +83,14 @@ def test_pods_keep_their_status_port_as_long_as_the_policy_that_lets_in_who_asks
     assert (resized.status.nodes, resized.status.status_port) == (3, 29501)
     later = resized.gone().settled().suspended().asks(suspend=False)
     assert (plan(later), later.decided(2).status.status_port) == ("-policy", 12345)
+
+
+def test_monitoring_reads_what_the_operator_reads_and_nothing_else() -> None:
+    _ours, reads = made(closed, operator_namespace="system", monitoring_namespace="prometheus")["spec"]["ingress"]
+    namespaces = [one["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for one in reads["from"]]
+    assert namespaces == ["system", "prometheus"]
+    assert reads["ports"] == [{"port": 29501, "protocol": "TCP"}]
+    assert len(made(closed)["spec"]["ingress"]) == 1, "without either, nobody reads"
 
 
 def made(moment: Moment, **settings: Any) -> Manifest:

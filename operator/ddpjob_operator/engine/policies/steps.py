@@ -142,7 +142,14 @@ def stamped(view: View) -> dict[str, Any]:
         "master_port": view.spec.master_port,
         "status_port": view.spec.status_port,
         "control_port": view.spec.control_port,
+        "network_policy": _chosen_policy(view),
     }
+
+
+def _chosen_policy(view: View) -> NetworkPolicy:
+    """What the job says, else what it began with: one that began when there was none to choose has none."""
+    first = NetworkPolicy.DISABLED if view.started else view.snapshot.settings.network_policy
+    return view.spec.network_policy or view.status.network_policy or first
 
 
 def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Action, ...]:
@@ -166,7 +173,7 @@ def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
 
 def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
     """Before the pods: none is open for a moment."""
-    wanted = job.spec.network_policy is NetworkPolicy.ENABLED
+    wanted = (job.status.network_policy or job.spec.network_policy) is NetworkPolicy.ENABLED
     if wanted == view.snapshot.network_policy:
         return ()
     if not wanted:
