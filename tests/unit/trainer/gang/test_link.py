@@ -176,3 +176,17 @@ def test_a_connection_that_is_lost_says_so() -> None:
             await near.close()
 
     asyncio.run(test())
+
+
+def test_a_connection_that_is_gone_before_it_is_looked_at_comes_from_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many of a flood are: it must not be a mistake of ours."""
+
+    async def test() -> None:
+        async with a_server() as (address, came):
+            near = await connect(address)
+            far = await came.get()
+            monkeypatch.setattr(far._writer, "get_extra_info", {"peername": None}.get)
+            assert far.peer_host == ""
+            await near.close()
+
+    asyncio.run(test())

@@ -75,9 +75,9 @@ class TcpLink:
 
     @property
     def peer_host(self) -> str:
-        """The other side's address."""
-        host: str = self._writer.get_extra_info("peername")[0]
-        return host.removeprefix("::ffff:")
+        """The other side's address; empty where it was gone before anybody could ask for it."""
+        host, *_ = self._writer.get_extra_info("peername") or ("",)
+        return str(host).removeprefix("::ffff:")
 
     def send(self, message: Message, line: bytes = b"") -> None:
         """Says something; that the other side is gone is found out by `receive`."""
