@@ -146,7 +146,6 @@ class Pairs:
                     "DDPJOB_HEARTBEAT": str(heartbeats.path(rank)),
                     "DDPJOB_ATTEMPT": "7",
                 },
-                threads=1,
             )
             for rank in range(2)
         ]

@@ -24,7 +24,7 @@ class Granting(Api):
 
 
 ALL = {"get", "list", "watch", "create", "update", "patch", "delete"}
-REST = [(resource, set[str](), ALL) for resource in ("ddpjobs", "pods", "services", "events", "networkpolicies")]
+REST = [(resource, set[str](), ALL) for resource in ("ddpjobs", "pods", "services", "events", "networkpolicies", "secrets")]
 MAKE = ("leases", set[str](), {"create"})
 
 
