@@ -280,9 +280,3 @@ def test_mpi_is_asked_for_in_vain_where_pytorch_is_built_without_it(runs: Runs) 
     assert run.end() == [2]
     assert "is built without it, and has gloo" in run.errors()
     assert "build PyTorch from source on a machine with MPI" in run.errors()
-
-
-def test_a_collective_waits_until_the_supervisor_has_looked(runs: Runs) -> None:
-    env = {"DDPJOB_STALL_TIMEOUT_SECONDS": "120"}
-    run = runs.train(2, "--workload", "tests.training.patience:Patient", "--epochs", 1, env=env)
-    assert "a collective waits 0:21:00" in run.output()

@@ -27,7 +27,7 @@ Waiting = subprocess.Popen[str]
 def wait() -> Iterator[Callable[[int], Waiting]]:
     """Runs the init container's own command and comes back when it has said that nobody listens yet."""
     pod: Any = a_job(nodes=2).decision.actions[-1]
-    command = pod.manifest["spec"]["initContainers"][-1]["command"]
+    command = pod.build()["spec"]["initContainers"][-1]["command"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.defpath])
     started: list[Waiting] = []
 
