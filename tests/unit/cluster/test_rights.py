@@ -24,7 +24,8 @@ class Granting(Api):
 
 
 ALL = {"get", "list", "watch", "create", "update", "patch", "delete"}
-REST = [(resource, set[str](), ALL) for resource in ("ddpjobs", "pods", "services", "events", "networkpolicies", "secrets")]
+KINDS = ("ddpjobs", "pods", "services", "events", "networkpolicies", "secrets")
+REST = [(resource, set[str](), ALL) for resource in KINDS]
 MAKE = ("leases", set[str](), {"create"})
 
 
