@@ -188,6 +188,14 @@ def test_under_torchrun_the_rank_that_failed_first_is_named_and_how_it_ended(her
     assert "elastic: Failed. Rank 1 (node 0) failed: Application: exit code 7;" in output
 
 
+def test_what_cannot_succeed_is_tried_twice(here: Here) -> None:
+    returned, output = here.ddpjob("run", here.job("hopeless", *script("import no_such_module"), nodes=1))
+    status = here.status("hopeless")
+    assert (returned, status["state"], status["attempt"], status["restarts"]) == (1, "Failed", 2, 1), output
+    assert "No module named 'no_such_module'; the same error in a row before any step" in status["message"]
+    assert status["message"] in output
+
+
 def test_what_cannot_be_started_fails_at_once(here: Here) -> None:
     code, output = here.ddpjob("run", here.job("typo", "pyhton", "train.py", nodes=2))
     assert code == 128, output

@@ -78,7 +78,8 @@ class Reason(StrEnum):
     MAX_DISRUPTIONS_EXCEEDED = "MaxDisruptionsExceeded"
     """One more disruption than restart.maxDisruptions allows."""
     CRASH_LOOP = "CrashLoop"
-    """Three failures in a row, and none of the attempts got further than the first of them."""
+    """Trying again does not help: the same error twice before any step, or three failures in a row, and none of the
+    attempts got further than the first of them."""
 
 
 DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
@@ -126,7 +127,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.START_DEADLINE_EXCEEDED: "Read the message: it tells what was waited for last.",
     Reason.MAX_RESTARTS_EXCEEDED: READ_THE_LOG,
     Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who takes the pods away: `status.history` names each time and cause.",
-    Reason.CRASH_LOOP: "The same step fails each time: look at its data and at the state that is loaded. "
+    Reason.CRASH_LOOP: "Mend what the message names. Where it is a step that fails each time, look at its data and "
+    "at the state that is loaded. Where trying again may help all the same, add a rule with `action: Restart`. "
     + READ_THE_LOG,
     Cause.APPLICATION: READ_THE_LOG,
     Cause.OUT_OF_MEMORY: "Raise the memory limit, or use less: smaller batches, fewer DataLoader workers. /dev/shm "

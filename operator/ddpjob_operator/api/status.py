@@ -191,6 +191,8 @@ class Failure(_Said):
     """The program's last words: as a rule the last line of its exception."""
     step: int | None = None
     """The last step that the rank had finished or, where it does not say so, the last that any other says."""
+    at_start: bool = False
+    """No step was finished before or, where none is reported, all ranks ran for less than a minute."""
     tied: bool = False
     """Another rank failed in the same way at the same moment; which came first is unknown."""
     action: RestartAction = RestartAction.RESTART

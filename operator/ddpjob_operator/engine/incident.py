@@ -47,7 +47,7 @@ def amended(known: Failure, later: list[Failure]) -> Failure:
     Those that only stopped when they were told to are not part of it.
     """
     others = [failure for failure in later if failure.rank != known.rank and failure.cause is not Cause.STOPPED]
-    incident = first_of([known, *others]).model_copy(update={"attempt": known.attempt})
+    incident = _in_place_of(known, first_of([known, *others]))
     ranks = {known.rank, *known.consequence_ranks, *(failure.rank for failure in others)} - {incident.rank}
     return _with_consequences(incident, ranks, at_least=known.consequences)
 
@@ -57,9 +57,14 @@ def joined(known: Failure, later: list[Failure]) -> Failure:
 
     That a pod was lost tells more of its rank than that its peers lost it.
     """
-    incident = first_of([known, *later]).model_copy(update={"attempt": known.attempt})
+    incident = _in_place_of(known, first_of([known, *later]))
     ranks = {known.rank, *known.consequence_ranks, *(failure.rank for failure in later)} - {incident.rank}
     return _with_consequences(incident, ranks, at_least=known.consequences)
+
+
+def _in_place_of(known: Failure, incident: Failure) -> Failure:
+    """What is true of both, since they are one: which attempt it ended, and when."""
+    return incident.model_copy(update={"attempt": known.attempt, "at_start": known.at_start})
 
 
 def told(incident: Failure) -> str:

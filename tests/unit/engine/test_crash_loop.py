@@ -1,4 +1,8 @@
-"""Three failures in a row that get no further: trying again does not help, whatever is left of the budget."""
+"""Trying again does not help, whatever is left of the budget: three failures in a row that get no further, or the
+same error twice before any step."""
+
+import pytest
+from ddpjob_operator.api import Cause, ConditionType, RestartAction
 
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
@@ -10,8 +14,13 @@ def fails(*steps: int | None, moment: Moment = start) -> Moment:
     """Rank 1 has failed after each of these steps; the last time it was not answered yet."""
     *answered, last = steps
     for step in answered:
-        moment = moment.reports(1, message="no", step=step).restarted()
-    return moment.reports(1, message="no", step=last)
+        moment = fails_after(moment, step).restarted()
+    return fails_after(moment, last)
+
+
+def fails_after(moment: Moment, step: int | None) -> Moment:
+    """Rank 1 fails after this step; after a minute where it does not say after which."""
+    return moment.after(60 if step is None else 0).reports(1, message="no", step=step)
 
 
 def free_first(moment: Moment) -> Moment:
@@ -127,3 +136,150 @@ def test_a_crash_loop_has_its_own_reason_and_is_in_the_history_three_times() -> 
     assert failed.status.conditions[-1].reason == "CrashLoop"
     assert [failure.step for failure in failed.status.history] == [7, 7, 7]
     assert failed.status.restarts == 2
+
+
+NO_MODULE = "ModuleNotFoundError: No module named 'httpx'"
+
+
+def raises(moment: Moment, error: str, rank: int = 1, **how: object) -> Moment:
+    """A rank ends by an exception, as a plain Python program does."""
+    traceback = f"Traceback (most recent call last):\n  File x\n{error}\n"
+    return moment.fails(rank, message=traceback, **how)
+
+
+def twice_raises(error: str) -> Moment:
+    """Each time until all pods that may know more were heard out."""
+    return raises(raises(start, error).after(10).restarted(), error).after(10)
+
+
+HOPELESS = {
+    "a module that is missing, whatever its name": NO_MODULE,
+    "a name that a module has not": "ImportError: cannot import name 'connect' from 'db' (db.py)",
+    "a text that is no Python": "SyntaxError: invalid syntax",
+    "a file that is missing": "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",
+    "a script that is missing": "python: can't open file '/app/trian.py': [Errno 2] No such file or directory",
+    "a file that may not be read": "PermissionError: [Errno 13] Permission denied: '/data/train.bin'",
+    "a backend without its device": "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+    "an argument that is wrong": "ValueError: nccl requires a CUDA device",
+}
+
+
+@pytest.mark.parametrize("error", HOPELESS.values(), ids=HOPELESS)
+def test_the_same_error_twice_before_any_step_is_a_crash_loop(error: str) -> None:
+    failed = twice_raises(error).settled().gone().settled()
+    condition = failed.condition(ConditionType.FAILED)
+    said = f"Rank 1 failed: Application: {error}; the same error in a row before any step: trying again does not help"
+    assert (condition.reason, condition.message, failed.status.message) == ("CrashLoop", said, said)
+    assert failed.status.restarts == 1
+
+
+PASSING = {
+    "of a network": "ConnectionError: HTTPSConnectionPool(host='hub', port=443): Max retries exceeded",
+    "of a name server": "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+    "of a server": "urllib.error.HTTPError: HTTP Error 503: Service Unavailable",
+    "of a wait": "TimeoutError: timed out",
+    "of a port": "OSError: [Errno 98] Address already in use",
+    "of a device": "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+    "of a device that another process has": "RuntimeError: CUDA-capable device(s) is/are busy or unavailable",
+    "of its memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+    "of the host's memory": "OSError: [Errno 12] Cannot allocate memory",
+    "of a disk": "OSError: [Errno 5] Input/output error: '/data/train.bin'",
+    "of a shared disk": "OSError: [Errno 116] Stale file handle: '/data/train.bin'",
+    "of a full disk": "OSError: [Errno 28] No space left on device",
+    "of a store": "RuntimeError: Connection closed by peer",
+    "that torchrun does not tell": "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+}
+
+
+@pytest.mark.parametrize("error", PASSING.values(), ids=PASSING)
+def test_an_error_that_may_pass_is_tried_again(error: str) -> None:
+    assert verdict(twice_raises(error))[1] == "Restarting"
+
+
+once = raises(start, NO_MODULE).restarted()
+NO_STEP = {"step": 0, "lastStepTime": None}
+with_steps = start.hears(progress=NO_STEP)
+in_place = a_job(nodes=2, restart={"maxRestarts": 9, "backoffSeconds": 0}).running().hears()
+SAID = {"rank": 1, "cause": "Application", "exitCode": 1, "message": NO_MODULE}
+
+
+def told_in_place(moment: Moment) -> Moment:
+    """Its supervisors have answered the error by a restart in place, and the next attempt is under way."""
+    attempt = moment.status.attempt
+    time = moment.snapshot.now.isoformat()
+    incident = {**SAID, "attempt": attempt, "time": time}
+    return moment.hears(attempt=attempt + 1, incidents=[incident])
+
+
+def without(action: RestartAction) -> Moment:
+    rules = [{"causes": [str(Cause.APPLICATION)], "action": str(action)}]
+    return a_job(nodes=2, restart={"backoffSeconds": 0, "maxRestarts": 9, "rules": rules}).running()
+
+
+NEAR_MISSES: dict[str, Moment] = {
+    "once": raises(start, NO_MODULE),
+    "another error": raises(once, "ModuleNotFoundError: No module named 'y'"),
+    "another error in between": raises(raises(once, "ValueError: no").restarted(), NO_MODULE),
+    "a disruption in between": raises(once.vanishes(0).restarted(), NO_MODULE),
+    "after a minute of running": raises(once.after(60), NO_MODULE),
+    "the first time after a minute of running": raises(raises(start.after(60), NO_MODULE).restarted(), NO_MODULE),
+    "after a step": raises(start, "ValueError: no").restarted().reports(1, message="ValueError: no", step=1),
+    "the first time after a step": raises(
+        start.reports(1, message="ValueError: no", step=1).restarted(), "ValueError: no"
+    ),
+    "after a step that only its supervisor has told of": raises(
+        once.after(10).hears(progress={"step": 1, "lastStepTime": once.after(10).snapshot.now.isoformat()}), NO_MODULE
+    ),
+    "after an hour in which nobody heard it": raises(
+        raises(with_steps, NO_MODULE).restarted().has_not_heard_yet().after(3600), NO_MODULE
+    ),
+    "without a word": start.fails(1, code=75).restarted().fails(1, code=75),
+    "by a signal": start.fails(1, code=139).restarted().fails(1, code=139),
+    "killed": start.fails(1, code=137).restarted().fails(1, code=137),
+    "out of memory": raises(raises(start, NO_MODULE, reason="OOMKilled").restarted(), NO_MODULE, reason="OOMKilled"),
+    "a preflight that does not pass now": start.reports(1, cause="PreflightFailed", message="slow")
+    .restarted()
+    .reports(1, cause="PreflightFailed", message="slow"),
+    "a lost peer": start.reports(1, cause="PeerLost", message="rank 0 is gone")
+    .after(10)
+    .restarted()
+    .reports(1, cause="PeerLost", message="rank 0 is gone")
+    .after(10),
+    "an init container": start.fails(1, code=None, reason="InitContainerFailed", message="init container a: no")
+    .restarted()
+    .fails(1, code=None, reason="InitContainerFailed", message="init container a: no"),
+    "a suspension in between": raises(once.after(2).suspended().asks(suspend=False).running(), NO_MODULE),
+    "a rule that says to try again": raises(raises(without(RestartAction.RESTART), NO_MODULE).restarted(), NO_MODULE),
+    "a rule that says so at no cost": raises(
+        raises(without(RestartAction.RESTART_FREE), NO_MODULE).restarted(), NO_MODULE
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_a_near_miss_is_tried_again(moment: Moment) -> None:
+    assert moment.decided().status.is_true(ConditionType.RESTARTING)
+    assert moment.decided().settled().gone().settled().status.state != "Failed"
+
+
+LOOPS: dict[str, Moment] = {
+    "on another rank": raises(once, NO_MODULE, rank=0),
+    "after long, where steps are reported and none was": raises(
+        raises(with_steps.after(600), NO_MODULE).restarted().hears(progress=NO_STEP).after(600), NO_MODULE
+    ),
+    "before all ranks ran": raises(raises(start, NO_MODULE).ready_again().settled().placed(0, 1), NO_MODULE),
+    "in a new pod, after a restart in place": raises(
+        raises(told_in_place(in_place).settled(), NO_MODULE).restarted(), NO_MODULE
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", LOOPS.values(), ids=LOOPS)
+def test_it_is_a_crash_loop_also(moment: Moment) -> None:
+    assert moment.settled().gone().settled().condition(ConditionType.FAILED).reason == "CrashLoop"
+
+
+def test_in_the_same_pod_it_is_none_yet() -> None:
+    moment = raises(told_in_place(in_place).settled(), NO_MODULE)
+    assert moment.decided().status.state == "Restarting"
+    assert moment.decided().status.restarts == 2

@@ -624,7 +624,7 @@ ACCOUNTS: dict[str, tuple[Moment, int, int, Budget, int]] = {
         .hears(progress={"step": 7, "lastStepTime": "2026-01-01T11:59:00Z"})
         .settled()
         .after(3600)
-        .fails(0, message="no")
+        .fails(0, message="not again")
         .decided(),
         *(2, 0, Budget(used=2, streak=2), 3),
     ),

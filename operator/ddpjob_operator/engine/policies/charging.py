@@ -5,8 +5,16 @@ from typing import Any
 from ddpjob_operator.api import Budget, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.budget import too_many_disruptions
+from ddpjob_operator.engine.crash_loop import fails_at_start, is_same_again
 from ddpjob_operator.engine.incident import is_crash_loop, told
+from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.view import View
+
+
+def judged(view: View, incident: Failure) -> Failure:
+    """A new incident, with what is to be done about it."""
+    known = incident.model_copy(update={"at_start": fails_at_start(view, incident)})
+    return ruled(view.spec.restart, known, has_run=view.has_run)
 
 
 def counts(view: View, incident: Failure, budget: Budget) -> dict[str, Any]:
@@ -39,4 +47,6 @@ def why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] 
     if is_crash_loop(view.status, incident, progress):
         furthest = view.status.history[1].step
         return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
+    if is_same_again(view, incident):
+        return Reason.CRASH_LOOP, f"{said}; the same error in a row before any step: trying again does not help"
     return None

@@ -17,14 +17,13 @@ from ddpjob_operator.engine.causes import (
 from ddpjob_operator.engine.foreign import text_of
 from ddpjob_operator.engine.incident import RESOLUTION, first_of, remembered, told
 from ddpjob_operator.engine.naming import present_pod_name
-from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import updated
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, failure_said, members_lost
 from ddpjob_operator.engine.timers import finish_timeout
 from ddpjob_operator.engine.view import View
 
-from .charging import cost, counts, why_final
+from .charging import cost, counts, judged, why_final
 from .ending import fail
 from .hindsight import avoiding, hindsight
 from .in_place import lost_alone, lost_together, replaced
@@ -49,7 +48,7 @@ def pods_failed(view: View) -> Verdict | None:
     first = _with_who_left(view, first_of(failures))
     if not lost and (until := _heard_out_at(view, first)):
         return Verdict(view.status, f"{told(first)}; waiting for what the other pods say", wake_at=until)
-    incident = ruled(view.spec.restart, first, has_run=view.has_run)
+    incident = judged(view, first)
     budget = charged(present(view.spec, view.status, min(incident.time, view.now)), incident.action)
     past = remembered(view.status, incident)
     if final := why_final(view, incident, budget):

@@ -10,13 +10,12 @@ from ddpjob_operator.engine.budget import charged, present
 from ddpjob_operator.engine.causes import killed
 from ddpjob_operator.engine.hearing import HeardIncident, Phase
 from ddpjob_operator.engine.incident import RESOLUTION, TAKEN_AWAY, joined, remembered, told
-from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.supervision import comes_up, failure_said, is_silent
 from ddpjob_operator.engine.view import View
 
-from .charging import cost, counts, why_final
+from .charging import cost, counts, judged, why_final
 from .ending import fail
 from .hindsight import learned
 from .steps import attempt_after, grace_after, replace_alone, restarting, start_again, wait_after
@@ -141,7 +140,7 @@ def _in_vain(view: View, known: Failure, pod: Pod | None, done: dict[int, Pod]) 
 
 
 def _charge(view: View, said: HeardIncident) -> Verdict:
-    incident = ruled(view.spec.restart, failure_said(view, said), has_run=view.has_run)
+    incident = judged(view, failure_said(view, said))
     budget = charged(_before(view, incident), incident.action)
     past = remembered(view.status, incident)
     if final := why_final(view, incident, budget):

@@ -1,0 +1,75 @@
+"""Whether trying again is of any use: not where a rank raises the same error twice before it gets anywhere."""
+
+import re
+from datetime import datetime, timedelta
+
+from ddpjob_operator.api import Cause, ConditionType, Failure, RestartAction
+
+from .incident import RESOLUTION
+from .naming import present_pod_name
+from .supervision import is_silent
+from .view import View
+
+START_SECONDS = 60
+"""A program that reports no steps has got nowhere if it fails so soon after all ranks have begun to run."""
+
+NEVER_PASSES = re.compile(r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b")
+"""Errors of a program's text, whatever the names in it."""
+
+MAY_PASS = re.compile(
+    r"connect|network|socket|ssl|http|url|host|address|resol|unreachable|time[d ]*-?out|tempor|busy|again|"
+    r"unavailable|memory|eof|space left|stale|input/output|cuda error|cudnn|nccl error|nccl\w+error|ecc |"
+    r"rendezvous|childfailed",
+    re.IGNORECASE,
+)
+"""Words of errors that another try, place or moment may mend: of networks, memory, disks, devices, busy ports; and
+torchrun's, which say nothing."""
+
+
+def fails_at_start(view: View, incident: Failure) -> bool:
+    """Whether the attempt has got nowhere: no step or, of a program that reports none, less than a minute."""
+    if incident.step is not None:
+        return False
+    began, heard = _began(view), None if is_silent(view) else view.heard
+    if heard is None or heard.progress is None:
+        return began is None or incident.time - began < timedelta(seconds=START_SECONDS)
+    last = heard.progress.last_step_time
+    return began is None or last is None or last < began - RESOLUTION
+
+
+def is_same_again(view: View, incident: Failure) -> bool:
+    """Whether the incident before was the same error, and since then the rank that raised it has got a new pod.
+
+    Only where nobody's rule says to try again, and not across a suspension, in which the cause may have been mended.
+    """
+    last, since = view.status.last_failure, view.status.start_time
+    if last is None or (since is not None and last.time <= since - RESOLUTION):
+        return False
+    both = _is_raised_at_start(last) and _is_raised_at_start(incident)
+    new_pod = present_pod_name(view.snapshot.job, last.rank) != last.pod
+    return both and new_pod and (last.cause, last.message) == (incident.cause, incident.message)
+
+
+def _is_raised_at_start(failure: Failure) -> bool:
+    """Whether a rank raised an error of its own before it got anywhere, which was counted as by default."""
+    counted = failure.action is RestartAction.RESTART and failure.rule == "default"
+    own = failure.cause is Cause.APPLICATION and failure.exit_code is not None and failure.signal is None
+    return counted and own and failure.at_start and failure.step is None and not _may_pass(failure)
+
+
+def _may_pass(failure: Failure) -> bool:
+    """Whether an error may be gone the next time; without a word nobody knows whether it is the same one."""
+    if NEVER_PASSES.match(failure.message):
+        return False
+    return failure.message == f"exit code {failure.exit_code}" or MAY_PASS.search(failure.message) is not None
+
+
+def _began(view: View) -> datetime | None:
+    """When the attempt began to run as a whole; None where nobody saw it run.
+
+    Of one that supervisors have started in place, and which ended before it was seen to run: when the last one ended.
+    """
+    running, last = view.status.condition(ConditionType.RUNNING), view.status.last_failure
+    if running is not None and running.status == "True":
+        return running.last_transition_time
+    return last.time if last is not None and view.status.supervised else None
