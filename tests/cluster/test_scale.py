@@ -12,8 +12,8 @@ from tests.plant.audit import position
 from tests.support.jobs import Team, a_job
 
 JOBS, NODES, EVENTS = 100, 4, 3
-WRITES = NODES + 5
-"""Pods, the Service and status, and one more for every ten seconds; events and deletions are counted apart."""
+WRITES = NODES + 7
+"""Pods, Service, Secret, NetworkPolicy and status, and one more for every ten seconds; not events and deletions."""
 USER = "operator-of-many"
 
 

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from ddpjob_operator.api import ConditionType
+from ddpjob_operator.cluster.writer import OF_PODS
 from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, Service, StopPod
 
 from .operator import Operator
@@ -160,8 +161,9 @@ class Search:
         operator = moment.operator
         if operator.decision.status is not None:
             yield By.OPERATOR, "write", lambda then: then.operator.write()
-        for index, action in enumerate(operator.to_do):
-            yield By.OPERATOR, type(action).__name__, _act(index)
+        others = [index for index, action in enumerate(operator.to_do) if not isinstance(action, OF_PODS)]
+        for index in others[:1] or range(len(operator.to_do)):
+            yield By.OPERATOR, type(operator.to_do[index]).__name__, _act(index)
         if not moment.idle:
             yield By.CRASH, "crash", lambda then: then.operator.die()
         elif not moment.world.deleted and not self._settled(moment.world):
@@ -298,7 +300,7 @@ def _counted(change: Change, fault: str) -> Change:
 
 
 def _act(index: int) -> Change:
-    """The operator's writes go out at once: any of them may be the last before a crash."""
+    """Writes of pods go out at once, after all others: any of them may be the last before a crash."""
 
     def act(moment: Moment) -> None:
         to_do = moment.operator.to_do

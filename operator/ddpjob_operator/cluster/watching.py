@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 import kopf
@@ -31,20 +32,32 @@ LONGEST_PAUSE_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
 
+class UninstalledError(Exception):
+    """There is nothing to watch any more."""
+
+
 async def watch(jobs: Cache[JobObject, StoredJob], namespaces: list[str]) -> None:
     """Watches jobs in all namespaces, or in these, until it is cancelled.
 
     What was deleted while a watch was broken it never tells. The job's pods do, which go with it; of a job without
     pods, the next list of all jobs does.
+
+    Raises:
+        UninstalledError: The cluster does not know DDPJobs any more.
     """
-    loop = asyncio.get_running_loop()
+    loop, uninstalled = asyncio.get_running_loop(), asyncio.Event()
 
-    def tell(event: kopf.RawEvent) -> None:
+    def here(call: Callable[..., None], *words: object) -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed: this process is about to end.
-            loop.call_soon_threadsafe(_take, jobs, event)
+            loop.call_soon_threadsafe(call, *words)
 
-    threading.Thread(target=_watch, args=(_registry(tell), namespaces), daemon=True, name="kopf").start()
-    await asyncio.Event().wait()
+    def watch_in_thread() -> None:
+        _watch(_registry(lambda event: here(_take, jobs, event)), namespaces)
+        here(uninstalled.set)
+
+    threading.Thread(target=watch_in_thread, daemon=True, name="kopf").start()
+    await uninstalled.wait()
+    raise UninstalledError("404: the cluster has no DDPJobs any more; was their CRD removed?")
 
 
 def _take(jobs: Cache[JobObject, StoredJob], event: kopf.RawEvent) -> None:
@@ -57,13 +70,15 @@ def _take(jobs: Cache[JobObject, StoredJob], event: kopf.RawEvent) -> None:
 
 
 def _watch(registry: kopf.OperatorRegistry, namespaces: list[str]) -> None:
-    """Has kopf watch, again and again."""
+    """Has kopf watch, again and again, as long as there are DDPJobs to watch."""
     failures = 0
     while True:
         began = time.monotonic()
         try:
             asyncio.run(_operator(registry, namespaces))
         except Exception as error:  # noqa: BLE001  Whatever it was: without a watch nobody hears of jobs.
+            if getattr(error, "status", None) == HTTPStatus.NOT_FOUND:  # kopf's classes of errors are its own matter.
+                return
             logger.warning("watching ddpjobs: %s", error)
         lasted = time.monotonic() - began > LONGEST_PAUSE_SECONDS
         failures = 1 if lasted else failures + 1
