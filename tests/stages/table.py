@@ -42,13 +42,13 @@ STAGES = (
             "tests/stages",
             "tests/support",
         ),
-        flags=("--numprocesses=5", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
+        flags=("--numprocesses=4", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
     ),
-    # Speed has the cores to itself.
+    # Speed has the cores to itself. Plans go on beside each other in one process, on one plant.
     Stage("speed", tests=(SPEED,)),
-    # One process has a plant for the plans, which go on beside each other; two more have real nodes, one file at a
-    # time: most of that is waiting.
-    Stage("clusters", tests=(FAULTS, *NODES), flags=("--numprocesses=3", "--dist=loadfile")),
+    Stage("faults", tests=(FAULTS,)),
+    # Two clusters, each for one file at a time: most of it is waiting.
+    Stage("nodes", tests=NODES, flags=("--numprocesses=2", "--dist=loadfile")),
 )
 
 NEVER_RETRIED = ("tests/model/", "tests/faults/")
