@@ -30,15 +30,18 @@ class Choice:
     rooms: Collection[str] | None
     changed: Collection[str]
 
-    def tests(self, stage: Stage) -> list[str]:
-        """Those of a stage."""
-        if self.rooms is None:
-            return list(stage.tests)
-        return [test for test in stage.tests if any(f"{test}/".startswith(f"{room}/") for room in self.rooms)]
+    def runs(self, stage: Stage) -> list[list[str]]:
+        """The arguments of each run of pytest in a stage that has any of these tests."""
+        marked = [] if self.full else ["-m", "not full"]
+        chosen = [(list(filter(self._concerns, run.tests)), run.flags) for run in stage.runs]
+        return [[*tests, *flags, *marked] for tests, flags in chosen if tests]
+
+    def _concerns(self, test: str) -> bool:
+        return self.rooms is None or any(f"{test}/".startswith(f"{room}/") for room in self.rooms)
 
     def has(self, stage: Stage) -> bool:
         """Whether anything of a stage is to run."""
-        return bool(stage.make or self.tests(stage)) and (not self.stages or stage.name in self.stages)
+        return bool(stage.make or self.runs(stage)) and (not self.stages or stage.name in self.stages)
 
 
 @dataclass
@@ -85,33 +88,35 @@ def _choice(words: Sequence[str]) -> Choice:
 
 
 def _make(stage: Stage) -> Done:
-    code, cost = run(["make", "--no-print-directory", stage.make])
+    (code,), cost = run(["make", "--no-print-directory", stage.make])
     return Done(stage, cost, broken=code != 0)
 
 
 def _pytest(stage: Stage, choice: Choice) -> Done:
-    chosen = [] if choice.full else ["-m", "not full"]
-    record, cost = _recorded([*choice.tests(stage), *stage.flags, *chosen])
+    records, cost = _recorded(*choice.runs(stage))
     again = Cost()
 
     def passes_alone(test: str) -> bool:
         nonlocal again
         print(f"== once more, alone: {test}", flush=True)
-        second, took = _recorded([test])
+        (second,), took = _recorded([test])
         again += took
         return second.code == pytest.ExitCode.OK
 
-    verdict = judge(record.failures, choice.changed, passes_alone)
+    failures = [failure for record in records for failure in record.failures]
+    verdict = judge(failures, choice.changed, passes_alone)
     told = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
-    return Done(stage, cost + again, record.ran, verdict, broken=record.code not in told)
+    broken = any(record.code not in told for record in records)
+    return Done(stage, cost + again, sum(record.ran for record in records), verdict, broken)
 
 
-def _recorded(arguments: list[str]) -> tuple[Record, Cost]:
-    """Runs pytest; a record without tests where it did not come to its end."""
+def _recorded(*runs: list[str]) -> tuple[list[Record], Cost]:
+    """Runs pytest, once for each list of arguments; a record without tests where one did not come to its end."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "record.json"
-        _, cost = run(command(file, arguments))
-        return (Record.read(file) if file.exists() else Record(pytest.ExitCode.INTERNAL_ERROR, 0, ())), cost
+        files = [Path(folder, f"{number}.json") for number, _ in enumerate(runs)]
+        _, cost = run(*map(command, files, runs))
+        nothing = Record(pytest.ExitCode.INTERNAL_ERROR, 0, ())
+        return [Record.read(file) if file.exists() else nothing for file in files], cost
 
 
 def _tell(done: list[Done]) -> int:

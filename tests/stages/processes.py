@@ -1,13 +1,17 @@
-"""A program with all that it starts, and the CPU time that all of it took."""
+"""Programs with all that they start, and the CPU time that all of it took."""
 
+import contextlib
 import ctypes
 import os
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import IO
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -29,20 +33,36 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def run(command: Sequence[str]) -> tuple[int, Cost]:
-    """Runs a program to its end: its exit code and its cost.
+def run(*commands: Sequence[str]) -> tuple[list[int], Cost]:
+    """Runs programs beside each other until all have ended: their exit codes, and what they cost together.
 
-    What it leaves behind is buried as soon as it ends, as init would do it, and is counted where it ends in time.
+    What the first one says is shown at once; what another one says, when it has ended.
+    What they leave behind is buried as soon as it ends, as init would do it, and is counted where it ends in time.
     """
     begun, used = time.monotonic(), _cpu()
-    program = subprocess.Popen(command)
-    while True:
-        pid, status = os.wait()
-        if pid == program.pid:
-            break
-    program.returncode = os.waitstatus_to_exitcode(status)
+    with contextlib.ExitStack() as files:
+        said = [None, *(files.enter_context(tempfile.TemporaryFile()) for _ in commands[1:])]
+        programs = {}
+        for command, file in zip(commands, said, strict=True):
+            program = subprocess.Popen(command, stdout=file, stderr=file and subprocess.STDOUT)
+            programs[program.pid] = (program, file)
+        codes: dict[int, int] = {}
+        while len(codes) < len(commands):
+            pid, status = os.wait()
+            if pid in programs:
+                program, file = programs[pid]
+                program.returncode = codes[pid] = os.waitstatus_to_exitcode(status)
+                if file:
+                    _show(file)
     _bury()
-    return program.returncode, Cost(time.monotonic() - begun, _cpu() - used)
+    return [codes[pid] for pid in programs], Cost(time.monotonic() - begun, _cpu() - used)
+
+
+def _show(file: IO[bytes]) -> None:
+    file.seek(0)
+    sys.stdout.flush()
+    shutil.copyfileobj(file, sys.stdout.buffer)
+    sys.stdout.flush()
 
 
 def _bury() -> None:

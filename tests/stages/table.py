@@ -4,18 +4,33 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Tests that go beside each other, and those that follow them.
+class Tests:
+    """One run of pytest.
 
-    make   a target that is the whole stage; without its success nothing else is tried
-    tests  files and folders, where it is pytest's
-    flags  pytest's, for how they go beside each other
+    tests  files and folders
+    flags  how they go beside each other
+    """
+
+    tests: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What goes beside each other. The next stage follows once all of it has come to its end.
+
+    make  a target that is the whole stage; without its success nothing else is tried
+    runs  where it is pytest's
     """
 
     name: str
     make: str = ""
-    tests: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
+    runs: tuple[Tests, ...] = ()
+
+    @property
+    def tests(self) -> list[str]:
+        """Files and folders of all its runs."""
+        return [test for run in self.runs for test in run.tests]
 
 
 SPEED = "tests/cluster/test_speed.py"
@@ -27,28 +42,32 @@ STAGES = (
     Stage("plant", make="plant"),
     Stage(
         "processes",
-        # A page is one test, and some take a minute: first, so that no worker is left alone with one at the end.
-        tests=(
-            "tests/docs",
-            "tests/training",
-            "tests/local",
-            "tests/cluster",
-            "tests/slurm",
-            "tests/report",
-            "tests/chart",
-            "tests/plant",
-            "tests/model",
-            "tests/faults",
-            "tests/stages",
-            "tests/support",
+        runs=(
+            Tests(
+                # A page is one test, and some take a minute: first, so that none is left alone at the end.
+                (
+                    "tests/docs",
+                    "tests/training",
+                    "tests/local",
+                    "tests/cluster",
+                    "tests/slurm",
+                    "tests/report",
+                    "tests/chart",
+                    "tests/plant",
+                    "tests/model",
+                    "tests/faults",
+                    "tests/stages",
+                    "tests/support",
+                ),
+                ("--numprocesses=4", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
+            ),
+            # Two clusters of real nodes, each for one file at a time: they wait for more than they compute.
+            Tests(NODES, ("--numprocesses=2", "--dist=loadfile")),
         ),
-        flags=("--numprocesses=4", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
     ),
     # Speed has the cores to itself. Plans go on beside each other in one process, on one plant.
-    Stage("speed", tests=(SPEED,)),
-    Stage("faults", tests=(FAULTS,)),
-    # Two clusters, each for one file at a time: most of it is waiting.
-    Stage("nodes", tests=NODES, flags=("--numprocesses=2", "--dist=loadfile")),
+    Stage("speed", runs=(Tests((SPEED,)),)),
+    Stage("faults", runs=(Tests((FAULTS,)),)),
 )
 
 NEVER_RETRIED = ("tests/model/", "tests/faults/")

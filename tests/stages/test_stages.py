@@ -8,18 +8,28 @@ from pathlib import Path
 ONLY_ONE = """
 import sys
 from tests.stages import __main__ as stages
-from tests.stages.table import Stage
+from tests.stages.table import Stage, Tests
 
-stages.STAGES = (Stage("one", tests=(sys.argv.pop(),)),)
+stages.STAGES = (Stage("one", runs=tuple(Tests((file,)) for file in sys.argv.pop().split(","))),)
 sys.exit(stages.main())
 """
 
 
-def tried(file: Path, body: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """A stage of one file; `seen(name)` in it tells whether it was called before."""
+MEETS = """
+def test_meets():
+    (HERE / __name__).touch()
+    end = time.monotonic() + 60
+    while len(list(HERE.glob("test_*"))) - len(list(HERE.glob("test_*.py"))) < 2:
+        assert time.monotonic() < end, "the other run has not begun"
+        time.sleep(0.05)
+"""
+
+
+def tried(file: Path, body: str, *flags: str, beside: str = "") -> subprocess.CompletedProcess[str]:
+    """A stage of one file, or two; `seen(name)` in it tells whether it was called before."""
     seen = f"import pathlib, pytest\ndef seen(name):\n    file = pathlib.Path({str(file.parent)!r}, name)\n"
     file.write_text(f"{seen}    return file.exists() or file.touch()\n{body}")
-    command = [sys.executable, "-c", ONLY_ONE, *flags, file.name]
+    command = [sys.executable, "-c", ONLY_ONE, *flags, ",".join(filter(None, [file.name, beside]))]
     here = os.environ | {"PYTHONPATH": str(Path.cwd())}
     return subprocess.run(command, cwd=file.parent, env=here, capture_output=True, text=True, check=False)
 
@@ -44,6 +54,17 @@ def test_tests_that_cannot_be_collected_are_red(tmp_path: Path) -> None:
     done = tried(tmp_path / "test_it.py", "import nothing_of_this_name\n")
     assert done.returncode == 1
     assert "BROKEN  one" in done.stdout
+
+
+def test_two_runs_of_a_stage_go_beside_each_other_and_both_are_judged(tmp_path: Path) -> None:
+    meets = f"import pathlib, sys, time\nHERE = pathlib.Path({str(tmp_path)!r})\n" + MEETS
+    (tmp_path / "test_other.py").write_text(f"{meets}\n    assert False, 'a word of the other'\n")
+    done = tried(tmp_path / "test_it.py", meets, beside="test_other.py")
+    assert done.returncode == 1
+    assert "a word of the other" in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.startswith("FAILED  ")] == [
+        "FAILED  test_other.py::test_meets"
+    ]
 
 
 def test_only_full_runs_what_is_marked_as_full(tmp_path: Path) -> None:
