@@ -1,7 +1,9 @@
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.local.here import Here
@@ -19,4 +21,5 @@ def here(tmp_path: Path) -> Iterator[Here]:
             process.stdout.close()
     for file in tmp_path.glob("ddpjob-runs/*/job.json"):
         for left in place.processes(file.parent.name):
-            left.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # It may end by itself meanwhile.
+                left.kill()
