@@ -35,4 +35,4 @@ class Cause(StrEnum):
     PREEMPTED = "Preempted"
     """A pod of higher priority took its place."""
     NODE_LOST = "NodeLost"
-    """Its node shut down, went away, or does not answer any more."""
+    """Its node shut down, went away, does not answer any more, or lost the pod's sandbox."""

@@ -78,6 +78,7 @@ class Terminated(_Part, frozen=True):
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
+    started_at: datetime | None = None
     finished_at: datetime | None = None
 
 

@@ -89,6 +89,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         reason=status.reason,
         message=status.message,
         disruption=_disruption(conditions),
+        sandbox_lost=_sandbox_lost(state, conditions),
         stopped=spec.active_deadline_seconds == STOPPED_SECONDS,
         gone_by=metadata.deletion_timestamp,
         forced=metadata.deletion_grace_period_seconds == 0,
@@ -124,6 +125,19 @@ def _scheduled_at(conditions: Conditions) -> datetime | None:
 def _disruption(conditions: Conditions) -> Disruption | None:
     said = conditions.get("DisruptionTarget", NOTHING)
     return Disruption(said.reason, said.message) if said.status == "True" else None
+
+
+def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
+    """Whether the kubelet found no sandbox any more while the trainer ran; it then ends the trainer.
+
+    Its sandbox is removed after an end of its own too, so the node's moments, in whole seconds, have to prove it.
+    """
+    sandbox, ran = conditions.get("PodReadyToStartContainers", NOTHING), state.running or state.terminated
+    lost_at = sandbox.last_transition_time if sandbox.status == "False" else None
+    if lost_at is None or ran is None or ran.started_at is None or ran.started_at >= lost_at:
+        return False
+    ended_at = state.terminated.finished_at if state.terminated else None
+    return state.terminated is None or (ended_at is not None and lost_at < ended_at)
 
 
 def _exit(status: PodStatus, state: ContainerState) -> Exit | None:

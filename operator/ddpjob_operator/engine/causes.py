@@ -205,12 +205,18 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
         return Cause.STORAGE_EXCEEDED, said
     if pod.reason == "DeadlineExceeded" and not pod.stopped:
         return Cause.APPLICATION, f"{said} (activeDeadlineSeconds of the template's pod)"
-    if pod.exit is not None and pod.exit.reason in FORGOTTEN and not pod.deleting:
-        unknown = f"node {pod.node} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
-        return Cause.NODE_LOST, on_node or unknown
+    if not pod.deleting and (lost := _lost_by_its_node(pod)):
+        return Cause.NODE_LOST, on_node or lost
     if was_turned_away(pod):
         return Cause.EVICTED, f"node {pod.node} did not take the pod: {pod.reason}: {pod.message}"
     return None
+
+
+def _lost_by_its_node(pod: Pod) -> str:
+    """How a node that is well has lost a pod's containers; empty where it has not."""
+    if pod.exit is not None and pod.exit.reason in FORGOTTEN:
+        return f"node {pod.node} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
+    return f"node {pod.node} lost the pod's sandbox while the trainer ran" if pod.sandbox_lost else ""
 
 
 def was_turned_away(pod: Pod) -> bool:

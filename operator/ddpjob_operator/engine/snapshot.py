@@ -82,6 +82,8 @@ class Pod:
     message: str = ""
     """And its sentence."""
     disruption: Disruption | None = None
+    sandbox_lost: bool = False
+    """Whether its sandbox, which its containers need, was gone while the trainer still ran."""
     stopped: bool = False
     """Whether it was told to end and to stay."""
     gone_by: datetime | None = None
@@ -100,7 +102,8 @@ class Pod:
     def succeeded(self) -> bool:
         """Whether the trainer ended well, and by itself: told to end, many a program saves and exits with 0."""
         ended = self.exit
-        by_itself = self.disruption is None and ended is not None and not self.was_told_before(ended.finished_at)
+        taken = self.disruption is not None or self.sandbox_lost
+        by_itself = not taken and ended is not None and not self.was_told_before(ended.finished_at)
         return ended is not None and ended.code == 0 and by_itself
 
     def was_told_before(self, moment: datetime | None) -> bool:

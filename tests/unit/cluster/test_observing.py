@@ -20,6 +20,8 @@ GATED = {
 }
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOON_TEXT}
 NO_SANDBOX = {"type": "PodReadyToStartContainers", "status": "False"}
+GONE_AT_NOON = {**NO_SANDBOX, "lastTransitionTime": NOON_TEXT}
+BEFORE, AFTER = "2026-01-01T11:59:59Z", "2026-01-01T12:00:01Z"
 VOLUMES = "waiting for its volumes and network"
 NO_MAP = {"reason": "CreateContainerConfigError", "message": 'configmap "settings" not found'}
 PULLING = {"reason": "ImagePullBackOff", "message": "no such image"}
@@ -178,6 +180,11 @@ def test_a_pod_that_is_being_deleted_says_since_when_unless_its_grace_was_cut_to
     assert pod.told_at == (None if ago is None else NOON - timedelta(seconds=ago))
 
 
+def ran(begin: str, end: str) -> list[dict[str, Any]]:
+    """A trainer that ran from then until then."""
+    return trainer(terminated={"exitCode": 143, "startedAt": begin, "finishedAt": end})
+
+
 TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}
 EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "low on disk"}
 
@@ -219,6 +226,37 @@ SEEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, 
     "that its node did not take it": (
         *({}, {}, {"phase": "Failed", "reason": "OutOfcpu", "message": "not enough cpu"}),
         {"reason": "OutOfcpu", "exit": Exit(None, "OutOfcpu", "not enough cpu")},
+    ),
+    "that its sandbox is gone, and its trainer still runs": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": trainer(running={"startedAt": BEFORE})}),
+        {"sandbox_lost": True, "running": True},
+    ),
+    "that its sandbox was gone before its trainer was": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": ran(BEFORE, AFTER)}),
+        {"sandbox_lost": True, "running": False},
+    ),
+    "not that its sandbox is removed after its end": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": ran(BEFORE, BEFORE)}),
+        {"sandbox_lost": False},
+    ),
+    "not that it is removed in the second of its end, which any program could come to": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": ran(BEFORE, NOON_TEXT)}),
+        {"sandbox_lost": False},
+    ),
+    "not that nobody saw the sandbox of a trainer that soon failed": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": ran(NOON_TEXT, AFTER)}),
+        {"sandbox_lost": False},
+    ),
+    "not that it has one": (
+        *(
+            {},
+            {},
+            {
+                "conditions": [{**GONE_AT_NOON, "status": "True"}],
+                "containerStatuses": trainer(running={"startedAt": BEFORE}),
+            },
+        ),
+        {"sandbox_lost": False},
     ),
     "that we told it to end and to stay": (
         *({}, {"activeDeadlineSeconds": 1}, {"containerStatuses": trainer(running={})}),

@@ -237,6 +237,10 @@ class Moment:
         taken = Disruption(reason, message)
         return self._each((rank,), lambda pod: replace(pod, deleting=True, disruption=taken, gone_by=by))
 
+    def loses_its_sandbox(self, rank: int) -> "Moment":
+        """The sandbox of a rank's pod is gone, and its trainer has still to end."""
+        return self._each((rank,), lambda pod: replace(pod, sandbox_lost=True))
+
     def evicted_by_kubelet(self, rank: int, message: str, *, disruption: bool) -> "Moment":
         """The kubelet ends a pod: for want of something on the node, or because of what the pod uses itself."""
         target = Disruption("TerminationByKubelet") if disruption else None

@@ -330,6 +330,16 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(Cause.POD_DELETED, "killed by SIGKILL"),
     ),
+    "told to end since its sandbox was gone": (
+        {"exit": Exit(143, "Error"), "sandbox_lost": True},
+        {},
+        *(Cause.NODE_LOST, "node node-1 lost the pod's sandbox while the trainer ran"),
+    ),
+    "out of memory, whatever became of its sandbox": (
+        {"exit": Exit(137, "OOMKilled"), "sandbox_lost": True},
+        {},
+        *(Cause.OUT_OF_MEMORY, "killed by SIGKILL"),
+    ),
     "not taken by its node": (
         {
             "reason": "OutOfcpu",

@@ -58,6 +58,14 @@ COSTS: dict[str, tuple[Moment, int, int, Budget]] = {
         gang().fails(0).decided().overdue(1).decided(),
         *(1, 0, Budget(used=1, streak=1)),
     ),
+    "a pod whose sandbox its node has lost costs nothing, and is not waited for until it ends": (
+        gang().loses_its_sandbox(1).decided(),
+        *(0, 1, Budget(disruptions=1, streak=1)),
+    ),
+    "one that saves and exits with 0 there has not succeeded": (
+        gang().loses_its_sandbox(1).succeeds(1).decided(),
+        *(0, 1, Budget(disruptions=1, streak=1)),
+    ),
     "suspension costs nothing": (gang().asks(suspend=True).decided().gone().decided(), 0, 0, Budget()),
     "a resize costs nothing": (gang().asks(nodes=3).decided(), 0, 0, Budget()),
     "an hour of health frees the whole budget": (

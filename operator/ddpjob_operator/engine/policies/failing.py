@@ -150,7 +150,8 @@ def _heard_out_at(view: View, first: Failure) -> datetime | None:
 
 def _is_in_trouble(view: View, pod: Pod) -> bool:
     limit = unstartable_at(pod)
-    return pod.failed or (pod.deleting and pod.active) or (limit is not None and view.now >= limit)
+    ends = pod.active and (pod.deleting or pod.sandbox_lost)
+    return pod.failed or ends or (limit is not None and view.now >= limit)
 
 
 def _avoiding(view: View, incident: Failure) -> dict[str, Any]:
