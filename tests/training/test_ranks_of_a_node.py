@@ -225,6 +225,20 @@ def test_an_error_is_told_without_our_own_frames_and_reported(launch: Launcher) 
     assert (report["rank"], report["exception"], report["message"]) == (1, "ValueError", "no data")
 
 
+def test_a_sentence_that_a_program_exits_with_is_printed_and_reported(launch: Launcher) -> None:
+    launched = launch("if rank == '1': sys.exit('no data in /data')")
+    assert launched.end() == (1, "no data in /data\n")
+    report = launched.report()
+    said = {name: report[name] for name in ("rank", "exitCode", "cause", "exception", "message")}
+    assert said == {
+        "rank": 1,
+        "exitCode": 1,
+        "cause": "Application",
+        "exception": "SystemExit",
+        "message": "no data in /data",
+    }
+
+
 def test_no_rank_outlives_its_supervisor(launch: Launcher) -> None:
     launched = launch(f"say(str(os.getpid())); {WAIT}")
     lines = launched.lines(4)
@@ -240,12 +254,11 @@ def test_no_rank_outlives_its_supervisor(launch: Launcher) -> None:
         ("import atexit; atexit.register(say, 'at exit'); sys.exit(3)", 3, "at exit"),
         ("import threading; threading.Thread(target=lambda: (time.sleep(0.2), say('thread'))).start()", 0, "thread"),
         ("print('printed', end='')", 0, "printed"),
-        ("sys.exit('no data')", 1, "no data"),
         ("sys.exit(256 + 7)", 7, ""),
         ("sys.exit(None)", 0, ""),
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "KeyboardInterrupt"),
     ],
-    ids=["exit functions", "threads", "output", "a sentence", "a large code", "none", "an interrupt"],
+    ids=["exit functions", "threads", "output", "a large code", "none", "an interrupt"],
 )
 def test_a_program_ends_as_it_would_by_itself(launch: Launcher, program: str, code: int, said: str) -> None:
     ended, output = launch(program).end()

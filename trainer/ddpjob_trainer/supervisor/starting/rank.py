@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def become(program: Program) -> NoReturn:
-    """Runs a program in this process, and ends it. If an exception ends it, the failure report tells of that."""
+    """Runs a program in this process, and ends it. The failure report tells of the exception or sentence that did."""
     sys.excepthook = _report
     run_as_batch()
     steps_seen.install()
@@ -52,6 +52,7 @@ def _exit_code_of(program: Program) -> int:
         if leaving.code is None or isinstance(leaving.code, int):
             return (leaving.code or 0) & 0xFF
         sys.stderr.write(f"{leaving.code}\n")
+        _leave_report(leaving)
         return 1
     except Exception as error:  # noqa: BLE001  (it is the interpreter's part that is played here)
         sys.excepthook(type(error), error, error.__traceback__)
@@ -72,7 +73,7 @@ def _end(code: int) -> NoReturn:
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Says what Python says, without the frames that are ours, and leaves the report."""
+    """Says what Python says, without the frames that are ours, and leaves a report."""
     ours_left_out = _without_ours(trace)
     sys.__excepthook__(kind, error.with_traceback(ours_left_out), ours_left_out)
     if not isinstance(error, Exception):
@@ -80,8 +81,12 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     told = PeerLostError(f"lost a peer: {last_line(error)}") if is_peer_lost(error) else traps.known(error)
     if told:
         complain(str(told))
+    _leave_report(told or error)
+
+
+def _leave_report(error: BaseException) -> None:
     rank = os.environ.get(Env.RANK, "0")
-    report = report_of(told or error, int(rank) if rank.isdecimal() else 0, None)
+    report = report_of(error, int(rank) if rank.isdecimal() else 0, None)
     # A program's own exit code is that of the interpreter, whatever the cause.
     leave(dataclasses.replace(report, exit_code=ExitCode.APPLICATION_ERROR), report_path(os.environ))
 
