@@ -18,8 +18,8 @@ from .progress import Progress, Report, parse
 from .screen import Screen, visible
 
 REFRESH_SECONDS = 0.1
-COLUMNS = ("epoch", "step", "loss", "samples_per_second", "eta_seconds")
-HEADINGS = ("rank", "epoch", "step", "loss", "samples/s", "ETA")
+HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
+"""By the name of what stands below. A program's other fields have their own names."""
 
 
 class Display:
@@ -108,10 +108,12 @@ class Display:
 def _picture(progress: Progress) -> Group:
     """One line per rank and a bar for the whole."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in HEADINGS:
+    told = dict.fromkeys(key for report in progress.ranks.values() for key in report.values if key != "rank")
+    columns = HEADINGS | {key: key for key in told if key not in HEADINGS}
+    for heading in ("rank", *columns.values()):
         table.add_column(heading, justify="right")
     for rank, report in sorted(progress.ranks.items()):
-        table.add_row(str(rank), *(_shown(report, column) for column in COLUMNS))
+        table.add_row(str(rank), *(_shown(report, column) for column in columns))
     return Group(table, _bar(progress)) if progress.ranks else Group(Text("waiting for the first step", style="dim"))
 
 

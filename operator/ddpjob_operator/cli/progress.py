@@ -1,12 +1,22 @@
 """What a trainer says of its progress, read from its log.
 
 A line counts when its first word is one of EVENTS and the rest are `key=value` pairs, so any program can say how far
-it is: `progress step=120/450 loss=0.12`.
+it is: `progress step=120/450 loss=0.12`. Such a line of progress is shown in a picture instead, so what only looks
+like one is none: it would not be seen at all.
 """
 
+import re
 from dataclasses import dataclass, field
 
 EVENTS = frozenset({"progress", "evaluated", "saved", "resumed", "finished"})
+MOST_FIELDS = 32
+
+FIELD = re.compile(r"([^=]+)=(.*)")
+NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)(?:/([0-9]{1,15}(?:\.[0-9]+)?))?")
+"""`120` or `120/450`, and none that is infinite or not a number."""
+POSITIONS = frozenset({"step", "epoch"})
+"""Progress has one of these at least."""
+NUMBERS = POSITIONS | {"rank"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,25 +28,32 @@ class Report:
 
     def number(self, key: str) -> float | None:
         """A value as a number; of `3/10` the first. None where there is no such number."""
-        try:
-            return float(self.values[key].partition("/")[0])
-        except (KeyError, ValueError):
-            return None
+        return self._number(key, 1)
 
     def total(self, key: str) -> float | None:
         """The second number of `3/10`."""
-        try:
-            return float(self.values[key].partition("/")[2])
-        except (KeyError, ValueError):
-            return None
+        return self._number(key, 2)
+
+    def _number(self, key: str, group: int) -> float | None:
+        found = NUMBER.fullmatch(self.values.get(key, ""))
+        return float(found[group]) if found and found[group] else None
 
 
 def parse(text: str) -> Report | None:
     """The report in a line of output, if it is one."""
-    event, *pairs = text.split()[:32] or [""]
-    if event not in EVENTS or not pairs or not all("=" in pair for pair in pairs):
+    event, *pairs = text.split(maxsplit=MOST_FIELDS + 1) or [""]
+    if event not in EVENTS or not 1 <= len(pairs) <= MOST_FIELDS:
         return None
-    return Report(event, dict(pair.split("=", 1) for pair in pairs))
+    fields = [FIELD.fullmatch(pair) for pair in pairs]
+    report = Report(event, {found[1]: found[2] for found in fields if found})
+    if not all(fields) or (event == "progress" and not _tells_how_far(report)):
+        return None
+    return report
+
+
+def _tells_how_far(report: Report) -> bool:
+    numbers = NUMBERS & report.values.keys()
+    return bool(POSITIONS & numbers) and all(report.number(key) is not None for key in numbers)
 
 
 @dataclass

@@ -28,9 +28,10 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
 
 def _results(job: DDPJob, progress: Progress) -> list[tuple[str, str]]:
     evaluated, finished = progress.evaluated, progress.finished
+    pace = finished.values.get("samples_per_second") if finished else None
     results = [
         ("accuracy", evaluated.values.get("accuracy") if evaluated else None),
-        ("throughput", f"{finished.values['samples_per_second']} samples/s" if finished else None),
+        ("throughput", f"{pace} samples/s" if pace else None),
         ("step", str(progress.step) if progress.step is not None else None),
         ("restarts", restarts(job.status)),
     ]

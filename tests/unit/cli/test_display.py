@@ -46,3 +46,16 @@ def test_on_a_terminal_progress_is_in_the_live_picture_only() -> None:
     assert "[rank 0] begins\n[rank 0] ends\n" in terminal.getvalue()
     assert "progress step" not in terminal.getvalue()
     assert "78%" in terminal.getvalue()
+
+
+def test_on_a_terminal_no_line_vanishes_that_is_not_in_the_live_picture() -> None:
+    terminal = io.StringIO()
+    screen = Screen(file=terminal, force_terminal=True, width=80)
+    lines = ("progress step=7/9 lr=0.001", "progress step=abc/xyz loss=nan")
+    with Display(screen, Lines(*lines)).following(lost=lambda: None):
+        pass
+    said = terminal.getvalue()
+    assert "lr" in said
+    assert "lr=" not in said
+    assert "0.001" in said
+    assert "[rank 0] progress step=abc/xyz loss=nan\n" in said

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.cli.progress import Progress
+from ddpjob_operator.cli.progress import Progress, Report
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import summarise
 
@@ -19,12 +19,12 @@ FAILED = {
 }
 
 
-def summary(state: str, message: str, **status: Any) -> str:
+def summary(state: str, message: str, progress: Progress | None = None, **status: Any) -> str:
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
     said = {"state": state, "message": message, "restarts": 1, "lastFailure": {**FAILURE, "message": "no"}, **status}
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template}, "status": said})
     said_on = io.StringIO()
-    summarise(Screen(file=said_on, width=200), job, Progress(), checkpoint=None, logs="logs")
+    summarise(Screen(file=said_on, width=200), job, progress or Progress(), checkpoint=None, logs="logs")
     return said_on.getvalue()
 
 
@@ -38,3 +38,8 @@ def test_what_was_overcome_is_told_beside_how_the_job_ended(reason: str) -> None
     ended = [{**FAILED, "reason": reason}] if reason else []
     said = summary("Failed" if reason else "Succeeded", "2 nodes finished", conditions=ended)
     assert "restarts   1 (last: rank 1, Application: no)" in said
+
+
+def test_a_program_that_says_finished_in_its_own_words_is_summed_up_without_them() -> None:
+    said = summary("Succeeded", "2 nodes finished", Progress(finished=Report("finished", {"epoch": "1"})))
+    assert "throughput" not in said

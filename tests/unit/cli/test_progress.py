@@ -1,0 +1,43 @@
+"""Which lines of a program's output are its progress."""
+
+import pytest
+from ddpjob_operator.cli.progress import Progress, parse
+
+PROGRESS = [
+    "progress step=120/450 loss=0.12",
+    "progress epoch=3/10 step=7 loss=nan samples_per_second=812 eta_seconds=12",
+    "progress epoch=0.33",
+    "  progress\tstep=7   rank=3",
+]
+
+PROSE = {
+    "a step that is no number": "progress step=abc/xyz loss=nan",
+    "an epoch that is no number beside a step": "progress epoch=first step=1",
+    "a step that is not finite": "progress step=nan",
+    "a step beyond all numbers": f"progress step={'9' * 400}",
+    "a rank that is no number": "progress step=1 rank=inf",
+    "neither step nor epoch": "progress loss=0.12",
+    "a value without a name": "progress step=1 =5",
+    "a word without a value": "progress step=1 so far",
+    "no fields": "progress",
+    "another word": "progress: step=1",
+    "more than fields after many fields": f"progress step=1 {'a=b ' * 40}and so on",
+}
+
+
+@pytest.mark.parametrize("line", PROGRESS)
+def test_a_line_that_tells_of_a_step_or_an_epoch_is_progress(line: str) -> None:
+    assert parse(line) is not None
+
+
+@pytest.mark.parametrize("line", PROSE.values(), ids=PROSE.keys())
+def test_a_line_that_only_looks_like_progress_is_none(line: str) -> None:
+    assert parse(line) is None
+
+
+@pytest.mark.parametrize("line", ["saved step=nan", "resumed step=inf/3", "saved model=model.pt"])
+def test_a_step_that_is_no_number_is_not_known(line: str) -> None:
+    progress, report = Progress(), parse(line)
+    assert report is not None
+    progress.take(0, report)
+    assert progress.step is None
