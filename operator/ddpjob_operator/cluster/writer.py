@@ -3,6 +3,7 @@
 import asyncio
 import math
 import secrets
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -71,7 +72,7 @@ class Writer:
         self._slots = asyncio.Semaphore(CONCURRENT_WRITES)
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
-        """Does everything for a job, pods last and all at once.
+        """Does everything for a job: first all that stands beside its pods at once, then all that is of pods.
 
         Raises:
             Refused: something could not be made, and it is for others to mend; all else is done, as far as that makes
@@ -79,15 +80,11 @@ class Writer:
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
             FencedError: this process may not write any more.
         """
+        others = [action for action in actions if not isinstance(action, OF_PODS)]
         pods = [action for action in actions if isinstance(action, OF_PODS)]
-        for action in actions:
-            if not isinstance(action, OF_PODS):
-                await self._do(action, job)
         refusals: list[Refused] = []
-        done = await asyncio.gather(*(self._act(pod, job, refusals) for pod in pods), return_exceptions=True)
-        failures = [outcome for outcome in done if isinstance(outcome, BaseException)]
-        if failures:
-            raise max(failures, key=_gravity)
+        await _all_at_once(self._do(action, job) for action in others)
+        await _all_at_once(self._act(pod, job, refusals) for pod in pods)
 
     async def _act(self, action: Action, job: Ref, refusals: list[Refused]) -> None:
         """Does one thing in its turn, unless it is one pod more and pods were refused often enough by then."""
@@ -205,6 +202,14 @@ class Writer:
         """Whether the object still exists: one that was wrongly forgotten would live on, and never be seen again."""
         there = await self._api.get(resource, *key)
         return there is not None and there.metadata.uid == uid
+
+
+async def _all_at_once(doing: Iterable[Awaitable[None]]) -> None:
+    """Returns when all of it is done or has failed, and raises the gravest failure."""
+    done = await asyncio.gather(*doing, return_exceptions=True)
+    failures = [outcome for outcome in done if isinstance(outcome, BaseException)]
+    if failures:
+        raise max(failures, key=_gravity)
 
 
 def _refusal(error: ApiError) -> Exception:

@@ -14,6 +14,7 @@ from ddpjob_operator.engine import (
     CreateNetworkPolicy,
     CreatePod,
     CreateSecret,
+    CreateService,
     DeleteNetworkPolicy,
     DeletePod,
     Settings,
@@ -319,3 +320,28 @@ def test_no_pod_is_made_without_its_secret(status: int, reason: str, message: st
     with pytest.raises(kind):
         make_secret(connection, GANG[0])
     assert len(connection.sent) == 1
+
+
+class Together(Answering):
+    """One that answers what stands beside pods once it was asked for all three of it, and keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.asked: list[str] = []
+        self._three = asyncio.Barrier(3)
+
+    async def create(self, *words: Any) -> Any:
+        _, _, manifest = words
+        if manifest["kind"] != "Pod":
+            await self._three.wait()
+        self.asked.append(manifest["kind"])
+        return read(a_manifest())
+
+
+def test_what_stands_beside_pods_is_made_at_once_and_before_them() -> None:
+    api, job = Together(), FIRST.job
+    beside = CreateNetworkPolicy(job, Settings()), CreateService(job), CreateSecret(job)
+    writing = Writer(api, Store(nobody)).carry_out((*beside, *GANG[:2]), JOB)
+    asyncio.run(asyncio.wait_for(writing, timeout=5))
+    assert {*api.asked[:3]} == {"NetworkPolicy", "Service", "Secret"}
+    assert api.asked[3:] == ["Pod", "Pod"]
