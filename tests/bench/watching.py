@@ -54,7 +54,7 @@ def report_row(directory: Path) -> Row:
         "path = sys.argv[1]\n"
         "open(path, 'wb').write(heartbeat.EMPTY)\n"
         "os.environ['DDPJOB_HEARTBEAT'] = path\n"
-        "reporting.report(total_steps=1, samples=64)\n"
+        "reporting.report(total=1, samples=64)\n"
         "began = time.process_time()\n"
         f"for step in range({REPORTS}): reporting.report(step=step, loss=0.5)\n"
         "print((time.process_time() - began), reporting._current.record.step)\n"

@@ -78,6 +78,46 @@ def test_a_killed_rank_is_started_again_in_place_and_its_pod_stays(here: Here) -
     assert here.processes("place") == []
 
 
+SAVES_WHEN_ASKED = """
+import os, pathlib, time
+import ddpjob
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+saved = pathlib.Path(os.environ["DDPJOB_CHECKPOINT_DIR"], "step")
+step = int(saved.read_text()) if saved.exists() else 0
+print("begins after", step, flush=True)
+while not step or not saved.exists() or step < int(saved.read_text()) + 3:
+    dist.all_reduce(torch.ones(1))
+    step += 1
+    ddpjob.report(step=step, total=1000, loss=0.5)
+    time.sleep(0.01 * dist.get_rank())
+    if ddpjob.stop_requested():
+        dist.barrier()
+        if dist.get_rank() == 0:
+            saved.write_text(str(step))
+        print("stops after", step, flush=True)
+        break
+"""
+
+
+def test_a_script_of_ones_own_saves_when_it_is_asked_to_stop_and_all_ranks_stop_after_the_same_step(
+    here: Here,
+) -> None:
+    (here.directory / "asks.py").write_text(SAVES_WHEN_ASKED)
+    command, checkpoint = (str(BIN / "ddpjob-supervise"), "asks.py"), {"path": "/checkpoints"}
+    file = here.job("asks", *command, nodes=2, backend="Gloo", checkpoint=checkpoint)
+    run = here.start("run", file)
+    here.wait("a step", lambda: step(here, "asks"))
+    assert "asks: Suspended" in stop(run)
+    stopped = [here.log("asks", rank).splitlines()[-1] for rank in range(2)]
+    assert stopped[0].startswith("stops after")
+    assert stopped[0] == stopped[1]
+    code, output = here.ddpjob("run", file)
+    assert (code, output.count("begins after 0")) == (0, 0), output
+    assert here.status("asks")["state"] == "Succeeded"
+
+
 @pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.full("node 0 is lost here, which is harder"))])
 def test_a_pod_that_is_lost_is_replaced_alone_and_the_other_one_waits(here: Here, lost: int) -> None:
     run, _ = trains(here, "alone")

@@ -70,9 +70,9 @@ def train(steps):
 REPORTS = """
 import warnings
 warnings.simplefilter("error")  # PyTorch warns where a loss that has a graph becomes a float.
-from ddpjob_trainer import activity, report
+from ddpjob import activity, report
 train(3)
-report(step=1000, total_steps=2000, loss=weights.square().sum(), samples=64)
+report(step=1000, total=2000, loss=weights.square().sum(), samples=64)
 train(3)
 with activity("evaluation"):
     pass
@@ -87,7 +87,7 @@ train(2)
 
 SPAWNS = """
 import torch
-from ddpjob_trainer import report
+from ddpjob import report
 
 def train(index):
     report(step=7 + index)

@@ -1,10 +1,4 @@
 """Trains a PyTorch model on one process or many, as DDPJob's pods find themselves.
 
 Imports nothing of the operator: the two share only the contract of environment, exit codes and failure report.
-
-`report` and `activity` are for any training program; to import them takes no PyTorch.
 """
-
-from .reporting import activity, report
-
-__all__ = ["activity", "report"]

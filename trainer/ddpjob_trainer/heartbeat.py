@@ -22,6 +22,9 @@ EMPTY = SIGNATURE.ljust(FILE_BYTES, b"\0")
 SLOTS = (64, 2080)
 """Where the two begin."""
 
+LARGEST = 2**53
+"""Up to here each whole number fits in."""
+
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 """What a step's seconds consist of. Communication is the part of backward in which it waits for other processes."""
 

@@ -13,20 +13,18 @@ from contextlib import contextmanager
 from typing import SupportsFloat
 
 from .environment import Env
+from .heartbeat import LARGEST
 from .teller import ENDING, Teller, warn_once
 
 TAKE_OVER_SECONDS = 5.0
 """How often a process looks whether the one that has written so far is gone."""
-
-LARGEST = 2**53
-"""Up to here each whole number fits into a heartbeat."""
 
 
 def report(
     *,
     step: int | None = None,
     epoch: int | None = None,
-    total_steps: int | None = None,
+    total: int | None = None,
     loss: SupportsFloat | None = None,
     samples: int | None = None,
     activity: str | None = None,
@@ -38,7 +36,7 @@ def report(
     Args:
         step: The number of the step that is finished now. Counts from 1, and on after a restart.
         epoch: The present epoch; counts from 1.
-        total_steps: The number of the last step.
+        total: The number of the last step.
         loss: A number, or a tensor with one number on the CPU. One on a GPU is left out, since to read it the program
             would have to wait for it: give `loss.item()` where the program reads the loss anyway.
         samples: How many samples a step takes, of all processes together.
@@ -58,7 +56,7 @@ def report(
         teller.begin(str(activity), now)
     if epoch is not None and (number := _whole("epoch", epoch)) is not None:
         record.epoch = number
-    if total_steps is not None and (number := _whole("total_steps", total_steps)) is not None:
+    if total is not None and (number := _whole("total", total)) is not None:
         record.total_steps = number
     if samples is not None and (number := _whole("samples", samples)) is not None:
         record.samples = number

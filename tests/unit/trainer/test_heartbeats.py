@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ddpjob_trainer
+import ddpjob
 import pytest
 from ddpjob_trainer import heartbeat, reporting, steps_seen, teller
 from ddpjob_trainer.heartbeat import EMPTY, SLOTS, Record, decode, encode
@@ -132,8 +132,8 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
 def test_without_a_supervisor_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DDPJOB_HEARTBEAT", raising=False)
     reporting._forget()
-    ddpjob_trainer.report(step=1, loss="no number")  # type: ignore[arg-type]
-    with ddpjob_trainer.activity("saving"):
+    ddpjob.report(step=1, loss="no number")  # type: ignore[arg-type]
+    with ddpjob.activity("saving"):
         pass
 
 
@@ -142,10 +142,10 @@ def test_before_anything_is_told_there_is_no_beat(here: Here) -> None:
 
 
 def test_what_is_told_is_read(here: Here) -> None:
-    ddpjob_trainer.report(total_steps=400, samples=64, epoch=2)
+    ddpjob.report(total=400, samples=64, epoch=2)
     assert (here.beat.activity, here.beat.step, here.beat.step_age) == ("starting", None, None)
-    ddpjob_trainer.report(step=119)
-    ddpjob_trainer.report(step=120, loss=0.25, accuracy=0.5, checkpoint=100)
+    ddpjob.report(step=119)
+    ddpjob.report(step=120, loss=0.25, accuracy=0.5, checkpoint=100)
     reporting.report_parts({"data": 0.125, "backward": 0.25})
     beat = here.beat
     assert (beat.process, beat.attempt, beat.activity, beat.step, beat.epoch) == (3, 2, "training", 120, 2)
@@ -160,9 +160,9 @@ def test_what_is_told_is_read(here: Here) -> None:
 
 
 def test_the_age_of_a_step_grows_while_no_other_is_finished(here: Here) -> None:
-    ddpjob_trainer.report(step=1)
+    ddpjob.report(step=1)
     first = here.beat.step_age
-    ddpjob_trainer.report(loss=0.5)
+    ddpjob.report(loss=0.5)
     second = here.beat.step_age
     assert first is not None
     assert second is not None
@@ -195,7 +195,7 @@ def test_the_age_of_a_step_grows_while_no_other_is_finished(here: Here) -> None:
 def test_the_activity(here: Here, told: list[dict[str, Any]], activities: list[str]) -> None:
     seen = []
     for arguments in told:
-        ddpjob_trainer.report(**arguments)
+        ddpjob.report(**arguments)
         seen.append(here.beat.activity)
     assert seen == activities
 
@@ -203,9 +203,9 @@ def test_the_activity(here: Here, told: list[dict[str, Any]], activities: list[s
 @pytest.mark.parametrize(
     ("tell", "announces"),
     [
-        (lambda: ddpjob_trainer.report(step=1), False),
-        (lambda: ddpjob_trainer.report(activity="saving"), False),
-        (lambda: ddpjob_trainer.report(activity="evaluation"), True),
+        (lambda: ddpjob.report(step=1), False),
+        (lambda: ddpjob.report(activity="saving"), False),
+        (lambda: ddpjob.report(activity="evaluation"), True),
         (reporting.tell_activities, True),
     ],
     ids=["a step", "a save", "an evaluation", "it says so"],
@@ -214,19 +214,19 @@ def test_that_a_program_announces_what_takes_long_is_known_from_then_on(
     here: Here, tell: Callable[[], None], *, announces: bool
 ) -> None:
     tell()
-    ddpjob_trainer.report(step=2)
+    ddpjob.report(step=2)
     assert here.beat.announces is announces
 
 
 def test_after_an_activity_comes_the_one_before_even_if_it_failed(here: Here) -> None:
     def evaluate() -> None:
-        with ddpjob_trainer.activity("evaluation"):
-            with ddpjob_trainer.activity("saving"):
+        with ddpjob.activity("evaluation"):
+            with ddpjob.activity("saving"):
                 assert here.beat.activity == "saving"
             assert here.beat.activity == "evaluation"
             raise ZeroDivisionError
 
-    ddpjob_trainer.report(step=1)
+    ddpjob.report(step=1)
     with pytest.raises(ZeroDivisionError):
         evaluate()
     assert here.beat.activity == "training"
@@ -277,7 +277,7 @@ def test_what_cannot_be_told_is_left_out_and_that_is_said_once(
 ) -> None:
     field, value = seen
     for _ in range(3):
-        ddpjob_trainer.report(**told)
+        ddpjob.report(**told)
     assert getattr(here.beat, field) == value
     said = capsys.readouterr().err.splitlines()
     assert len(said) == bool(warning), said
@@ -285,20 +285,20 @@ def test_what_cannot_be_told_is_left_out_and_that_is_said_once(
 
 
 def test_a_loss_that_has_diverged_is_told_and_so_are_metrics(here: Here) -> None:
-    ddpjob_trainer.report(loss=0.5, accuracy=0.5)
-    ddpjob_trainer.report(loss=math.nan, accuracy=math.nan)
+    ddpjob.report(loss=0.5, accuracy=0.5)
+    ddpjob.report(loss=math.nan, accuracy=math.nan)
     assert here.beat.loss is not None
     assert math.isnan(here.beat.loss)
     assert math.isnan(here.beat.metrics["accuracy"])
-    ddpjob_trainer.report(loss=OnGpu(), accuracy=OnGpu())
+    ddpjob.report(loss=OnGpu(), accuracy=OnGpu())
     assert (here.beat.loss, here.beat.metrics) == (None, {})
-    ddpjob_trainer.report(loss=0.25)
+    ddpjob.report(loss=0.25)
     assert here.beat.loss == 0.25
 
 
 def test_metrics_that_fit_stay_when_one_more_does_not(here: Here) -> None:
     for number in range(500):
-        ddpjob_trainer.report(**{f"metric_{number}": number / 3})
+        ddpjob.report(**{f"metric_{number}": number / 3})
     kept = here.beat.metrics
     assert 20 < len(kept) < 500
     assert kept["metric_7"] == 7 / 3
@@ -308,7 +308,7 @@ def test_steps_are_counted_only_until_they_are_reported(here: Here) -> None:
     reporting.count_step()
     reporting.count_step()
     assert (here.beat.step, here.beat.activity) == (2, "training")
-    ddpjob_trainer.report(step=100)
+    ddpjob.report(step=100)
     reporting.count_step()
     assert here.beat.step == 100
 
@@ -346,14 +346,14 @@ def test_a_program_that_is_going_to_report_its_steps_is_not_counted(here: Here) 
     reporting.tell_steps()
     assert here.beat.reports, "before the first step, too"
     reporting.count_step()
-    ddpjob_trainer.report(epoch=1)
+    ddpjob.report(epoch=1)
     assert here.beat.step is None
 
 
 def test_a_late_writer_of_an_earlier_attempt_is_not_heard(here: Here) -> None:
-    ddpjob_trainer.report(step=7)
+    ddpjob.report(step=7)
     here.heartbeats.reset(0)
-    ddpjob_trainer.report(step=8)
+    ddpjob.report(step=8)
     assert here.heartbeats.read() == [None]
 
 
@@ -367,7 +367,7 @@ def test_a_file_that_cannot_be_written_is_said_once(
         monkeypatch.setattr(teller, "_warned", set())
         reporting._forget()
         for step in range(3):
-            ddpjob_trainer.report(step=step)
+            ddpjob.report(step=step)
         assert str(path) in capsys.readouterr().err
     other.unlink()
     assert here.heartbeats.read() == [None]
@@ -379,7 +379,7 @@ def test_the_call_is_cheap(here: Here, metrics: dict[str, float]) -> None:
     for _ in range(5):
         began = time.process_time()
         for step in range(calls):
-            ddpjob_trainer.report(step=step, loss=0.5, epoch=1, **metrics)
+            ddpjob.report(step=step, loss=0.5, epoch=1, **metrics)
         rounds.append((time.process_time() - began) / calls)
     print(f"CPU time of a report(): {min(rounds) * 1e6:.1f} us (bound {CALL_BOUND * 1e6:.0f})")
     assert min(rounds) <= CALL_BOUND
@@ -451,7 +451,7 @@ def test_what_is_no_beat_is_said_to_be_none(told: Any) -> None:
 
 def start(code: str, path: Path, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", f"from ddpjob_trainer import report\n{code}"],
+        [sys.executable, "-c", f"from ddpjob import report\n{code}"],
         env={**os.environ, "DDPJOB_HEARTBEAT": str(path), "RANK": "0", **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -478,7 +478,7 @@ step = 0
 print("writes", flush=True)
 while True:
     step += 1
-    report(step=step, epoch=step, loss=step, total_steps=step, x=step)
+    report(step=step, epoch=step, loss=step, total=step, x=step)
 """
 
 

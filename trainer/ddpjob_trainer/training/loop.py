@@ -65,7 +65,7 @@ class Loop:
             self.recorder.close()
 
     def _run(self) -> None:
-        reporting.report(total_steps=self.progress.total_steps, samples=self.feed.global_batch)
+        reporting.report(total=self.progress.total_steps, samples=self.feed.global_batch)
         began, first_step, training_seconds = time.monotonic(), self.position.step, 0.0
         result: Evaluation | None = None
         while True:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from ddpjob_trainer import reporting, steps_seen, traps
+from ddpjob_trainer import reporting, request, steps_seen, traps
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
@@ -41,7 +41,8 @@ def become(program: Program) -> NoReturn:
         code = _exit_code_of(program)
     finally:
         reporting.tell_end()
-    _end(code)
+    # What stops because it was asked to is to be gone on with, though it ends as well as what is done.
+    _end(ExitCode.SAVED_AND_STOPPED if code == ExitCode.DONE and request.heeded() else code)
 
 
 def _exit_code_of(program: Program) -> int:
