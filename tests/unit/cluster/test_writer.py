@@ -323,7 +323,7 @@ def test_no_pod_is_made_without_its_secret(status: int, reason: str, message: st
 
 
 class Together(Answering):
-    """One that answers what stands beside pods once it was asked for all three of it, and keeps what it was asked for."""
+    """Answers what stands beside pods once it was asked for all three of it, and keeps what it was asked for."""
 
     def __init__(self) -> None:
         super().__init__({})
