@@ -21,6 +21,12 @@ def rank_of(uid: str, rank: int) -> psutil.Process:
     return max(found.values(), key=lambda process: (_depth(process, found), -process.pid))
 
 
+def sandbox_of(process: psutil.Process) -> psutil.Process:
+    """The process that holds the sandbox of the pod in which this one runs: its shim starts that first."""
+    shim = next(parent for parent in process.parents() if parent.name().startswith("containerd-shim"))
+    return min(shim.children(), key=psutil.Process.create_time)
+
+
 def operators(plant: Plant) -> dict[str, psutil.Process]:
     """The operator's processes by the names of their pods."""
     pods = plant.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]

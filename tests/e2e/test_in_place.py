@@ -15,7 +15,7 @@ from tests.support.waiting import patience
 from .faults import pod_of
 from .figures import note
 from .noting import SOON, Training
-from .processes import operators, rank_of
+from .processes import operators, rank_of, sandbox_of
 from .work import CODE_MOUNT, a_training, ended, with_script
 
 STALL_SECONDS = 5
@@ -116,6 +116,20 @@ def test_only_the_pod_that_is_deleted_is_replaced(lost: int, training: Training)
         status = team.status()
         assert cost(before, status) == (0, 1)
         assert (status["lastFailure"]["rank"], status["lastFailure"]["cause"]) == (lost, "PodDeleted")
+
+
+def test_a_pod_whose_sandbox_is_killed_costs_no_restart_and_is_replaced_alone(training: Training) -> None:
+    team, before = training.team, training.team.status()
+    kept, lost = pod_of(team, 0)["metadata"]["uid"], pod_of(team, 1)
+    sandbox_of(rank(training, 1)).kill()
+    training.begins(before["attempt"] + 1)
+    status = team.status()
+    assert cost(before, status) == (0, 1), status["lastFailure"]
+    failure, node = status["lastFailure"], lost["spec"]["nodeName"]
+    assert (failure["pod"], failure["cause"]) == (lost["metadata"]["name"], "NodeLost")
+    assert failure["message"] == f"node {node} lost the pod's sandbox while the trainer ran"
+    assert pod_of(team, 0)["metadata"]["uid"] == kept, "it waits in place"
+    assert pod_of(team, 1)["metadata"]["uid"] != lost["metadata"]["uid"]
 
 
 def test_a_rank_that_is_stopped_is_named_by_the_status_and_started_again(training: Training) -> None:
