@@ -28,9 +28,10 @@ def test_a_wrong_yaml_gets_all_of_its_errors_at_once_and_starts_nothing(here: He
     ("text", "message"),
     [
         ("{", "is not YAML: line 1: "),
-        ("kind: Pod", "must hold exactly one object of kind DDPJob, and holds 0; its kinds: Pod"),
-        ("", "must hold exactly one object of kind DDPJob, and holds 0"),
-        ("- 1", "must hold exactly one object of kind DDPJob, and holds 0"),
+        ("kind: Pod", "must hold exactly one object of kind DDPJob, but holds Pod"),
+        ("", "must hold exactly one object of kind DDPJob, but holds nothing"),
+        ("hello", "must hold exactly one object of kind DDPJob, but holds plain text"),
+        ("{apiVersion: kubeflow.org/v1, kind: PyTorchJob}", "but holds PyTorchJob: here its Master and Workers are"),
     ],
 )
 def test_a_file_without_a_job_says_what_it_holds(here: Here, text: str, message: str) -> None:

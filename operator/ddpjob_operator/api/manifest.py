@@ -7,10 +7,21 @@ from typing import Any
 
 import yaml
 
-from .contract import KIND
+from .contract import KIND, TRAINER_CONTAINER
 from .job import DDPJob
 from .problems import BadInputError, InvalidJobError, Path, Problem
 from .validation import problems
+
+OTHER_JOBS = {
+    "kubeflow.org/PyTorchJob": "its Master and Workers are spec.nodes, nprocPerNode is spec.procsPerNode, and the"
+    f" Worker's template is spec.template, with its container named {TRAINER_CONTAINER}",
+    "trainer.kubeflow.org/TrainJob": "its trainer.numNodes is spec.nodes, trainer.numProcPerNode is"
+    " spec.procsPerNode, and image, command, args and env are those of the container named"
+    f" {TRAINER_CONTAINER} in spec.template",
+    "batch/Job": "the Job's completions are spec.nodes, backoffLimit is spec.restart.maxRestarts, and template is"
+    f" spec.template, with its container named {TRAINER_CONTAINER}",
+}
+"""How jobs of other kinds are written as a DDPJob, by API group and kind."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +64,10 @@ def parse(text: str, source: str) -> Manifest:
         raise BadInputError(f"{source} is not YAML: {error}") from None
     jobs = [document for document in documents if document.kind == KIND]
     if len(jobs) != 1:
-        have = f"; its kinds: {', '.join(document.kind for document in documents)}" if documents else ""
-        raise BadInputError(f"{source} must hold exactly one object of kind {KIND}, and holds {len(jobs)}{have}")
+        have = ", ".join(document.kind for document in documents) or "nothing"
+        known = [] if jobs else [OTHER_JOBS[one.type] for one in documents if one.type in OTHER_JOBS]
+        here = f": here {known[0]}" if known else ""
+        raise BadInputError(f"{source} must hold exactly one object of kind {KIND}, but holds {have}{here}")
     found = [*jobs[0].repeated, *problems(jobs[0].value)]
     if found:
         placed = sorted((jobs[0].line(problem.path), str(problem)) for problem in found)
@@ -83,7 +96,16 @@ class _Document:
 
     @property
     def kind(self) -> str:
-        return str(self.value.get("kind", "?")) if isinstance(self.value, dict) else "?"
+        """Its kind or, where it has none, what it is."""
+        if isinstance(self.value, dict):
+            return str(self.value.get("kind", "a mapping without kind"))
+        return "a list" if isinstance(self.value, list) else "plain text"
+
+    @property
+    def type(self) -> str:
+        """Its API group and kind."""
+        version = self.value.get("apiVersion", "") if isinstance(self.value, dict) else ""
+        return f"{str(version).partition('/')[0]}/{self.kind}"
 
     def line(self, path: Path) -> int:
         """The line of the value at a path or, where it is missing, of the nearest value around it."""

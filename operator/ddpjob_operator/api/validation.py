@@ -4,12 +4,15 @@ The schema tells what can be said of one field; the rules, what fields say of ea
 """
 
 import difflib
+import math
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from datetime import date
 from functools import cache
 from typing import Any
 
+import yaml
 from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
 
@@ -17,6 +20,10 @@ from .model import without_nulls
 from .problems import Problem, dotted
 from .rules import RULES
 from .schema import job_schema
+
+COMMANDS = frozenset({"command", "args"})
+SHELL = re.compile(r"[&|;<>`*]|\$[^(]")
+"""Signs that mean something to a shell only; Kubernetes itself replaces `$(NAME)`."""
 
 TYPE_NAMES = {
     "object": "a mapping",
@@ -77,8 +84,8 @@ SENTENCES: dict[str, Sentence] = {
     "enum": lambda value, limit, *_: _none_of(value, limit),
     "const": lambda value, limit, *_: f"{value!r} must be {limit}",
     "pattern": lambda value, _limit, schema, _error: f"{value!r} does not have the right form{_meaning(schema)}",
-    "type": lambda value, limit, schema, _error: (
-        _none_of(value, schema["enum"]) if "enum" in schema else _wrong_type(value, limit)
+    "type": lambda value, limit, schema, error: (
+        _none_of(value, schema["enum"]) if "enum" in schema else _wrong_type(value, limit) + _as_list(error)
     ),
     "anyOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
     "oneOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
@@ -119,6 +126,28 @@ def _meaning(schema: Any) -> str:
 def _wrong_type(value: Any, expected: str) -> str:
     advice = "; put it in quotes" if expected == "string" and not isinstance(value, dict | list) else ""
     return f"{_plain(value)} must be {TYPE_NAMES.get(expected, f'a {expected}')}{advice}"
+
+
+def _as_list(error: ValidationError) -> str:
+    """What stands where a list of such things should, as that list."""
+    value: Any = error.instance
+    schema: Any = error.schema
+    items = schema.get("items", {})
+    of_mappings = "$ref" in items or items.get("type") == "object"
+    if error.validator_value != "array" or of_mappings or not isinstance(value, str | int | float):
+        return ""
+    of_words = isinstance(value, str) and error.absolute_path[-1] in COMMANDS
+    said: str = yaml.safe_dump(_words(str(value)) if of_words else [value], default_flow_style=True, width=math.inf)
+    return f": {said.strip()}"
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command or, where only a shell understands it, the call of one."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ["sh", "-c", command]
+    return ["sh", "-c", command] if SHELL.search(command) else words
 
 
 def _plain(value: Any) -> str:

@@ -110,7 +110,28 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     # the template
     "a command that is no list": (
         a_file(container="command: python train.py"),
-        [f"line 11: {TRAINER}.command: 'python train.py' must be a list"],
+        [f"line 11: {TRAINER}.command: 'python train.py' must be a list: [python, train.py]"],
+    ),
+    "arguments that are no list": (
+        a_file(container="args: --lr 0.1 --note 'a b'"),
+        [f"line 11: {TRAINER}.args: \"--lr 0.1 --note 'a b'\" must be a list: [--lr, '0.1', --note, a b]"],
+    ),
+    "a command for a shell": (
+        a_file(container="command: cd src && python train.py"),
+        [
+            (
+                f"line 11: {TRAINER}.command: 'cd src && python train.py' must be a list:"
+                " [sh, -c, cd src && python train.py]"
+            ),
+        ],
+    ),
+    "a command with a quote that does not end": (
+        a_file(container="command: echo don't"),
+        [f"line 11: {TRAINER}.command: \"echo don't\" must be a list: [sh, -c, echo don't]"],
+    ),
+    "one where a list of mappings should be": (
+        a_file(container="env: DEBUG"),
+        [f"line 11: {TRAINER}.env: 'DEBUG' must be a list"],
     ),
     "a number for a string": (
         a_file(container="env:\n  - {name: EPOCHS, value: 3}"),
@@ -309,7 +330,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "an exit code that is no list": (
         a_rule("exitCodes: 3"),
-        ["line 8: spec.restart.rules[0].exitCodes: 3 must be a list"],
+        ["line 8: spec.restart.rules[0].exitCodes: 3 must be a list: [3]"],
     ),
     "a range that goes backwards": (
         a_rule("exitCodes: [78-64]"),
@@ -455,14 +476,39 @@ def test_a_name_cannot_end_in_a_line_break() -> None:
     assert complaints(text) == [f"line 4: metadata.name: 'digits\\n' does not have the right form: {NAME}"]
 
 
-COUNT = "job.yaml must hold exactly one object of kind DDPJob, and holds"
+ONE = "job.yaml must hold exactly one object of kind DDPJob, but holds"
 FILES: dict[str, tuple[str, str]] = {
-    "nothing": ("", f"{COUNT} 0"),
-    "only comments": ("# later\n---\n", f"{COUNT} 0"),
-    "another kind": ("kind: Job\n", f"{COUNT} 0; its kinds: Job"),
-    "a kind in the wrong case": ("kind: ddpjob\n", f"{COUNT} 0; its kinds: ddpjob"),
-    "a list": ("- kind: DDPJob\n", f"{COUNT} 0; its kinds: ?"),
-    "two jobs": (f"{a_file()}---\n{a_file()}", f"{COUNT} 2; its kinds: DDPJob, DDPJob"),
+    "nothing": ("", f"{ONE} nothing"),
+    "only comments": ("# later\n---\n", f"{ONE} nothing"),
+    "another kind": ("kind: Pod\n", f"{ONE} Pod"),
+    "other kinds": ("kind: Pod\n---\nkind: Service\n", f"{ONE} Pod, Service"),
+    "a kind in the wrong case": ("kind: ddpjob\n", f"{ONE} ddpjob"),
+    "a mapping without a kind": ("nodes: 2\n", f"{ONE} a mapping without kind"),
+    "a list": ("- kind: DDPJob\n", f"{ONE} a list"),
+    "a word": ("hello\n", f"{ONE} plain text"),
+    "two jobs": (f"{a_file()}---\n{a_file()}", f"{ONE} DDPJob, DDPJob"),
+    "a PyTorchJob": (
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n",
+        (
+            f"{ONE} PyTorchJob: here its Master and Workers are spec.nodes, nprocPerNode is spec.procsPerNode, and"
+            " the Worker's template is spec.template, with its container named trainer"
+        ),
+    ),
+    "a TrainJob": (
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n",
+        (
+            f"{ONE} TrainJob: here its trainer.numNodes is spec.nodes, trainer.numProcPerNode is spec.procsPerNode,"
+            " and image, command, args and env are those of the container named trainer in spec.template"
+        ),
+    ),
+    "a batch Job": (
+        "apiVersion: batch/v1\nkind: Job\n---\nkind: Service\n",
+        (
+            f"{ONE} Job, Service: here the Job's completions are spec.nodes, backoffLimit is"
+            " spec.restart.maxRestarts, and template is spec.template, with its container named trainer"
+        ),
+    ),
+    "somebody else's Job": ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\n", f"{ONE} Job"),
     "a bracket that is not closed": (
         "kind: DDPJob\nspec: [1\n",
         "job.yaml is not YAML: line 3: expected ',' or ']', but got '<stream end>'",
