@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from .moments import rfc3339
 DEFAULT_PATH = "/dev/termination-log"
 MESSAGE_BYTES = 512
 NAME_BYTES = 256
+SENTENCE_BYTES = 200
 
 PEER_LOST_TYPES = frozenset({"DistError"})
 """Base of what torch.distributed raises; by name, so that this module needs no torch."""
@@ -96,8 +98,19 @@ def is_peer_lost(error: BaseException) -> bool:
 
 def last_line(error: BaseException) -> str:
     """The last line of an error's message that says something, without the C++ source line that gloo puts first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", lines[-1]) if lines else ""
+    return next(reversed(_lines(error)), "")
+
+
+def peer_lost_words(error: BaseException) -> str:
+    """How a collective failed, in a short sentence: gloo adds advice to it, and PyTorch the frames of its C++."""
+    lines = _lines(error)
+    telling = (line for line in lines if any(phrase in line for phrase in PEER_LOST_PHRASES))
+    return _cut(next(chain(telling, lines), "").partition(". ")[0], SENTENCE_BYTES)
+
+
+def _lines(error: BaseException) -> list[str]:
+    lines = (re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", line.strip()) for line in str(error).splitlines())
+    return [line for line in lines if line]
 
 
 def report_path(env: Mapping[str, str]) -> Path | None:

@@ -13,7 +13,7 @@ from .console import complain, say
 from .environment import TORCHRUN, Env
 from .errors import PeerLostError, TrainerError
 from .exit_codes import ExitCode
-from .failure import clear, is_peer_lost, last_line, leave, report_of, report_path
+from .failure import clear, is_peer_lost, leave, peer_lost_words, report_of, report_path
 from .inference import commands
 from .places.variables import place_variables, presumed
 from .position import Position
@@ -91,7 +91,7 @@ def _explain(
     `killed_before` processes of this container had been killed for want of memory when the run began.
     """
     if not isinstance(error, TrainerError) and is_peer_lost(error):
-        error = PeerLostError(f"lost a peer in {position.activity} at step {position.step}: {last_line(error)}")
+        error = PeerLostError(f"lost a peer in {position.activity} at step {position.step}: {peer_lost_words(error)}")
     if not isinstance(error, TrainerError):
         traceback.print_exception(error)
         error = traps.known(error) or error

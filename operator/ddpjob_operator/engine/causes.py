@@ -9,7 +9,7 @@ from typing import Any
 from ddpjob_operator.api import Cause, Failure, Signal
 from ddpjob_operator.api.contract import ExitCode
 
-from .foreign import attempt_of, count_of, document_of, text_of, words_of
+from .foreign import attempt_of, count_of, document_of, peer_lost_words, text_of, words_of
 from .hearing import CLAIMABLE, HeardIncident, incident_of, process_of
 from .incident import SIGNAL_BASE
 from .snapshot import Exit, Pod
@@ -104,7 +104,9 @@ def failure_of(
     told = signal in STOP_SIGNALS or _ended_when_told(pod, ended)
     if pod.deleting and (cause is Cause.STOPPED or (told and not _speaks(ended, report))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
-    return _failure(pod, attempt, time, cause, report.message or _described(ended, signal), **how)
+    message = report.message or _described(ended, signal)
+    message = peer_lost_words(message) if cause is Cause.PEER_LOST else message
+    return _failure(pod, attempt, time, cause, message, **how)
 
 
 def _speaks(ended: Exit, report: "_Report") -> bool:

@@ -14,6 +14,7 @@ LARGEST_COUNT = 2**53
 """What every reader of JSON can hold."""
 LARGEST_ATTEMPT = 2**31
 TEXT_BYTES = 512
+GLOO = re.compile(r"\[[^\]\s]*\.cc:\d+\] ")
 KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 
@@ -43,6 +44,11 @@ def words_of(report: Mapping[str, Any]) -> str:
     if KIND_OF.sub("", exception) == KIND_OF.sub("", cause):
         exception = ""
     return text_of(": ".join(part for part in (exception, text_of(report.get("message"))) if part))
+
+
+def peer_lost_words(text: str) -> str:
+    """How a program says that it lost a peer: without gloo's source line and advice, as our trainer says it."""
+    return GLOO.sub("", text).partition(". ")[0]
 
 
 def text_of(value: Any) -> str:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from .builders import START, Moment, a_job, plan
 
+RESET = "[127.0.0.1]:14730: Connection reset by peer"
 PEER = "RuntimeError: [gloo] Connection closed by peer [10.0.0.7]:4711"
 
 MINUTE_AGO = START - timedelta(seconds=60)
@@ -92,6 +93,12 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
     "somebody's SIGTERM": (Exit(143, "Error"), Cause.STOPPED, 15, "killed by SIGTERM"),
     "saved and stopped on request": (Exit(205, "Error", "saved at step 40"), Cause.STOPPED, None, "saved at step 40"),
     "a lost peer, in gloo's words": (Exit(1, "Error", PEER), Cause.PEER_LOST, None, PEER),
+    "a lost peer, in all of gloo's words": (
+        Exit(1, "Error", f"RuntimeError: [/gloo/transport/tcp/pair.cc:545] Read error {RESET}. This is typically …"),
+        Cause.PEER_LOST,
+        None,
+        f"RuntimeError: Read error {RESET}",
+    ),
     "an abort over a lost peer": (
         Exit(134, "Error", "Watchdog caught collective operation timeout"),
         *(Cause.PEER_LOST, 6, "killed by SIGABRT"),

@@ -14,7 +14,7 @@ from ddpjob_trainer.console import complain
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import ExitCode
-from ddpjob_trainer.failure import is_peer_lost, last_line, leave, report_of, report_path
+from ddpjob_trainer.failure import is_peer_lost, leave, peer_lost_words, report_of, report_path
 from ddpjob_trainer.parent_death import die_with
 from ddpjob_trainer.scheduling import run_as_batch
 from ddpjob_trainer.stopping import leave_at_once
@@ -79,7 +79,7 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     sys.__excepthook__(kind, error.with_traceback(ours_left_out), ours_left_out)
     if not isinstance(error, Exception):
         return
-    told = PeerLostError(f"lost a peer: {last_line(error)}") if is_peer_lost(error) else traps.known(error)
+    told = PeerLostError(f"lost a peer: {peer_lost_words(error)}") if is_peer_lost(error) else traps.known(error)
     if told:
         complain(str(told))
     _leave_report(told or error)
