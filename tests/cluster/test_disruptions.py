@@ -151,4 +151,4 @@ def test_disruptions_have_a_limit_where_one_is_set(team: Team) -> None:
         team.until("{.status.state}=Running")
         team.delete("pods", team.pod(0))
     status = team.wait("Failed")
-    assert "more than 1 disruptions (maxDisruptions)" in status["message"]
+    assert "more than 1 disruption (maxDisruptions)" in status["message"]

@@ -34,6 +34,12 @@ def listed(things: Sequence[object], most: int) -> str:
     return ", ".join(map(str, things[:most])) + (", …" if len(things) > most else "")
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`, `2 processes`, `2 batches`."""
+    ending = "" if number == 1 else "es" if noun.endswith(("s", "tch")) else "s"
+    return f"{number} {noun}{ending}"
+
+
 def _write(stream: TextIO, line: str) -> None:
     with contextlib.suppress(BrokenPipeError):
         stream.write(f"{line}\n")

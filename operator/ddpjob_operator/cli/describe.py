@@ -96,15 +96,15 @@ def _left(job: DDPJob, now: datetime) -> dict[str, object]:
     """What has been used and what is left: of the budget, and of time."""
     said, restart = job.status, job.spec.restart
     used = budget.present(job.spec, said, now)
-    left = f"{max(0, restart.max_restarts - used.used)} of {restart.max_restarts} restarts"
+    left = f"{max(0, restart.max_restarts - used.used)} of {counted(restart.max_restarts, 'restart')}"
     if restart.max_disruptions is not None:
         free = max(0, restart.max_disruptions - used.disruptions)
-        left += f" and {free} of {restart.max_disruptions} disruptions"
+        left += f" and {free} of {counted(restart.max_disruptions, 'disruption')}"
     deadlines = ", ".join(_deadlines(job, now))
     avoided = [f"{one.node} for {span(one.until - now)}" for one in said.avoided_nodes if one.until > now]
     return {
         "Restarts": f"{said.restarts}, and {said.disruptions} not counted",
-        "Budget": f"{left} left within {restart.window_seconds} healthy seconds",
+        "Budget": f"{left} left within {counted(restart.window_seconds, 'healthy second')}",
         **({"Deadline": deadlines} if deadlines else {}),
         **({"Avoids": ", ".join(avoided)} if avoided and not said.finished else {}),
         "Age": age(said.start_time, now),

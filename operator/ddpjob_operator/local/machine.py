@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from ddpjob_operator.api import Backend, BadInputError, DDPJobSpec
+from ddpjob_operator.api.words import counted
 
 from .translation import LOOPBACK
 
@@ -35,9 +36,10 @@ def choose_backend(spec: DDPJobSpec, gpus: list[str]) -> tuple[Backend, str]:
     ranks = spec.nodes * spec.resolved_procs_per_node()
     if spec.backend is not Backend.AUTO:
         return spec.backend, "as spec.backend says"
+    why = f"{counted(len(gpus), 'GPU')} for {counted(ranks, 'rank')}"
     if len(gpus) >= ranks:
-        return Backend.NCCL, f"{len(gpus)} GPUs for {ranks} ranks"
-    return Backend.GLOO, f"on CPU: {len(gpus)} GPUs for {ranks} ranks"
+        return Backend.NCCL, why
+    return Backend.GLOO, f"on CPU: {why}"
 
 
 def share_of_gpus(gpus: list[str], rank: int, procs_per_node: int) -> str:

@@ -99,6 +99,12 @@ SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
             "Budget: 5 of 6 restarts and 1 of 3 disruptions left within 3600 healthy seconds",
         ),
         (
+            "one of each",
+            {"restart": {"maxRestarts": 1, "maxDisruptions": 1, "windowSeconds": 1}},
+            {},
+            "Budget: 1 of 1 restart and 1 of 1 disruption left within 1 healthy second",
+        ),
+        (
             "a budget that is whole again since the job was healthy for so long",
             {"restart": {"windowSeconds": 20}},
             {"budget": {"used": 2}, "conditions": [condition("Running", "AllPodsRunning")]},

@@ -1,11 +1,11 @@
-"""A port is held by a lock on a file in a directory that everybody may write to."""
+"""What this machine has to share: GPUs, and ports, each held by a lock on a file where everybody may write."""
 
 import tempfile
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local.machine import Port, free_port, lock_of
+from ddpjob_operator.api import BadInputError, DDPJobSpec
+from ddpjob_operator.local.machine import Port, choose_backend, free_port, lock_of
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +38,17 @@ def test_where_no_file_can_be_made_one_line_says_where_and_what_to_do(monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     with pytest.raises(BadInputError, match=r"^cannot lock a port in /nowhere: No such file .* set TMPDIR to a"):
         Port(free_port())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "why"),
+    [
+        (1, [], "on CPU: 0 GPUs for 1 rank"),
+        (2, ["0"], "on CPU: 1 GPU for 2 ranks"),
+        (1, ["0"], "1 GPU for 1 rank"),
+        (2, ["0", "1"], "2 GPUs for 2 ranks"),
+    ],
+)
+def test_why_a_backend_is_chosen_is_told(nodes: int, gpus: list[str], why: str) -> None:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
+    assert choose_backend(DDPJobSpec.model_validate({"nodes": nodes, "template": template}), gpus)[1] == why

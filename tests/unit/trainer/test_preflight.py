@@ -207,7 +207,7 @@ LISTED = {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2,GPU-3,GPU-4"}
             {},
             Seen(0, NO_DRIVER),
             False,
-            "needs 1 GPUs on each node, one for each process, and PyTorch sees 0 (Found no",
+            "needs 1 GPU on each node, one for each process, and PyTorch sees 0 (Found no",
         ),
         ({}, Seen(0, "Torch not compiled with CUDA enabled"), False, "request as many in the template"),
         ({}, Seen(0, "CUDA unknown error - this may be due to"), True, "have the node looked at"),

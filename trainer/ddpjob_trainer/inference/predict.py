@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddpjob_trainer.console import record, say
+from ddpjob_trainer.console import counted, record, say
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.training import amp
@@ -54,8 +54,8 @@ def _tell(task: Task, indices: Tensor, output: Any, target: Any) -> None:
     if not isinstance(said, Tensor) or said.shape[:1] != indices.shape:
         given = f"a tensor of {tuple(said.shape)}" if isinstance(said, Tensor) else f"a {type(said).__name__}"
         raise ConfigError(
-            f"{type(task).__name__}.predictions gives {given} for {len(indices)} samples: it must be a tensor with a"
-            " row for each of them"
+            f"{type(task).__name__}.predictions gives {given} for {counted(len(indices), 'sample')}: it must be a"
+            " tensor with a row for each of them"
         )
     right = target.tolist() if isinstance(target, Tensor) else [None] * len(said)
     for index, value, expected in zip(indices.tolist(), said.tolist(), right, strict=True):

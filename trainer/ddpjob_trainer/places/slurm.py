@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ddpjob_trainer.console import counted
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.options.parsing import counting_from
 
@@ -73,7 +74,9 @@ def task(env: Mapping[str, str]) -> Task | None:
     node = _number(env, "SLURM_NODEID")
     of_nodes = _tasks_of_nodes(env, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
     if node >= len(of_nodes):
-        raise ConfigError(f"SLURM_NODEID is {node}, but Slurm tells of {len(of_nodes)} nodes: {SUGGESTION}")
+        raise ConfigError(
+            f"SLURM_NODEID is {node}, but Slurm tells of {counted(len(of_nodes), 'node')}: {SUGGESTION}"
+        )
     return Task(
         rank=_number(env, "SLURM_PROCID"),
         tasks=tasks,

@@ -12,6 +12,7 @@ What a flag says must be what these say.
 
 from collections.abc import Mapping
 
+from ddpjob_trainer.console import counted
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.options.parsing import count_of, counting_from
@@ -151,8 +152,8 @@ def _of_slurm(place: PlaceConfig, task: slurm.Task) -> dict[str, str]:
         return _task_variables(task)
     if task.tasks != task.nodes:
         raise ConfigError(
-            f"--procs-per-node is {procs}, but Slurm has started {task.local_tasks} processes on this node: leave it"
-            " away, or let srun start one for each node (--ntasks-per-node=1)"
+            f"--procs-per-node is {procs}, but Slurm has started {counted(task.local_tasks, 'process')} on this node:"
+            " leave it away, or let srun start one for each node (--ntasks-per-node=1)"
         )
     return _node_variables(task.nodes, procs, task.node)
 

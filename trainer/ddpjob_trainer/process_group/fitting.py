@@ -10,6 +10,8 @@
 (https://docs.pytorch.org/docs/stable/distributed.html#which-backend-to-use)
 """
 
+from ddpjob_trainer.console import counted
+
 from .network import Fabric
 
 NCCL, GLOO, MPI = "nccl", "gloo", "mpi"
@@ -17,11 +19,9 @@ NCCL, GLOO, MPI = "nccl", "gloo", "mpi"
 
 def why(gpus: int, processes: int, between: Fabric | None, *, enough: bool) -> str:
     """A line about the backend that fits; `between`: what joins the machines, None where there is but one."""
-    who = f"{processes} process{'es' if processes > 1 else ''} of a node"
+    who = f"{counted(processes, 'process')} of a node"
     words = [
-        f"backend nccl: a GPU for each of {who}"
-        if enough
-        else f"backend gloo: {gpus} GPU{'' if gpus == 1 else 's'} for {who}"
+        f"backend nccl: a GPU for each of {who}" if enough else f"backend gloo: {counted(gpus, 'GPU')} for {who}"
     ]
     if between is not None:
         devices, over_ip = ", ".join(between.infiniband), ", ".join(between.over_ip)

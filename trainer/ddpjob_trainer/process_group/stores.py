@@ -15,7 +15,7 @@ from typing import NoReturn
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from ddpjob_trainer.console import listed
+from ddpjob_trainer.console import counted, listed
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import ConfigError, PeerLostError, TrainerError
 from ddpjob_trainer.world import World
@@ -76,7 +76,8 @@ class Meeting:
         if store.add(f"{MARK}/{rank}", 1) > 1:
             self._refuse(store, f"rank {rank} has come to {self.place} already: {self._told_apart}")
         if sizes != size:
-            meeting = f"{sizes} processes are to meet at {self.place}: {self._told_apart}"
+            theirs = f"{counted(sizes, 'process')} {'is' if sizes == 1 else 'are'}"
+            meeting = f"{theirs} to meet at {self.place}: {self._told_apart}"
             self._refuse(store, f"rank {rank} is one of {size}, but {meeting}")
         if backends != backend:
             chosen = f"rank {rank} has chosen backend {backend}, and others {backends}"

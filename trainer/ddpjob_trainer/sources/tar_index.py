@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpjob_trainer.console import say
+from ddpjob_trainer.console import counted, say
 from ddpjob_trainer.errors import ConfigError
 
 from .images import EXTENSIONS
@@ -50,7 +50,8 @@ def read_index(directory: Path, shards: tuple[Path, ...]) -> TarIndex:
         state = _state(shards)
         if index := _kept(directory, state):
             return index
-        say(f"reading the headers of {len(shards)} shards in {directory}, of which {NAME} keeps what is needed")
+        where = f"{counted(len(shards), 'shard')} in {directory}"
+        say(f"reading the headers of {where}, of which {NAME} keeps what is needed")
         spans = [_spans(shard) for shard in shards]
         index = TarIndex(np.cumsum([0, *map(len, spans)]), np.concatenate(spans))
         _keep(directory, index, state)

@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Generic, TypeVar
 
-from ddpjob_trainer.console import warn
+from ddpjob_trainer.console import counted, warn
 from ddpjob_trainer.errors import StorageFullError, SupersededError, TrainerError
 from ddpjob_trainer.storage import ADVICE, kind_of
 
@@ -251,7 +251,7 @@ def _read(path: Path, decode: Callable[[bytes], State]) -> Found[State]:
     manifest = read_manifest(path)
     content = (path / STATE).read_bytes()
     if len(content) != manifest.size:
-        raise ValueError(f"{STATE} has {len(content)} bytes, its manifest says {manifest.size}")
+        raise ValueError(f"{STATE} has {counted(len(content), 'byte')}, its manifest says {manifest.size}")
     if hashlib.sha256(content).hexdigest() != manifest.sha256:
         raise ValueError(f"the checksum of {STATE} is not its manifest's")
     return Found(path, manifest, content, decode(content))

@@ -5,7 +5,7 @@ from collections.abc import Sized
 from torch import nn
 from torch.optim import Optimizer
 
-from ddpjob_trainer.console import listed, warn
+from ddpjob_trainer.console import counted, listed, warn
 from ddpjob_trainer.errors import ConfigError
 
 NAMED = 3
@@ -24,8 +24,8 @@ def check_sampler(loader: object) -> None:
     sampled = getattr(sampler, "dataset", getattr(sampler, "data_source", None))
     if isinstance(data, Sized) and isinstance(sampled, Sized) and len(data) != len(sampled):
         raise ConfigError(
-            f"the loader's data set has {len(data)} samples, but its sampler is over another one of {len(sampled)}:"
-            " make both over the same, as in DataLoader(data, sampler=DistributedSampler(data))"
+            f"the loader's data set has {counted(len(data), 'sample')}, but its sampler is over another one"
+            f" of {len(sampled)}: make both over the same, as in DataLoader(data, sampler=DistributedSampler(data))"
         )
 
 

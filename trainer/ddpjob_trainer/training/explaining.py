@@ -1,7 +1,7 @@
 """Tells which process sees which sample, without training."""
 
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.console import record, say
+from ddpjob_trainer.console import counted, record, say
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import load_task
 from ddpjob_trainer.world import World
@@ -23,8 +23,8 @@ def explain_shards(config: TrainConfig, world_size: int, steps: int) -> None:
     first = orders[0]
     left = first.samples - first.steps() * first.global_batch
     say(
-        f"{first.samples} samples for {world_size} processes: {first.steps()} steps in an epoch, {first.global_batch}"
-        f" samples in a step, {left} left out, others in each epoch"
+        f"{counted(first.samples, 'sample')} for {counted(world_size, 'process')}: {counted(first.steps(), 'step')}"
+        f" in an epoch, {counted(first.global_batch, 'sample')} in a step, {left} left out, others in each epoch"
     )
     batches = zip(*(order.batches(epoch=1) for order in orders), strict=True)
     for step, parts in zip(range(1, steps + 1), batches, strict=False):

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from ddpjob_trainer.collectives import all_gather
+from ddpjob_trainer.console import counted
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.world import World
 
@@ -157,7 +158,8 @@ class Uneven:
             return int(having)
         if mine != (number < self._lengths[self._world.rank]):
             raise ConfigError(
-                f"train_loader of rank {self._world.rank} says that it has {self._lengths[self._world.rank]} batches,"
+                f"train_loader of rank {self._world.rank} says that it has"
+                f" {counted(self._lengths[self._world.rank], 'batch')},"
                 f" and {'has more' if mine else f'has only {number}'}"
             )
         return sum(number < length for length in self._lengths)

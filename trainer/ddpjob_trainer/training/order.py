@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from ddpjob_trainer.console import counted
 from ddpjob_trainer.errors import ConfigError
 
 Shuffle = Callable[[torch.Generator], Tensor]
@@ -43,8 +44,8 @@ class Order:
     def __post_init__(self) -> None:
         if self.global_batch > self.samples:
             raise ConfigError(
-                f"a step takes {self.global_batch} samples of all processes together, but the data set has only"
-                f" {self.samples}: use a smaller --batch-size or --global-batch-size"
+                f"a step takes {counted(self.global_batch, 'sample')} of all processes together, but the data set"
+                f" has only {self.samples}: use a smaller --batch-size or --global-batch-size"
             )
         if self.global_batch < self.world_size:
             raise ConfigError(
@@ -83,8 +84,8 @@ class Order:
         permutation = self.shuffle(generator) if self.shuffle else torch.randperm(self.samples, generator=generator)
         if len(permutation) != self.samples:
             raise ConfigError(
-                f"the data set's method shuffled gives {len(permutation)} numbers, but it has {self.samples} samples:"
-                " an order must have each of them once"
+                f"the data set's method shuffled gives {counted(len(permutation), 'number')}, but it has"
+                f" {counted(self.samples, 'sample')}: an order must have each of them once"
             )
         for start in range(cursor, cursor + self.steps(cursor) * self.global_batch, self.global_batch):
             yield permutation[start : start + self.global_batch][self.part]

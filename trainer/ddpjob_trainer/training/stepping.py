@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
+from ddpjob_trainer.console import counted
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import Task
 
@@ -30,7 +31,7 @@ def shares(samples: int, parts: int) -> tuple[float, ...]:
     """
     if parts > samples:
         raise ConfigError(
-            f"a process has {samples} samples per step, too few for --gradient-accumulation-steps {parts}:"
+            f"a process has {counted(samples, 'sample')} per step, too few for --gradient-accumulation-steps {parts}:"
             " use fewer, or a larger --global-batch-size"
         )
     return tuple(len(part) / samples for part in torch.arange(samples).tensor_split(parts))

@@ -4,6 +4,7 @@ from typing import Any
 
 from ddpjob_operator.api import Budget, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import too_many_disruptions
 from ddpjob_operator.engine.crash_loop import fails_at_start, is_same_again
 from ddpjob_operator.engine.incident import is_crash_loop, told
@@ -19,18 +20,18 @@ def judged(view: View, incident: Failure) -> Failure:
 
 def counts(view: View, incident: Failure, budget: Budget) -> dict[str, Any]:
     """The fields of the status that count what an incident has cost; `budget` is charged with it already."""
-    counted = incident.action is RestartAction.RESTART
+    charged = incident.action is RestartAction.RESTART
     return {
-        "restarts": view.status.restarts + counted,
-        "disruptions": view.status.disruptions + (not counted),
+        "restarts": view.status.restarts + charged,
+        "disruptions": view.status.disruptions + (not charged),
         "budget": budget,
     }
 
 
 def cost(view: View, incident: Failure, budget: Budget) -> str:
     """The same in words."""
-    counted = incident.action is RestartAction.RESTART
-    return f"restart {budget.used} of {view.spec.restart.max_restarts}" if counted else "restart not counted"
+    charged = incident.action is RestartAction.RESTART
+    return f"restart {budget.used} of {view.spec.restart.max_restarts}" if charged else "restart not counted"
 
 
 def why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] | None:
@@ -39,7 +40,7 @@ def why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] 
     if incident.action is RestartAction.FAIL:
         return incident.cause, said if incident.rule == "default" else f"{said} ({incident.rule} says Fail)"
     if incident.action is RestartAction.RESTART_FREE:
-        message = f"{said}; more than {restart.max_disruptions} disruptions (maxDisruptions)"
+        message = f"{said}; more than {counted(restart.max_disruptions or 0, 'disruption')} (maxDisruptions)"
         return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
     if budget.used > restart.max_restarts:
         return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"

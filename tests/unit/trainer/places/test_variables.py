@@ -127,6 +127,11 @@ def test_all_flags_of_a_place_are_read() -> None:
         ("", {**TASK, "SLURM_LOCALID": "x"}, "SLURM_LOCALID is 'x': it must be a whole number"),
         ("", {**TASK, "SLURM_STEP_TASKS_PER_NODE": "2x"}, "SLURM_STEP_TASKS_PER_NODE is '2x': it must be as Slurm"),
         ("", {**TASK, "SLURM_NODEID": "4"}, "SLURM_NODEID is 4, but Slurm tells of 4 nodes"),
+        (
+            "",
+            {**TASK, "SLURM_STEP_TASKS_PER_NODE": "7", "SLURM_NODEID": "1"},
+            "SLURM_NODEID is 1, but Slurm tells of 1 node:",
+        ),
         ("", {**TASK, "SLURM_STEP_NODELIST": "gpu[1-"}, "Slurm's node list 'gpu[1-' cannot be read"),
         ("", MPIRUN, "where is node 0?"),
     ],

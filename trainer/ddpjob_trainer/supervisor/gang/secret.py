@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ddpjob_trainer.console import counted
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import ConfigError
 
@@ -38,7 +39,7 @@ def _read(env: Mapping[str, str], *, in_a_job: bool) -> bytes:
         raise ConfigError(f"cannot read the job's secret {path} ({Env.SECRET_FILE}): {error.strerror}") from None
     if len(secret) < LEAST_BYTES:
         raise ConfigError(
-            f"the secret in {path} has {len(secret)} bytes, and needs {LEAST_BYTES}: make it with {HOW}"
+            f"the secret in {path} has {counted(len(secret), 'byte')}, and needs {LEAST_BYTES}: make it with {HOW}"
         )
     # In a pod it is mounted where only the trainer's own processes see it, and its mode may be another one.
     if mode & (stat.S_IRWXG | stat.S_IRWXO) and not in_a_job:

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from ddpjob_trainer.console import counted
 from ddpjob_trainer.process_group.interface import choose_interface, own_address
 from ddpjob_trainer.world import World
 
@@ -102,7 +103,7 @@ def try_gpu(local_rank: int) -> Outcome:
     wrong = _wrong_products(device)
     memory = memory_of(_ask_driver(device))
     if wrong:
-        return Outcome(f"computes wrongly: {wrong} values of {PRODUCTS} matrix products were wrong")
+        return Outcome(f"computes wrongly: {counted(wrong, 'wrong value')} in {PRODUCTS} matrix products")
     if memory.worn_out:
         return Outcome("has broken memory that can be replaced no more (row remapping failed)")
     return Outcome(warning="has memory to be replaced at its next reset" if memory.to_reset else "")

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 
+from ddpjob_trainer.console import counted
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import ConfigError, StorageError
 from ddpjob_trainer.storage import ADVICE, kind_of
@@ -82,4 +83,4 @@ def _size(count: int) -> str:
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             return f"{count / unit:.3g} {name}"
-    return f"{count} bytes"
+    return counted(count, "byte")

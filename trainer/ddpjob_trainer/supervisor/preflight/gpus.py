@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ddpjob_trainer.console import counted
 from ddpjob_trainer.environment import Env
 
 from .findings import Finding, Level
@@ -33,7 +34,8 @@ def gpus(env: Mapping[str, str], seen: Seen) -> Iterator[Finding]:
     given = _given(env)
     broken = given >= needed or not (seen.count or any(words in seen.reason for words in NOT_GIVEN))
     why = f" ({seen.reason})" if seen.reason else ""
-    what = f"backend nccl needs {needed} GPUs on each node, one for each process, and PyTorch sees {seen.count}{why}"
+    each = f"{counted(needed, 'GPU')} on each node, one for each process"
+    what = f"backend nccl needs {each}, and PyTorch sees {seen.count}{why}"
     if broken:
         todo = f"this container was given {given}: have the node looked at" if given else "have the node looked at"
     else:
