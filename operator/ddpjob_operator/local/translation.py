@@ -94,7 +94,12 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
     if here != Path(wanted):  # Of a volume: a container runtime makes it, too.
         paths.needed.append(here)
         return here
-    if here.is_absolute() and here.is_dir():
+    if not here.is_absolute():
+        raise BadInputError(
+            f"spec.template.spec.containers[trainer].workingDir: {wanted!r} must be an absolute path, as a container "
+            f"needs it; here that would be {machine.work / here}"
+        )
+    if here.is_dir():
         return here
     paths.notices.append(f"workingDir {wanted} is not on this machine; the ranks work in {machine.work}")
     return machine.work

@@ -1,9 +1,11 @@
 """Where the nodes of a job find each other on one machine, and in which directory they work."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RunDirectory, translation
 from ddpjob_operator.local.translation import Machine, Ports, Translated, translate
 
@@ -63,6 +65,13 @@ MOUNTED = {"volumeMounts": [{"name": "code", "mountPath": "/code"}]}
 CODE = {"volumes": [{"name": "code", "persistentVolumeClaim": {"claimName": "code"}}]}
 
 
+def test_a_working_directory_that_no_container_could_have_is_refused_here_too(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    right = f"must be an absolute path, as a container needs it; here that would be {tmp_path}/src"
+    with pytest.raises(BadInputError, match=re.escape(f"containers[trainer].workingDir: 'src' {right}")):
+        translated(tmp_path, container={"workingDir": "src"})
+
+
 @pytest.mark.parametrize(
     ("container", "where", "notice"),
     [
@@ -70,10 +79,9 @@ CODE = {"volumes": [{"name": "code", "persistentVolumeClaim": {"claimName": "cod
         ({"workingDir": ""}, ".", ""),
         ({"workingDir": "{here}/src"}, "src", ""),
         ({"workingDir": "{here}/app"}, ".", "workingDir {here}/app is not on this machine; the ranks work in {here}"),
-        ({"workingDir": "src"}, ".", "workingDir src is not on this machine; the ranks work in {here}"),
         ({"workingDir": "/code/lib", **MOUNTED}, "run/volumes/code/lib", "workingDir /code/lib: /code is {here}/run"),
     ],
-    ids=["none", "empty", "one that is here", "one of an image", "one that no container could have", "of a volume"],
+    ids=["none", "empty", "one that is here", "one of an image", "of a volume"],
 )
 def test_ranks_work_where_the_run_does_or_in_their_working_directory_where_that_is_here(
     container: dict[str, Any], where: str, notice: str, tmp_path: Path
