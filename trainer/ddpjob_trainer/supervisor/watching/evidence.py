@@ -6,7 +6,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from ddpjob_trainer.console import warn
@@ -35,11 +36,18 @@ async def keep(story: str, attempt: int, process: int) -> None:
         await asyncio.wait_for(written.wait(), WRITE_SECONDS)
 
 
-def places(env: Mapping[str, str]) -> list[Path]:
+def places(env: Mapping[str, str]) -> Iterator[Path]:
     """The directories that may do, the best first."""
-    here = Path(tempfile.gettempdir()) / "ddpjob-stalls"
-    checkpoints = env.get(Env.CHECKPOINT_DIR)
-    return [Path(checkpoints) / "stalls", here] if checkpoints else [here]
+    if checkpoints := env.get(Env.CHECKPOINT_DIR):
+        yield Path(checkpoints) / "stalls"
+    with contextlib.suppress(OSError):
+        yield _own(tempfile.gettempdir())
+
+
+@cache
+def _own(parent: str) -> Path:
+    """A directory of this supervisor alone: on a machine of many, others write to the same parent."""
+    return Path(tempfile.mkdtemp(prefix="ddpjob-stalls-", dir=parent))
 
 
 def _write(story: str, attempt: int, process: int) -> None:
