@@ -274,7 +274,7 @@ def test_ctrl_c_ends_the_ranks_although_the_disk_is_full(here: Here) -> None:
     ("command", "said"),
     [
         (["suspend", "mine"], "to let it save and stop, press Ctrl-C in its terminal, or: kill -INT {pid}"),
-        pytest.param(["resume", "mine"], "to let it go on, call: ddpjob run FILE", marks=REFUSED),
+        pytest.param(["resume", "mine"], "process {pid} carries it on", marks=REFUSED),
         pytest.param(
             ["scale", "mine", "--nodes", "3"],
             "stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file, and",

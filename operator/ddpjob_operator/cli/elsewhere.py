@@ -5,13 +5,21 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import find_run
 
-INSTEAD = {
-    "suspend": "to let it save and stop, press Ctrl-C in its terminal{pid}",
-    "resume": "to let it go on, call: ddpjob run FILE",
-    "scale": "to change its size, stop it with Ctrl-C{pid}, edit nodes in its file, and call: ddpjob run FILE",
-    "delete": "to remove it and its checkpoints, stop it with Ctrl-C{pid}, and remove its directory: {root}",
+STOP = "stop it with Ctrl-C, or: kill -INT {pid}"
+RUNNING = {
+    "suspend": "to let it save and stop, press Ctrl-C in its terminal, or: kill -INT {pid}",
+    "resume": "process {pid} carries it on",
+    "scale": f"to change its size, {STOP}, edit nodes in its file, and call: ddpjob run FILE",
+    "delete": f"to remove it and its checkpoints, {STOP}, and remove its directory: {{root}}",
 }
-"""By command."""
+"""By command, where a process carries the run on."""
+IDLE = {
+    "suspend": "nothing carries it on now; to let it go on, call: ddpjob run FILE",
+    "resume": "to let it go on, call: ddpjob run FILE",
+    "scale": "to change its size, edit nodes in its file, and call: ddpjob run FILE",
+    "delete": "to remove it and its checkpoints, remove its directory: {root}",
+}
+"""By command, where none does."""
 
 
 def refuse(runs: Path, name: str, command: str) -> int:
@@ -21,7 +29,6 @@ def refuse(runs: Path, name: str, command: str) -> int:
         BadInputError: always.
     """
     run = find_run(runs, name)
-    holder = run.lock.holder()
-    pid = f", or: kill -INT {holder}" if holder else ""
-    instead = INSTEAD[command].format(pid=pid, root=run.root)
+    pid = run.lock.holder()
+    instead = (RUNNING if pid else IDLE)[command].format(pid=pid, root=run.root)
     raise BadInputError(f"{name} is a run of this machine, not of a cluster; {instead}")

@@ -1,0 +1,42 @@
+"""What is said to whoever asks for a run of this machine what only a cluster does."""
+
+import os
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.elsewhere import refuse
+from ddpjob_operator.local import RunDirectory
+
+RUNNING = {
+    "suspend": "to let it save and stop, press Ctrl-C in its terminal, or: kill -INT {pid}",
+    "resume": "process {pid} carries it on",
+    "scale": "to change its size, stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file,"
+    " and call: ddpjob run FILE",
+    "delete": "to remove it and its checkpoints, stop it with Ctrl-C, or: kill -INT {pid}, and remove its directory:"
+    " {root}",
+}
+IDLE = {
+    "suspend": "nothing carries it on now; to let it go on, call: ddpjob run FILE",
+    "resume": "to let it go on, call: ddpjob run FILE",
+    "scale": "to change its size, edit nodes in its file, and call: ddpjob run FILE",
+    "delete": "to remove it and its checkpoints, remove its directory: {root}",
+}
+
+
+def refused(run: RunDirectory, command: str) -> str:
+    with pytest.raises(BadInputError) as error:
+        refuse(run.root.parent, "mine", command)
+    return str(error.value).partition("not of a cluster; ")[2]
+
+
+@pytest.mark.parametrize("command", RUNNING)
+def test_what_to_do_instead_depends_on_whether_it_runs(command: str, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "mine")
+    run.create()
+    run.job_file.touch()
+    assert refused(run, command) == IDLE[command].format(root=run.root)
+    lock = run.lock
+    assert lock.acquire()
+    assert refused(run, command) == RUNNING[command].format(pid=os.getpid(), root=run.root)
+    lock.release()
