@@ -22,7 +22,7 @@ def test_a_job_has_succeeded_when_every_rank_has(team: Team) -> None:
     team.wait("Running")
     for rank in (0, 2):
         team.tell(team.pod(rank), runs_for="0s")
-    said = "2 of 3 nodes finished"
+    said = "2 of 3 nodes finished: rank 0 and 1 more"
     team.plant.wait("the job to tell", lambda: team.status()["message"] == said)
     assert team.status()["state"] == "Running"
     team.tell(team.pod(1), runs_for="0s")
@@ -57,7 +57,7 @@ def test_another_rank_s_success_is_not_enough(team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG, successPolicy="RankZero"))
     team.wait("Running")
     team.tell(team.pod(1), runs_for="0s")
-    said = "1 of 2 nodes finished"
+    said = "1 of 2 nodes finished: rank 1"
     team.plant.wait("the job to tell", lambda: team.status()["message"] == said)
     team.fails(0)
     team.until("{.status.attempt}=2")

@@ -146,6 +146,13 @@ class View:
         return sum(pod.succeeded for pod in self.current.values())
 
     @property
+    def who_left(self) -> str:
+        """Those that ended well, where there are any: `rank 1 and 2 more`."""
+        ranks = [rank for rank, pod in self.current.items() if pod.succeeded]
+        more = f" and {len(ranks) - 1} more" if ranks[1:] else ""
+        return f"rank {ranks[0]}{more}"
+
+    @property
     def up(self) -> bool:
         """Whether every rank runs, or has ended well."""
         return 0 < self.nodes == self.running + self.succeeded

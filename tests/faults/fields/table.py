@@ -74,7 +74,7 @@ RESTARTS = Follows(attempt=2, ready="2/2")
 ALL_DONE = Follows("Succeeded")
 GONE = Follows(None, None)
 """No job any more."""
-ONE_DONE = Follows(message="1 of 2 nodes finished")
+ONE_DONE = Follows(message="1 of 2 nodes finished: rank 0")
 NOT_PLACED = Follows("Starting")
 
 

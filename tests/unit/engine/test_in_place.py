@@ -399,13 +399,13 @@ TABLE: Table = {
         replaced.runs(1).hears(attempt=2).succeeds(0),
         "",
         "Running",
-        "1 of 3 nodes finished",
+        "1 of 3 nodes finished: rank 0",
     ),
     "also where all of it happens between two looks": (
         replaced.runs(1).hears("Done", attempt=2).succeeds(0),
         "",
         "Running",
-        "1 of 3 nodes finished",
+        "1 of 3 nodes finished: rank 0",
     ),
     "where nobody is left to wait, all are new": (
         a_job().running().hears().settled().deleted_by_hand(0),

@@ -55,13 +55,13 @@ TABLE: Table = {
         two.running().succeeds(0),
         "",
         "Running",
-        "1 of 2 nodes finished",
+        "1 of 2 nodes finished: rank 0",
     ),
     "a rank that was done before it was seen to run counts": (
         two.created().succeeds(0).runs(1),
         "",
         "Running",
-        "1 of 2 nodes finished",
+        "1 of 2 nodes finished: rank 0",
     ),
     "all ranks with exit code 0 are success": (
         two.running().succeeds(0, 1),
@@ -97,14 +97,14 @@ TABLE: Table = {
         two.running().succeeds(0).lingers(0),
         "",
         "Running",
-        "1 of 2 nodes finished",
+        "1 of 2 nodes finished: rank 0",
     ),
     # one that lingers
     "a rank that has not finished has its time": (
         hurried.succeeds(0).after(10).succeeds(1).after(59),
         "",
         "Running",
-        "2 of 3 nodes finished",
+        "2 of 3 nodes finished: rank 0 and 1 more",
     ),
     "which is counted from the last one that has, and after it the rank is stalled": (
         hurried.succeeds(0).after(10).succeeds(1).after(60),
@@ -144,13 +144,13 @@ TABLE: Table = {
         rank_zero.succeeds(1, 2),
         "",
         "Running",
-        "2 of 3 nodes finished",
+        "2 of 3 nodes finished: rank 1 and 1 more",
     ),
     "nor is there a time in which it has to finish after them": (
         rank_zero.succeeds(1, 2).after(1e6),
         "",
         "Running",
-        "2 of 3 nodes finished",
+        "2 of 3 nodes finished: rank 1 and 1 more",
     ),
     "where rank 0 is enough, a failure of another is one all the same": (
         rank_zero.fails(2),

@@ -156,7 +156,7 @@ TABLE: Table = {
         small.placed(2).after(4).succeeds(0).after(1),
         "-2.2/0",
         "Running",
-        "1 of 2 nodes finished",
+        "1 of 2 nodes finished: rank 0",
     ),
     "a place is found: it saves and starts again with it": (
         small.placed(2).after(5),
@@ -234,13 +234,13 @@ TABLE: Table = {
         three.created().placed(0, 2).after(60).ready_again().settled().runs(1).succeeds(0),
         "",
         "Running",
-        "1 of 2 nodes finished",
+        "1 of 2 nodes finished: rank 0",
     ),
     "and a place that is found then comes too late": (
         small.succeeds(0).placed(2).after(5),
         "-2.2/0",
         "Running",
-        "1 of 2 nodes finished",
+        "1 of 2 nodes finished: rank 0",
     ),
     "what is refused to one that looks out keeps nobody from running": (
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota"),
@@ -282,7 +282,7 @@ TABLE: Table = {
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota").settled().succeeds(0),
         "",
         "Running",
-        "1 of 2 nodes finished",
+        "1 of 2 nodes finished: rank 0",
     ),
     "an incident ends those that look out as well": (
         small.fails(0, message="no"),

@@ -115,12 +115,11 @@ def _failures(view: View) -> list[Failure]:
 
 def _with_who_left(view: View, first: Failure) -> Failure:
     """Where a rank lost its peers, and nobody failed: it may be for those that are done, which are named."""
-    done = sorted(rank for rank, pod in view.current.items() if pod.succeeded)
-    if first.cause is not Cause.PEER_LOST or not done:
+    if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
-    more = f" and {len(done) - 1} more" if done[1:] else ""
-    left = f"rank {done[0]}{more} had left with exit code 0"
-    return first.model_copy(update={"message": text_of(f"{left}: {first.message}")})
+    return first.model_copy(
+        update={"message": text_of(f"{view.who_left} had left with exit code 0: {first.message}")}
+    )
 
 
 def _blamed(view: View, found: list[Failure]) -> list[Failure]:

@@ -93,7 +93,7 @@ def under_way(view: View) -> Verdict | None:
     if comes_up(view):
         return Verdict(updated(view, created), missed(view) or view.status.message, late)
     all_run = f"{counted(view.nodes, 'node')} running{unguarded(view)}"
-    message = f"{view.succeeded} of {counted(view.nodes, 'node')} finished" if view.succeeded else all_run
+    message = _finished(view) if view.succeeded else all_run
     message = said_of(view) or "; ".join(part for part in (message, quiet_of(view)) if part)
     running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
     attempt = f"Attempt {view.status.attempt} runs"
@@ -103,6 +103,10 @@ def under_way(view: View) -> Verdict | None:
     if obstacle is not None:
         message = f"{message}; the gang cannot grow: {obstacle.message}"
     return Verdict(status, message, (*late, *look_out(view)), blocked=obstacle)
+
+
+def _finished(view: View) -> str:
+    return f"{view.succeeded} of {counted(view.nodes, 'node')} finished: {view.who_left}"
 
 
 def _seen(view: View) -> DDPJobStatus:
