@@ -13,7 +13,7 @@ from .foreign import attempt_of, count_of, document_of, peer_lost_words, text_of
 from .hearing import CLAIMABLE, HeardIncident, incident_of, process_of
 from .incident import SIGNAL_BASE
 from .snapshot import Exit, Pod
-from .torchrun import of_its_rank
+from .torchrun import TRACEBACK, of_its_rank
 
 SIGNALS = range(1, 65)
 NAMES: tuple[str, ...] = tuple(Signal)
@@ -59,7 +59,6 @@ FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
 """Reasons of containers of which containerd or the kubelet does not know how they ended: their machine was started
 anew, or they were removed from it behind its back."""
 
-TRACEBACK = "Traceback (most recent call last):"
 PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """What torch.distributed puts before each line of a traceback."""
 

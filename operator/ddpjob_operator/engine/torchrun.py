@@ -4,6 +4,10 @@ torchrun itself ends with 1 and an exception of its own, whatever became of its 
 words of its log. Its error file is no way to learn of it: torchrun removes the file before it writes it, and a
 container's termination message is a mount that cannot be removed.
 (https://docs.pytorch.org/docs/stable/elastic/errors.html)
+
+It tells the rank's exception only where the script's main function has torch's @record. Otherwise the rank itself
+has printed it, before all of that: a kubelet passes on the last 2,048 bytes of a log, into which it fits where few
+ranks are on a node.
 """
 
 import re
@@ -12,6 +16,7 @@ from dataclasses import replace
 from .incident import SIGNAL_BASE
 from .snapshot import Exit
 
+TRACEBACK = "Traceback (most recent call last):"
 ROOT_CAUSE = re.compile(
     r"^Root Cause \(first observed failure\):$.*?"
     r"^  rank      : (?P<rank>\d{1,9}) .*?"
@@ -20,10 +25,12 @@ ROOT_CAUSE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 TOLD_TO_STOP = re.compile(r"^\S*\bSignalException: Process \d+ got signal: (?P<signal>\d{1,2})\s*\Z", re.MULTILINE)
+EXIT_CODE = re.compile(r"^  exitcode  : (-?\d{1,3}) ", re.MULTILINE)
+RAISED = 1
+"""Python's exit code of a program that ended by an exception."""
+
 BORDER = re.compile(r"\n={10,}\s*\Z")
 INDENT = re.compile(r"^  ", re.MULTILINE)
-TRACEBACK = "Traceback"
-"""What `said` begins with where the main function of the script has torch's @record; otherwise it tells nothing."""
 
 
 def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
@@ -33,6 +40,24 @@ def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
     told = ROOT_CAUSE.search(ended.message)
     if told is None:  # A long traceback leaves no room for what stands before it.
         return replace(ended, message=BORDER.sub("", ended.message)), None
-    code = int(told["code"])
-    said = INDENT.sub("", told["said"]) if told["said"].startswith(TRACEBACK) else ""
-    return replace(ended, code=SIGNAL_BASE - code if code < 0 else code, message=said), int(told["rank"])
+    code, rank = int(told["code"]), int(told["rank"])
+    said = ""
+    if told["said"].startswith(TRACEBACK):
+        said = INDENT.sub("", told["said"])
+    elif code == RAISED:
+        said = _printed(rank, ended.message)
+    return replace(ended, code=SIGNAL_BASE - code if code < 0 else code, message=said), rank
+
+
+def _printed(rank: int, log: str) -> str:
+    """What the rank has printed of its exception, in lines that are known to be its own.
+
+    Once ranks have met, torch.distributed begins each with the rank. Before, they are its own where all others ran on
+    until torchrun stopped them.
+    """
+    before, _, summary = log.rpartition(f"\n{TRACEBACK}\n")
+    own = [line for line in before.splitlines() if line.startswith(f"[rank{rank}]: ")]
+    alone = all(int(code) < 0 for code in EXIT_CODE.findall(summary)[:-1])
+    if alone and TRACEBACK in before and "[rank" not in before:
+        return before
+    return "\n".join(own)

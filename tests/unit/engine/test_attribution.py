@@ -160,11 +160,23 @@ Traceback (most recent call last):
   """
 
 
+PRINTED = """\
+[rank3]: Traceback (most recent call last):
+[rank3]:   File "/code/train.py", line 6, in <module>
+[rank3]:     raise {error}
+[rank3]: {error}
+"""
+"""What a rank prints itself, before torchrun does."""
+
 STOPPED = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15"
 
 
 def under_torchrun(code: int, said: str, signal: str = "", file: str = "<N/A>") -> str:
     return TORCHRUN.format(code=code, said=said, signal=signal, file=file)
+
+
+def printed(error: str, code: int = 1) -> str:
+    return PRINTED.format(error=error) + under_torchrun(code, NO_TRACEBACK)
 
 
 def recorded(error: str) -> str:
@@ -183,6 +195,31 @@ BY_TORCHRUN: dict[str, tuple[str, int | None, int, int | None, Cause, str]] = {
         *(3, 1, None, Cause.APPLICATION, "ValueError: shard 3 is empty"),
     ),
     "the loss of a peer, in such a function": (recorded(PEER), 3, 1, None, Cause.PEER_LOST, PEER),
+    "an exception that the rank has printed": (
+        printed("ValueError: shard 3 is empty"),
+        *(3, 1, None, Cause.APPLICATION, "ValueError: shard 3 is empty"),
+    ),
+    "the end of one": (
+        printed("ValueError: shard 3 is empty").partition("raise")[2],
+        *(3, 1, None, Cause.APPLICATION, "ValueError: shard 3 is empty"),
+    ),
+    "one that another rank has printed": (
+        printed("ValueError: no").replace("[rank3]", "[rank2]"),
+        *(3, 1, None, Cause.APPLICATION, "exit code 1"),
+    ),
+    "one that the rank has lived through": (
+        printed("ValueError: no", code=3),
+        *(3, 3, None, Cause.APPLICATION, "exit code 3"),
+    ),
+    "the loss of a peer, as printed": (printed(PEER), 3, 1, None, Cause.PEER_LOST, PEER),
+    "an exception before ranks have met": (
+        printed("ModuleNotFoundError: No module named 'x'").replace("[rank3]: ", ""),
+        *(3, 1, None, Cause.APPLICATION, "ModuleNotFoundError: No module named 'x'"),
+    ),
+    "one that may be either rank's": (
+        printed("ValueError: no").replace("[rank3]: ", "").replace(": -15 ", ": 1 "),
+        *(3, 1, None, Cause.APPLICATION, "exit code 1"),
+    ),
     "torchrun itself, which is told to stop": (
         f"Traceback (most recent call last):\n  File x\n{STOPPED}\n",
         *(None, 143, 15, Cause.STOPPED, "killed by SIGTERM"),
