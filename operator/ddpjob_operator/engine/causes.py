@@ -34,6 +34,8 @@ PEER_LOST_PHRASES = (
     "Connection refused",
     "Socket closed",
     "Application timeout caused pair closure",
+    "ms for recv operation to complete",
+    "ms for send operation to complete",
     "remote process exited",
     "ncclRemoteError",
     "NCCL communicator was aborted",

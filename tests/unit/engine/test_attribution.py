@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from .builders import START, Moment, a_job, plan
 
 RESET = "[127.0.0.1]:14730: Connection reset by peer"
+NOT_COME = "Timed out waiting 1800000ms for recv operation to complete"
 PEER = "RuntimeError: [gloo] Connection closed by peer [10.0.0.7]:4711"
 
 MINUTE_AGO = START - timedelta(seconds=60)
@@ -98,6 +99,10 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         Cause.PEER_LOST,
         None,
         f"RuntimeError: Read error {RESET}",
+    ),
+    "a peer that did not come, in gloo's words": (
+        Exit(1, "Error", f"RuntimeError: {NOT_COME}"),
+        *(Cause.PEER_LOST, None, f"RuntimeError: {NOT_COME}"),
     ),
     "an abort over a lost peer": (
         Exit(134, "Error", "Watchdog caught collective operation timeout"),
