@@ -158,6 +158,24 @@ def test_a_program_that_does_not_say_when_it_evaluates_has_eight_minutes_for_tha
 
 
 @pytest.mark.parametrize(
+    ("first", "seconds"),
+    [(20.0, 480), (400.0, 800), (7200.0, 1800)],
+    ids=["eight minutes", "twice as long as its first step took", "half an hour at most"],
+)
+def test_before_its_pace_is_known_such_a_program_has(first: float, seconds: float) -> None:
+    """NCCL's ranks give up after ten minutes, and whoever does so looks like the one to blame."""
+    stalls = Stalls(None)
+    stalls.look(0.0, {})
+    stalls.look(first, both(beat(1, 0.0, counted=True)))
+    when, _ = hang(stalls, lambda age: both(beat(1, age, counted=True)), first, first + 3000) or (0.0, None)
+    assert when == seconds + 0.5
+    begin = first + when + 1
+    again = hang(stalls, lambda age: both(beat(1, age, attempt=2, counted=True)), begin, begin + 3000)
+    assert again is not None
+    assert again[0] == min(2 * seconds, 1800) + 0.5, "it may only have been slow"
+
+
+@pytest.mark.parametrize(
     ("every", "announces", "training", "starting"),
     [
         (0.5, True, 60, 600),

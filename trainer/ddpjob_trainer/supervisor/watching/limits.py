@@ -8,19 +8,20 @@
 Anything else is: the first step of an attempt (data is loaded, kernels are compiled), a save, an evaluation, what
 comes after the last step, and whatever a program calls by another name.
 
-L is 1800 s until enough pauses are known. Silent is a program that does not say when it evaluates, as ddpjob-train
-does: in its first evaluation it looks as if it hung. That it says when it saves shows nothing of its evaluations. And
-what is learned may be wrong: after each stall it is doubled, so that a program which only takes its time is not ended
-for that again and again.
+L is 1800 s until enough pauses are known; of a silent program it is twice what the first step took, or 10 G where
+that is more. Silent is one that does not say when it evaluates, as ddpjob-train does: in its first evaluation it
+looks as if it hung. That it says when it saves shows nothing of its evaluations. And what is learned may be wrong:
+after each stall it is doubled, so that a program which only takes its time is not ended for that again and again.
 
 No rank may give up waiting for the others before that: it would look like the one to blame. ddpjob-train waits for
 `longest` and a minute more. A program of its own has PyTorch's 600 s with NCCL, unless it sets others, which is why
-silence has less.
+silence has less, from the first step on.
 """
 
 from enum import StrEnum
 
 TIMES_THE_LONGEST_PAUSE = 10.0
+TIMES_THE_FIRST_STEP = 2.0
 TRAINING_AT_LEAST, SILENT_AT_LEAST, TRAINING_AT_MOST = 60.0, 480.0, 1800.0
 
 TIMES_TRAINING = 10.0
@@ -47,6 +48,7 @@ class Patience:
         self._timeout = timeout
         self._longest = 0.0
         self._pauses = 0
+        self._first_step = 0.0
         self._announces = False
         self._doublings = 0
 
@@ -54,6 +56,10 @@ class Patience:
         """Time between two steps, in which nothing else was announced."""
         self._longest = max(self._longest, seconds)
         self._pauses += 1
+
+    def note_first_step(self, seconds: float) -> None:
+        """How long the job's very first one took, at most; others are not looked at."""
+        self._first_step = self._first_step or seconds
 
     def note_announcements(self) -> None:
         """The program tells of what takes long between two steps."""
@@ -68,14 +74,22 @@ class Patience:
         if self._timeout is not None:
             return self._timeout if doing is Doing.TRAINING else max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST)
         if doing is Doing.TRAINING:
-            return self._learned() if self._announces else max(SILENT_AT_LEAST, self._learned())
+            return self._learned() if self._announces else max(SILENT_AT_LEAST, self._learned_in_silence())
         return _between(OTHER_AT_LEAST, TIMES_TRAINING * self._learned(), OTHER_AT_MOST)
 
     def _learned(self) -> float:
         if self._pauses < ENOUGH_PAUSES:
             return TRAINING_AT_MOST
-        learned = max(TRAINING_AT_LEAST, TIMES_THE_LONGEST_PAUSE * self._longest)
-        return min(learned * 2.0**self._doublings, TRAINING_AT_MOST)
+        return self._doubled(max(TRAINING_AT_LEAST, TIMES_THE_LONGEST_PAUSE * self._longest))
+
+    def _learned_in_silence(self) -> float:
+        if self._pauses >= ENOUGH_PAUSES:
+            return self._learned()
+        known = max(TIMES_THE_FIRST_STEP * self._first_step, TIMES_THE_LONGEST_PAUSE * self._longest)
+        return self._doubled(max(SILENT_AT_LEAST, known))
+
+    def _doubled(self, seconds: float) -> float:
+        return min(seconds * 2.0**self._doublings, TRAINING_AT_MOST)
 
 
 def longest(timeout: float | None) -> float:

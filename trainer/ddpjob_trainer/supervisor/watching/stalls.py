@@ -4,6 +4,7 @@ A stall needs evidence: a supervisor that answers, and says that no step was fin
 what the gang does. Who does not answer may be doing anything; who never reports a step is never stalled.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -79,6 +80,7 @@ class Stalls:
         self._attempt = -1
         self._processes: dict[int, _Process] = {}
         self._looked = self._since = self._announced = 0.0
+        self._began = math.inf
         self._doing: Doing | None = None
         self._found: Stalled | None = None
 
@@ -91,6 +93,7 @@ class Stalls:
         if now - self._looked > PAUSE_SECONDS:
             self._since = now
         self._looked = now
+        self._began = min(self._began, now)
         attempt = max((beat["attempt"] for beat in beats.values()), default=self._attempt)
         if attempt > self._attempt:
             self._attempt, self._processes, self._doing, self._found = attempt, {}, None, None
@@ -111,6 +114,8 @@ class Stalls:
         heard = _Process(beat, now, None if age is None else now - age)
         if known is not None and known.finished is not None:
             heard = self._compared(known, heard, learn=learn)
+        elif heard.finished is not None:
+            self._patience.note_first_step(heard.finished - self._began)
         self._processes[process] = heard
 
     def _compared(self, known: _Process, heard: _Process, *, learn: bool) -> _Process:
