@@ -104,6 +104,7 @@ def test_the_steps_of_scripts_are_seen_whatever_they_call(tmp_path: Path) -> Non
     counted, reported, replaced, nothing = told(tmp_path, programs, "warm")
     assert counted
     assert (counted.process, counted.attempt, counted.activity, counted.step) == (0, 2, "ending", 5)
+    assert counted.anew, "SGD does not know how many there were before attempt 2"
     assert reported
     assert (reported.activity, reported.step, reported.total_steps, reported.samples) == ("ending", 1000, 2000, 64)
     assert reported.loss

@@ -28,6 +28,10 @@ LARGEST = 2**53
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 """What a step's seconds consist of. Communication is the part of backward in which it waits for other processes."""
 
+COUNTED, COUNTED_ANEW = 1.0, 2.0
+"""Steps are counted for a program that does not tell them; anew where nobody knows at which one it went on after a
+restart."""
+
 
 @dataclass(slots=True)
 class Record:
@@ -43,7 +47,7 @@ class Record:
     step_at: float = math.nan
     """When it was finished, by the monotonic clock, which all processes of a machine share."""
     counted: float = math.nan
-    """1 where steps are counted for a program that does not tell them: from 1 in each attempt."""
+    """0 where the program tells its steps; else COUNTED or COUNTED_ANEW."""
     announces: float = math.nan
     """1 where the program has shown that it tells what takes long between two steps."""
     epoch: float = math.nan

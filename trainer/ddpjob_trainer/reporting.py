@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import SupportsFloat
 
 from .environment import Env
-from .heartbeat import LARGEST
+from .heartbeat import COUNTED, COUNTED_ANEW, LARGEST
 from .teller import ENDING, Teller, warn_once
 
 TAKE_OVER_SECONDS = 5.0
@@ -104,16 +104,17 @@ def tell_activities() -> None:
         teller.record.announces = 1
 
 
-def count_step(before: int = 0) -> None:
+def count_step(before: int | None = None) -> None:
     """One more step is finished, of a program that does not report steps by itself.
 
-    `before`: how many were finished in former attempts, which counts at the first one.
+    `before`: how many were finished in former attempts, which counts at the first one; None: nobody knows.
     """
     teller = _current or _look()
     if teller and teller.record.counted != 0:
-        now, last = time.monotonic(), teller.record.step
-        teller.record.counted = 1
-        teller.finish((before if math.isnan(last) else last) + 1, now)
+        record, now = teller.record, time.monotonic()
+        if math.isnan(record.step):
+            record.counted = COUNTED_ANEW if before is None and record.attempt > 1 else COUNTED
+        teller.finish((before or 0) + 1 if math.isnan(record.step) else record.step + 1, now)
         teller.write(now)
 
 

@@ -74,13 +74,13 @@ class _Counter:
             count_step()
 
 
-def _made_before(optimizer: Any) -> int:
+def _made_before(optimizer: Any) -> int | None:
     """The steps before its present one: Adam and its like keep their number, and a checkpoint brings it back.
 
-    Others, such as SGD, do not; nor is one that is on a GPU worth to be waited for.
+    None of others, such as SGD, which do not; nor is one that is on a GPU worth to be waited for.
     """
     try:
         steps = next(state["step"] for state in optimizer.state.values() if "step" in state)
-        return max(0, int(steps) - 1) if is_at_hand(steps) else 0
+        return max(0, int(steps) - 1) if is_at_hand(steps) else None
     except Exception:  # noqa: BLE001  What an optimizer keeps is its own, and it is in the midst of the user's step.
-        return 0
+        return None

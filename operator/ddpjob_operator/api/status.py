@@ -229,6 +229,8 @@ class Progress(_Said):
     """The present epoch, from 1."""
     step: int | None = None
     """Steps that are finished, in all epochs."""
+    steps_since_restart: int | None = None
+    """The same since the last restart, of a program that reports none: nobody knows at which step it went on."""
     total_steps: int | None = None
     """Steps that there are to be."""
     percent: float | None = None
@@ -244,7 +246,7 @@ class Progress(_Said):
     slowest_rank: int | None = None
     """The node's rank whose steps take longest."""
     display: Annotated[str, Field(max_length=32)] = ""
-    """The same for a table: `30%`, or `step 120` where nobody knows how many there are."""
+    """The same for a table: `30%`; `step 120` where nobody knows how many there are; or `12 since restart`."""
     eta: Annotated[str, Field(max_length=16)] = ""
     """etaSeconds for a table: `56s`, `1h5m`, `3d4h`."""
 

@@ -253,11 +253,13 @@ def _incident(value: Any, clock: _Clock) -> HeardIncident | None:
 def _progress(value: Any, clock: _Clock) -> Progress | None:
     if not isinstance(value, Mapping):
         return None
-    step, eta, percent = count_of(value.get("step")), count_of(value.get("etaSeconds")), _number(value.get("percent"))
+    step, since = count_of(value.get("step")), count_of(value.get("stepsSinceRestart"))
+    eta, percent = count_of(value.get("etaSeconds")), _number(value.get("percent"))
     part = None if percent is None else min(round(percent, 1), 100.0)
     return Progress(
         epoch=count_of(value.get("epoch")),
         step=step,
+        steps_since_restart=since,
         total_steps=count_of(value.get("totalSteps")),
         percent=part,
         eta_seconds=eta,
@@ -265,15 +267,17 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
         samples_per_second=_number(value.get("samplesPerSecond")),
         last_step_time=clock.time(value.get("lastStepTime")),
         slowest_rank=count_of(value.get("slowestRank"), MAX_NODES - 1),
-        display=_shown(step, part),
+        display=_shown(step, since, part),
         eta="" if eta is None else duration(eta),
     )
 
 
-def _shown(step: int | None, percent: float | None) -> str:
+def _shown(step: int | None, since: int | None, percent: float | None) -> str:
     if percent is not None:
         return f"{math.floor(percent)}%"
-    return "" if step is None else f"step {step}"
+    if step is not None:
+        return f"step {step}"
+    return "" if since is None else f"{since} since restart"
 
 
 def _checkpoint(value: Any, clock: _Clock) -> CheckpointSeen | None:

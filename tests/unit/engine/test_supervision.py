@@ -284,6 +284,15 @@ def test_a_job_whose_length_nobody_knows_shows_its_step() -> None:
     assert (progress.display, progress.eta) == ("step 120", "")
 
 
+def test_a_job_of_which_nobody_knows_where_it_went_on_shows_what_it_has_done_since() -> None:
+    """It neither looks as if work was lost nor claims what was perhaps done anew."""
+    counted = gang.hears(progress={"step": 5000}).settled()
+    progress = counted.hears(attempt=2, incidents=[answered], progress={"stepsSinceRestart": 12}).decided()
+    shown = progress.status.progress
+    assert shown is not None
+    assert (shown.step, shown.steps_since_restart, shown.display) == (None, 12, "12 since restart")
+
+
 ENDS: dict[str, Moment] = {
     "suspended": trains.settled().suspended(),
     "restarted": trains.settled().fails(1).decided(),

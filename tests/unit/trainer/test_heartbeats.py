@@ -320,26 +320,40 @@ class OnAGpu:
         raise AssertionError("it waits for the GPU")
 
 
-# What an optimizer keeps of a parameter after its first step in this attempt -> the step that it is.
-FIRST_STEPS: dict[str, tuple[dict[str, object], int]] = {
-    "Adam at its start": ({"step": 1.0}, 1),
-    "Adam with the state of a checkpoint of step 100": ({"step": 101.0}, 101),
-    "SGD, which does not count": ({"momentum_buffer": 0.5}, 1),
-    "one on a GPU": ({"step": OnAGpu()}, 1),
-    "one with a word of its own": ({"step": "two"}, 1),
+# What an optimizer keeps of a parameter after its first step in attempt 2 -> that step, and whether counted anew.
+FIRST_STEPS: dict[str, tuple[dict[str, object], int, bool]] = {
+    "Adam at its start": ({"step": 1.0}, 1, False),
+    "Adam with the state of a checkpoint of step 100": ({"step": 101.0}, 101, False),
+    "SGD, which does not count": ({"momentum_buffer": 0.5}, 1, True),
+    "one on a GPU": ({"step": OnAGpu()}, 1, True),
+    "one with a word of its own": ({"step": "two"}, 1, True),
 }
 
 
-@pytest.mark.parametrize(("kept", "step"), FIRST_STEPS.values(), ids=FIRST_STEPS)
-def test_counting_begins_where_the_optimizer_says_that_it_is(here: Here, kept: dict[str, object], step: int) -> None:
+@pytest.mark.parametrize(("kept", "step", "anew"), FIRST_STEPS.values(), ids=FIRST_STEPS)
+def test_counting_begins_where_the_optimizer_says_that_it_is(
+    here: Here, kept: dict[str, object], step: int, *, anew: bool
+) -> None:
     class Optimizer:
         state = {"a parameter": kept}  # noqa: RUF012  as PyTorch's
 
     optimizer, counter = Optimizer(), steps_seen._Counter()
-    counter(optimizer, (), {})
-    assert here.beat.step == step
-    counter(optimizer, (), {})
-    assert here.beat.step == step + 1
+    for number in (step, step + 1):
+        counter(optimizer, (), {})
+        assert (here.beat.step, here.beat.counted, here.beat.anew) == (number, True, anew)
+    check(here.beat.to_dict())
+
+
+def test_in_the_first_attempt_nothing_is_counted_anew(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDPJOB_ATTEMPT", "1")
+    reporting.count_step()
+    assert (here.beat.step, here.beat.anew) == (1, False)
+
+
+def test_what_was_counted_anew_is_not_once_steps_are_reported(here: Here) -> None:
+    reporting.count_step()
+    ddpjob_trainer.report(step=100)
+    assert (here.beat.step, here.beat.anew) == (100, False)
 
 
 def test_a_program_that_is_going_to_report_its_steps_is_not_counted(here: Here) -> None:
@@ -415,12 +429,12 @@ def test_what_is_sent_is_a_beat() -> None:
 
 def test_a_beat_is_sent_by_these_names() -> None:
     told = Beat(
-        *(1, 3, "training", 9, 0.5, True, True, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5),
+        *(1, 3, "training", 9, 0.5, True, True, True, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5),
         *(Checkpoint(8, "t"), {"a": 1.0}),
     )
     assert set(told.to_dict()) == {
-        "process", "attempt", "activity", "step", "stepAge", "counted", "reports", "announces", "epoch", "totalSteps",
-        "loss", "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
+        "process", "attempt", "activity", "step", "stepAge", "counted", "anew", "reports", "announces", "epoch",
+        "totalSteps", "loss", "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
     }  # fmt: skip
     assert set(Beat(1, 3, "starting").to_dict()) == {"process", "attempt", "activity"}
 

@@ -48,6 +48,13 @@ def test_a_stall_is_found_as_soon_as_the_set_time_has_passed_and_stays_found() -
     assert stalls.look(200, both(beat(21, 0.0))) == found
 
 
+def test_no_step_is_named_where_steps_are_counted_anew() -> None:
+    stalls = trained(5.0)
+    _, found = hang(stalls, lambda age: both(beat(3, age, anew=True)), 100, 200) or (0.0, None)
+    assert found is not None
+    assert found.message == "no step finished for 6 s while training (limit 5 s)"
+
+
 def test_one_process_that_goes_on_is_enough() -> None:
     assert hang(trained(5.0), lambda age: both(beat(20, age), beat(20 + int(age), 0.1)), 100, 200) is None
 

@@ -55,6 +55,7 @@ def test_the_whole_document() -> None:
         "progress": {
             "epoch": 1,
             "step": 120,
+            "stepsSinceRestart": None,
             "totalSteps": 400,
             "percent": 30.0,
             "etaSeconds": 6,
@@ -92,6 +93,11 @@ def test_the_whole_document() -> None:
         "guarded": True,
         "memory": {"zygotePssBytes": 1000, "supervisorPssBytes": 200},
     }
+
+
+def test_steps_that_are_counted_anew_are_not_taken_for_how_far_it_is() -> None:
+    progress = said(progress=dataclasses.replace(PROGRESS, anew=True))["progress"]
+    assert (progress["step"], progress["stepsSinceRestart"], progress["percent"]) == (None, 120, None)
 
 
 def test_a_gang_that_has_just_begun() -> None:

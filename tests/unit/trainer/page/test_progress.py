@@ -130,6 +130,16 @@ def test_after_a_restart_the_step_goes_back_and_the_pace_is_found_anew() -> None
     assert (after.step, after.step_seconds, after.last_step_time) == (53, 0.5, WALL + 14)
 
 
+def test_steps_that_are_counted_anew_after_a_restart_are_no_part_of_the_whole() -> None:
+    pace = Pace()
+    before = heard(pace, running(range(1, 10), 0.1, totalSteps=400, counted=True))
+    after = heard(pace, running(range(1, 10), 0.5, totalSteps=400, counted=True, anew=True), attempt=2)
+    assert before is not None
+    assert after is not None
+    assert (before.step, before.percent, before.anew) == (90, 22.5, False)
+    assert (after.step, after.percent, after.eta_seconds, after.anew) == (18, None, None, True)
+
+
 def test_a_script_that_counts_anew_has_the_pace_of_its_new_count() -> None:
     pace = Pace()
     heard(pace, [(float(second), [beat(0, second)]) for second in range(10)])

@@ -138,7 +138,8 @@ def _progress(gang: Gang) -> Document | None:
     eta = seen.eta_seconds if gang.phase is Phase.RUNNING else None
     return {
         "epoch": seen.epoch,
-        "step": seen.step,
+        "step": None if seen.anew else seen.step,
+        "stepsSinceRestart": seen.step if seen.anew else None,
         "totalSteps": seen.total_steps,
         "percent": seen.percent,
         "etaSeconds": None if eta is None else round(eta),

@@ -22,7 +22,7 @@ class Progress:
     """How far a gang is. What depends on the pace is None until some steps of the present attempt are seen."""
 
     step: int
-    """Steps that every process has finished."""
+    """Steps that every process has finished: in all attempts, unless they are counted anew."""
     epoch: int | None = None
     total_steps: int | None = None
     loss: float | None = None
@@ -31,16 +31,20 @@ class Progress:
     step_seconds: float | None = None
     """Median of the recent steps. Pauses between steps, as for an evaluation, are not in it."""
     samples_per_second: float | None = None
+    anew: bool = False
+    """Whether steps are counted since the last restart, and nobody knows at which one the program went on."""
 
     @property
     def percent(self) -> float | None:
         """Share of the steps that are finished: 100 once all are, and not a moment before."""
-        return min(1000, 1000 * self.step // self.total_steps) / 10 if self.total_steps else None
+        if not self.total_steps or self.anew:
+            return None
+        return min(1000, 1000 * self.step // self.total_steps) / 10
 
     @property
     def eta_seconds(self) -> float | None:
         """What the steps that are left take at the present pace."""
-        if self.total_steps is None or self.step_seconds is None:
+        if self.total_steps is None or self.step_seconds is None or self.anew:
             return None
         return max(0, self.total_steps - self.step) * self.step_seconds
 
@@ -115,7 +119,7 @@ class Pace:
 
     def _look(self, *, over: bool = False) -> None:
         processes = self._processes.values()
-        # As a rule rank 0 tells, and then what is counted for the others, from 1 in each attempt, is something else.
+        # As a rule rank 0 tells, and then what is counted for the others is something else.
         telling = [process for process in processes if not process.beat.get("counted")] or list(processes)
         step = (max if over else min)(process.step for process in telling)
         moments = (process.finished for process in telling if process.step == step)
@@ -131,6 +135,7 @@ class Pace:
             loss=self._told("loss"),
             step_seconds=step_seconds,
             samples_per_second=samples / step_seconds if samples and step_seconds else None,
+            anew=any(process.beat.get("anew") for process in telling),
         )
 
     def _add_point(self, step: int, finished: float) -> None:

@@ -28,7 +28,9 @@ class Beat:
     step_age: float | None = None
     """Seconds since then."""
     counted: bool = False
-    """Whether steps are counted for a program that does not tell them: from 1 in each attempt."""
+    """Whether steps are counted for a program that does not tell them."""
+    anew: bool = False
+    """Whether that began anew after a restart, since nobody knows at which step the program went on."""
     reports: bool = False
     """Whether the program has promised to tell its steps: as ddpjob-train, before it has any."""
     announces: bool = False
@@ -58,6 +60,7 @@ class Beat:
             "step": self.step,
             "stepAge": self.step_age,
             "counted": self.counted or None,
+            "anew": self.anew or None,
             "reports": self.reports or None,
             "announces": self.announces or None,
             "epoch": self.epoch,
@@ -81,6 +84,7 @@ KINDS = {
     "step": frozenset({int}),
     "stepAge": NUMBER,
     "counted": frozenset({bool}),
+    "anew": frozenset({bool}),
     "reports": frozenset({bool}),
     "announces": frozenset({bool}),
     "epoch": frozenset({int}),

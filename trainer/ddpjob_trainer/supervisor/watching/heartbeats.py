@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from ddpjob_trainer.heartbeat import EMPTY, FILE_BYTES, PARTS, Record, decode
+from ddpjob_trainer.heartbeat import COUNTED, COUNTED_ANEW, EMPTY, FILE_BYTES, PARTS, Record, decode
 from ddpjob_trainer.moments import rfc3339
 
 from .beat import Beat, Checkpoint
@@ -79,7 +79,8 @@ def _beat(record: Record, now: float) -> Beat:
         activity=record.activity,
         step=_whole(record.step),
         step_age=None if step_age is None else max(0.0, step_age),
-        counted=record.counted == 1,
+        counted=record.counted in {COUNTED, COUNTED_ANEW},
+        anew=record.counted == COUNTED_ANEW,
         reports=record.counted == 0,
         announces=record.announces == 1,
         epoch=_whole(record.epoch),

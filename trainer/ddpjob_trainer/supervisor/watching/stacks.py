@@ -57,7 +57,7 @@ def _finding(process: int, present: Process, answer: Answer, beats: Path) -> Fin
         collective=answer.unfinished,
         sequences=answer.sequences,
         step=int(record.step) if record and record.step == record.step else None,
-        counted=record is not None and record.counted == 1,
+        counted=record is not None and record.counted in {heartbeat.COUNTED, heartbeat.COUNTED_ANEW},
         activity=record.activity if record else None,
     )
 

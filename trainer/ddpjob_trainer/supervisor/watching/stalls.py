@@ -43,7 +43,7 @@ class Stalled:
     limit: float
     doing: Doing
     step: int | None
-    """The last that any process has finished in this attempt."""
+    """The last that any process has finished, where that is known."""
 
     @property
     def message(self) -> str:
@@ -160,4 +160,5 @@ class Stalls:
         if seconds <= limit:
             return None
         self._patience.note_stall()
-        return Stalled(seconds, limit, doing, max((process.step for process in stepped), default=None))
+        steps = (process.step for process in stepped if not process.beat.get("anew"))
+        return Stalled(seconds, limit, doing, max(steps, default=None))
