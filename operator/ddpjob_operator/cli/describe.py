@@ -68,7 +68,7 @@ def _how_far(said: DDPJobStatus) -> Iterator[str]:
     seen = said.progress
     if seen is None:
         return
-    if seen.percent is not None:
+    if seen.percent is not None or seen.steps_since_restart is not None:
         yield seen.display
     if seen.step is not None:
         yield f"step {seen.step} of {seen.total_steps}" if seen.total_steps else f"step {seen.step}"

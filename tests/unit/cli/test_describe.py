@@ -63,6 +63,12 @@ SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
             "Progress: step 120",
         ),
         (
+            "what it has done since a restart after which nobody knows where it went on",
+            {},
+            {"progress": {"stepsSinceRestart": 12, "display": "12 since restart"}},
+            "Progress: 12 since restart",
+        ),
+        (
             "how far it came",
             {},
             {"progress": PROGRESS, **SUCCEEDED},
