@@ -2,6 +2,8 @@
 
 The kernel drops a signal for which the first process of a container has no handler. What follows takes most of a
 second to import; a pod that was suspended meanwhile would run on until its grace is over, half a minute later.
+
+Python's own start takes a moment, too. In the trainer image the signal is blocked until then: it waits.
 """
 
 import os
@@ -29,3 +31,4 @@ def supervise() -> None:
 def _leave_on_request() -> None:
     """Until a supervisor or a rank listens, there is nothing to save."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(ExitCode.SAVED_AND_STOPPED))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

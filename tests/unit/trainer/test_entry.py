@@ -39,3 +39,19 @@ def test_sigterm_ends_a_program_at_once_that_has_nothing_to_save_yet(
         signal.signal(signal.SIGTERM, before)
     (script,) = entry_points(group="console_scripts", name=program)
     assert script.load() is begin
+
+
+def test_a_sigterm_that_came_while_python_started_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer image starts them with the signal blocked: without a handler the kernel would drop it."""
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setitem(sys.modules, "ddpjob_trainer.main", SimpleNamespace(main=lambda: None))
+    before = signal.getsignal(signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.raise_signal(signal.SIGTERM)
+    try:
+        with pytest.raises(LeftError, match="205"):
+            entry.train()
+    finally:
+        signal.sigtimedwait({signal.SIGTERM}, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        signal.signal(signal.SIGTERM, before)
