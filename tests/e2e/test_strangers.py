@@ -1,4 +1,4 @@
-"""A pod of another namespace that talks to the control port of a training: it knows the uid, and not the secret."""
+"""A pod of another namespace that talks to a training's control port: it may know the uid, and not the secret."""
 
 import json
 
@@ -34,7 +34,8 @@ ANNOUNCE = {"kind": "Announce", "uid": uid, "incarnation": 99, "address": ":2950
 END = {"process": 0, "exit_code": 2, "time": 0.0, "cause": "ConfigError", "message": "a stranger's words"}
 LEAVE = {"kind": "Leave", "incident": {"attempt": 1, "rank": 0, "end": END}}
 for address in addresses:
-    for first in (HELLO | {"protocol": 2}, HELLO | {"protocol": 3, "nonce": "00"}, ANNOUNCE | {"nonce": "00"}):
+    knows = HELLO | {"protocol": 3, "nonce": "00"}
+    for first in (HELLO | {"protocol": 2}, knows, knows | {"uid": ""}, ANNOUNCE | {"nonce": "00"}):
         try:
             there = socket.create_connection((address, 29502), timeout=5)
             for words in (first, first, LEAVE):
@@ -54,7 +55,9 @@ for address in addresses:
 @pytest.mark.parametrize(
     "policy", ["Disabled", pytest.param("Enabled", marks=pytest.mark.full("test_pods.py; tests/unit/trainer/gang"))]
 )
-def test_who_knows_the_uid_of_a_job_changes_nothing_in_it(policy: str, real: Plant, team: Team) -> None:
+def test_a_stranger_changes_nothing_in_a_job_whether_or_not_he_knows_its_uid(
+    policy: str, real: Plant, team: Team
+) -> None:
     container = {"command": ["ddpjob-supervise", "/code/train.py"], **CODE_MOUNT}
     team.apply(a_training("digits", container, pod=with_script(team, TRAINS), networkPolicy=policy))
     team.wait("Running", seconds=SOON)
@@ -67,7 +70,7 @@ def test_who_knows_the_uid_of_a_job_changes_nothing_in_it(policy: str, real: Pla
     strangers.wait("Succeeded", "stranger", seconds=SOON)
     told = logs(strangers, "stranger")
     if policy == "Enabled":
-        assert told.splitlines() == ["cut off"] * 6
+        assert told.splitlines() == ["cut off"] * 8
     else:
         assert not {"Welcome", "History", "Elsewhere"} & set(told.replace('"', " ").split())
         assert all("knocks at the control port, and was not let in" in log for log in logs_of_pods(team, "digits"))
