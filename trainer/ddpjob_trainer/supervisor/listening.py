@@ -1,5 +1,6 @@
 """Taking a port, on whatever versions of IP there are."""
 
+import asyncio
 import errno
 import random
 import socket
@@ -36,3 +37,11 @@ def free_port(address: str | None) -> int:
                 raise
         else:
             return port
+
+
+class Closed(asyncio.Protocol):
+    """A connection that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Closes it."""
+        transport.close()

@@ -24,6 +24,7 @@ from .gang.settings import OFF, Settings, read_settings
 from .gang.strays import reap_strays
 from .page.server import Page
 from .picture import Picture
+from .posts import Posts
 from .preflight.findings import tell, verdict
 from .preflight.running import preflight
 from .starting import warm
@@ -79,7 +80,10 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         rendezvous = Rendezvous(settings)
         fit = asyncio.create_task(_try_this_node(settings, starter, env))
         stack.callback(fit.cancel)
-        follower = Follower(settings, program, starter, rendezvous, fit=fit, env=env, directory=directory)
+        posts = await stack.enter_async_context(Posts(directory)) if settings.in_a_job and settings.leads else None
+        follower = Follower(
+            settings, program, starter, rendezvous, fit=fit, env=env, directory=directory, posts=posts
+        )
         leader = Leader(settings) if settings.leads else None
         _listen_to_signals(follower, starter)
         picture = Picture(settings, follower, leader, rendezvous, starter)

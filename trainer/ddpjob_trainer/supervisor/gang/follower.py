@@ -14,6 +14,7 @@ from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_trainer.failure import Report, leave, report_path
+from ddpjob_trainer.supervisor.posts import Posts
 from ddpjob_trainer.supervisor.preflight.running import COLLECTIVE
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Starter, StartError
@@ -72,6 +73,7 @@ class Follower:
         fit: asyncio.Task[None],
         env: Mapping[str, str],
         directory: Path,
+        posts: Posts | None = None,
     ) -> None:
         self.attempt = settings.attempt
         self.past = Past()
@@ -81,6 +83,7 @@ class Follower:
         self._starter = starter
         self._rendezvous = rendezvous
         self._fit = fit
+        self._posts = posts
         self._report_file = report_path(env)
         self._seats = seats_of(env, settings.first_process, settings.processes, directory)
         self._heartbeats = Heartbeats(directory, settings.processes)
@@ -146,9 +149,14 @@ class Follower:
         """What its ranks said last."""
         return tuple(
             {**beat.to_dict(), "process": seat.process, "attempt": self.attempt}
-            for seat, beat in zip(self._seats, self._heartbeats.read(), strict=True)
+            for seat, beat in zip(self._seats, self._told(), strict=True)
             if beat is not None
         )
+
+    def _told(self) -> Sequence[Beat | None]:
+        """What each rank tells by its heartbeat, and rank 0's program by its posts."""
+        first, *others = self._heartbeats.read()
+        return [first if self._posts is None else self._posts.told(first), *others]
 
     async def _listen(self, port: int, local: Link | None) -> None:
         """Heeds the leader, and finds it again when it is lost; without it no rank runs."""
@@ -207,6 +215,8 @@ class Follower:
                 self._rendezvous.members = message.members
                 for local in range(len(self._seats)):  # First: what was told in the last attempt is not this one's.
                     self._heartbeats.reset(local)
+                if self._posts is not None:
+                    self._posts.begin(message.attempt, lambda: self._heartbeats.read()[0])
                 self._start(message)
             case Stop(attempt) if attempt == self.attempt:
                 self._stop()
@@ -268,7 +278,7 @@ class Follower:
         except StartError as error:
             message, now = str(error), time.time()
             ends = [End(seat.process, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for seat in seats]
-        return [_with_step(*told) for told in zip(ends, self._heartbeats.read(), strict=True)]
+        return [_with_step(*told) for told in zip(ends, self._told(), strict=True)]
 
     async def _await_store(self, port: int) -> None:
         """Lets rank 0 be first, for a moment: a rank whose store does not listen yet tries again only much later."""
@@ -345,6 +355,8 @@ class Follower:
         seconds = start.past.mean_time_to_failure
         if seconds is not None:
             env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, seconds):.0f}"
+        if self._posts is not None and seat.process == 0:
+            env |= self._posts.env(env)
         return replace(seat, env=env)
 
     def _stop(self) -> None:

@@ -10,6 +10,8 @@ from http import HTTPStatus
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from ddpjob_trainer.supervisor.listening import Closed
+
 from .document import Document
 from .metrics import Metrics
 
@@ -52,7 +54,7 @@ class Answers:
 
     def connection(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        return self._server() if len(self._server.connections) < CONNECTIONS else _TooMany()
+        return self._server() if len(self._server.connections) < CONNECTIONS else Closed()
 
     def changed(self) -> None:
         """Those who wait are answered if there is news. That is found out once for all of them, and all changes."""
@@ -115,11 +117,6 @@ class Answers:
             self._news.set()
             self._news = asyncio.Event()
         return document
-
-
-class _TooMany(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 def _wait_seconds(request: web.BaseRequest) -> int:
