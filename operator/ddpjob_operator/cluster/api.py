@@ -324,7 +324,7 @@ def _name_in(content: bytes) -> str:
 
 
 def _no_answer(error: Exception) -> ApiError:
-    return ApiError(0, "NoAnswer", f"no answer from the API server: {error or type(error).__name__}")
+    return ApiError(0, "NoAnswer", f"no answer from the API server: {str(error) or type(error).__name__}")
 
 
 def _error(status: int, content: bytes, retry_after: str | None) -> ApiError:

@@ -73,7 +73,7 @@ class Elector:
             if await asyncio.wait_for(self._try(), LEADING_SECONDS):
                 self._lead_from(started)
         except (ApiError, TimeoutError) as error:
-            logger.warning("lease %s/%s: %s", self._namespace, self._name, error or "no answer in time")
+            logger.warning("lease %s/%s: %s", self._namespace, self._name, str(error) or "no answer in time")
 
     def _lead_from(self, moment: float) -> None:
         self._renewed = moment

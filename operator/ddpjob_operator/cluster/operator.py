@@ -124,7 +124,7 @@ class Operator:
                 if self._elector is not None:
                     await self._elector.release()
         except (TimeoutError, ApiError) as error:
-            logger.warning("not all was finished: %s", error or f"it took more than {STOP_SECONDS} s")
+            logger.warning("not all was finished: %s", str(error) or f"it took more than {STOP_SECONDS} s")
 
     async def _work(self) -> None:
         await self._until_installed()

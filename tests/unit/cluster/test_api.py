@@ -80,3 +80,18 @@ def test_an_answer_that_cannot_be_read_is_an_answer_of_nobody_s(answer: bytes) -
 def test_a_watch_does_not_get_past_what_it_cannot_read(change: dict[str, Any], message: str) -> None:
     with pytest.raises(StuckError, match=message):
         asyncio.run(watched(json.dumps(change).encode()))
+
+
+class Silent(Connection):
+    """The connection to a server that says nothing: aiohttp's error for it may be without a word."""
+
+    def __init__(self) -> None:
+        """Nothing is connected."""
+
+    async def send(self, *_: Any, **__: Any) -> tuple[int, bytes, None]:
+        raise TimeoutError
+
+
+def test_a_server_that_says_nothing_is_told_by_the_error_s_name() -> None:
+    with pytest.raises(ApiError, match="API server: TimeoutError"):
+        asyncio.run(Api(Silent(), lambda: True).list(PODS, "team"))
