@@ -61,6 +61,8 @@ FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
 """Reasons of containers of which containerd or the kubelet does not know how they ended: their machine was started
 anew, or they were removed from it behind its back."""
 
+ERROR = 1
+"""What nearly every program exits with after an error that it has told."""
 PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """What torch.distributed puts before each line of a traceback."""
 
@@ -105,7 +107,7 @@ def failure_of(
     told = signal in STOP_SIGNALS or _ended_when_told(pod, ended)
     if pod.deleting and (cause is Cause.STOPPED or (told and not _speaks(ended, report))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
-    message = report.message or _described(ended, signal)
+    message = report.message or _described(ended, signal, cause)
     message = peer_lost_words(message) if cause is Cause.PEER_LOST else message
     return _failure(pod, attempt, time, cause, message, **how)
 
@@ -275,13 +277,20 @@ def _signal_name(number: int) -> str:
     return NAMES[number - 1] if number <= len(NAMES) else f"signal {number}"
 
 
-def _described(ended: Exit, signal: int | None) -> str:
-    """The last words of a program that wrote no report: the end of its log, else how it ended."""
+def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
+    """The last words of a program that wrote no report: the end of its log, else how it ended.
+
+    A last line that is no exception need not be about the end, so an exit code that the program chose is told with it.
+    """
     if ended.code is None:
         how = ended.reason or "ended without an exit code"
     else:
         how = f"killed by {_signal_name(signal)}" if signal else f"exit code {ended.code}"
-    return (not signal and _last_words(ended.message)) or how
+    words = "" if signal else _last_words(ended.message)
+    chosen = cause is Cause.APPLICATION and ended.code not in {None, ERROR}
+    if words and chosen and not _exception(ended.message):
+        return f"{how}: {words}"
+    return words or how
 
 
 def _last_words(log: str) -> str:

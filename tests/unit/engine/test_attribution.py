@@ -56,11 +56,18 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         *(Cause.APPLICATION, None, "ValueError: no"),
     ),
     "an exit code without a word": (Exit(3, "Error"), Cause.APPLICATION, None, "exit code 3"),
+    "an exit code after words that need not be about it": (
+        Exit(3, "Error", "epoch 1: loss 0.3\n"),
+        *(Cause.APPLICATION, None, "exit code 3: epoch 1: loss 0.3"),
+    ),
+    "an exit code after an exception that says it all": (
+        Exit(3, "Error", "Traceback (most recent call last):\n  File x\nValueError: no\n"),
+        *(Cause.APPLICATION, None, "ValueError: no"),
+    ),
+    "1, which sys.exit with words leads to": (Exit(1, "Error", "no data\n"), Cause.APPLICATION, None, "no data"),
     "argparse's 2 is nobody's bad input": (
         Exit(2, "Error", "usage: train.py"),
-        Cause.APPLICATION,
-        None,
-        "usage: train.py",
+        *(Cause.APPLICATION, None, "exit code 2: usage: train.py"),
     ),
     "a signal": (Exit(139, "Error", "the log's last line"), Cause.APPLICATION, 11, "killed by SIGSEGV"),
     "the out-of-memory killer": (Exit(137, "OOMKilled"), Cause.OUT_OF_MEMORY, 9, "killed by SIGKILL"),

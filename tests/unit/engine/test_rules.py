@@ -37,7 +37,7 @@ TABLE: Table = {
         three_is_fatal.fails(0, code=3, message="no such data"),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: no such data (spec.restart.rules[0] says Fail)",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 3: no such data (spec.restart.rules[0] says Fail)",
     ),
     "another is not": (
         three_is_fatal.fails(0, code=4),
@@ -190,7 +190,7 @@ TABLE: Table = {
         three_is_fatal.fails(0, code=3, message=PEER, at=-9).fails(1, code=4, message="no"),
         "-1.0/5",
         "Restarting",
-        "Rank 1 failed: Application: no (1 more rank failed with it); restart 1 of 6 in 0.0 s",
+        "Rank 1 failed: Application: exit code 4: no (1 more rank failed with it); restart 1 of 6 in 0.0 s",
     ),
     "a rule that restarts does so within the budget": (
         ruled(rule(RESTART, exitCodes=[3]), maxRestarts=0).fails(0, code=3),
