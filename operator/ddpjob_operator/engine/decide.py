@@ -41,13 +41,18 @@ def vanished(snapshot: Snapshot) -> bool:
 
 
 def nodes_in_question(snapshot: Snapshot) -> frozenset[str]:
-    """Nodes whose state would tell why pods are taken away, or not heard any more; at most a few of them."""
+    """Nodes whose state would tell why pods are taken away, or not heard any more; at most a few of them.
+
+    A pod that is driven away by a taint may have saved and ended before anybody looks: its node tells it from a lost one.
+    """
     view = View(snapshot)
     if _is_over(view, view.status):
         return frozenset()
     lost = members_lost(view)
-    going = (pod for pod in view.current.values() if pod.active and (pod.deleting or pod.rank in lost))
-    return frozenset(sorted({pod.node for pod in going if pod.node})[:MOST_QUESTIONS])
+    pods = view.current.values()
+    taken = {pod.node for pod in pods if pod.deleting and (pod.active or pod.disruption)}
+    unheard = {pod.node for pod in pods if pod.active and pod.rank in lost}
+    return frozenset(sorted(filter(None, taken | unheard))[:MOST_QUESTIONS])
 
 
 COUNTING = REPORTED | {ConditionType.RUNNING}

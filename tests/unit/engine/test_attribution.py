@@ -305,6 +305,15 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {"node-1": ""},
         *(Cause.EVICTED, "deleting due to NoExecute taint"),
     ),
+    "the same, and it saved and ended": (
+        {
+            "deleting": True,
+            "disruption": Disruption("DeletionByTaintManager", "deleting due to NoExecute taint"),
+            "exit": Exit(0, "Completed"),
+        },
+        {"node-1": ""},
+        *(Cause.EVICTED, "deleting due to NoExecute taint"),
+    ),
     "driven away by a taint of its node, of which nothing is known": (
         {"deleting": True, "disruption": Disruption("DeletionByTaintManager", "deleting due to NoExecute taint")},
         {},

@@ -218,6 +218,7 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
     questions = {
         "nobody goes": running,
         "one goes": running.node_dies(1),
+        "one is driven away, and has saved and ended": running.node_dies(1).succeeds(1),
         "we take them away": running.asks(suspend=True).decided(),
         "the end is decided": running.succeeds(0, 1).decided(),
         "both go": running.node_dies(0, 1),
@@ -226,6 +227,7 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
     assert asked == {
         "nobody goes": [],
         "one goes": ["node-1"],
+        "one is driven away, and has saved and ended": ["node-1"],
         "we take them away": [],
         "the end is decided": [],
         "both go": ["node-0", "node-1"],
