@@ -280,7 +280,7 @@ def _signal_name(number: int) -> str:
 def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
     """The last words of a program that wrote no report: the end of its log, else how it ended.
 
-    A last line that is no exception need not be about the end, so an exit code that the program chose is told with it.
+    A last line that is no exception need not be about the end: an exit code that the program chose is told with it.
     """
     if ended.code is None:
         how = ended.reason or "ended without an exit code"

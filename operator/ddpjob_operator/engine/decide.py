@@ -43,7 +43,7 @@ def vanished(snapshot: Snapshot) -> bool:
 def nodes_in_question(snapshot: Snapshot) -> frozenset[str]:
     """Nodes whose state would tell why pods are taken away, or not heard any more; at most a few of them.
 
-    A pod that is driven away by a taint may have saved and ended before anybody looks: its node tells it from a lost one.
+    A pod that a taint drove away may have saved and ended before anybody looks: its node tells it from a lost one.
     """
     view = View(snapshot)
     if _is_over(view, view.status):

@@ -10,6 +10,7 @@ CONTRACT = json.loads((Path(__file__).parents[1] / "golden" / "contract.json").r
 SOURCE = Path(environment.__file__).parent
 TORCHRUNS_OWN = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}
 TORCHS_OWN = {"OMP_NUM_THREADS", "CXX"}
+PROXIES = {"no_proxy", "NO_PROXY"}
 SLURMS_OWN = {"SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"}
 
 
@@ -22,7 +23,7 @@ def test_no_variable_is_read_by_another_name() -> None:
     read = r'environ(?:\.get\(|\[)"(\w+)"|"(\w+)" (?:not )?in os\.environ|env(?:\.get\(|\[)"(\w+)"'
     sources = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
     found = {name for groups in re.findall(read, sources) for name in groups if name}
-    assert found == TORCHRUNS_OWN | TORCHS_OWN | SLURMS_OWN | {"TMPDIR"}
+    assert found == TORCHRUNS_OWN | TORCHS_OWN | PROXIES | SLURMS_OWN | {"TMPDIR"}
 
 
 def test_exit_codes_are_the_contracts() -> None:

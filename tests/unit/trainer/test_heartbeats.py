@@ -352,7 +352,7 @@ def test_in_the_first_attempt_nothing_is_counted_anew(here: Here, monkeypatch: p
 
 def test_what_was_counted_anew_is_not_once_steps_are_reported(here: Here) -> None:
     reporting.count_step()
-    ddpjob_trainer.report(step=100)
+    ddpjob.report(step=100)
     assert (here.beat.step, here.beat.anew) == (100, False)
 
 
