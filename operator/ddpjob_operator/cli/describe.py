@@ -56,7 +56,7 @@ def _training(job: DDPJob, now: datetime) -> dict[str, object]:
     when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
     slow = [f"rank {one.rank} on {one.node or '?'} ({one.slowdown:g} x)" for one in said.stragglers]
     lines = {
-        "Progress": ", ".join(_how_far(said)),
+        "Progress": ", ".join(how_far(said)),
         "Speed": ", ".join(_how_fast(said, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
         "Stragglers": "" if said.finished else ", ".join(slow),
@@ -64,7 +64,8 @@ def _training(job: DDPJob, now: datetime) -> dict[str, object]:
     return {name: line for name, line in lines.items() if line}
 
 
-def _how_far(said: DDPJobStatus) -> Iterator[str]:
+def how_far(said: DDPJobStatus) -> Iterator[str]:
+    """How far the job is, in words: only what is known."""
     seen = said.progress
     if seen is None:
         return

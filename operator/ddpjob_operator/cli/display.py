@@ -11,11 +11,15 @@ from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
+from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.engine import Event
 
+from .describe import how_far
 from .follow import Line, Source
 from .progress import Progress, Report, parse
 from .screen import Screen, visible
+
+Heard = Callable[[], DDPJobStatus | None]
 
 REFRESH_SECONDS = 0.1
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
@@ -32,6 +36,7 @@ class Display:
         self._closed = threading.Event()
         self._showing = threading.Lock()
         self._lost: Callable[[], None] | None = None
+        self._heard: Heard = lambda: None
         self._live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal else None
 
     def tell(self, event: Event) -> None:
@@ -52,12 +57,13 @@ class Display:
         self._follower.skip()
 
     @contextmanager
-    def following(self, lost: Callable[[], None]) -> Iterator[None]:
+    def following(self, lost: Callable[[], None], heard: Heard = lambda: None) -> Iterator[None]:
         """Shows what the ranks write as long as this lasts, to the last line.
 
-        Calls `lost` when nobody reads any more, as after `| head` or when the terminal is gone.
+        Calls `lost` when nobody reads any more, as after `| head` or when the terminal is gone. `heard` tells how far
+        the job is where its ranks write nothing of that.
         """
-        self._lost = lost
+        self._lost, self._heard = lost, heard
         thread = threading.Thread(target=self._follow, name="display")
         if self._live:
             self._live.start()
@@ -82,7 +88,9 @@ class Display:
                 # Rich would look at each line for a while; there may be a million, and nothing to find in them.
                 self._print(Segments([Segment("".join(shown))]), end="")
             if self._live:
-                self._live.update(_picture(self.progress), refresh=True)
+                told = _picture(self.progress) if self.progress.ranks else _picture_of(self._heard())
+                bars = (_as_one_line(line) for line in self._follower.unfinished())
+                self._live.update(Group(*bars, told), refresh=True)
 
     def _is_shown(self, line: Line) -> bool:
         """Whether a line is printed: the live picture has the progress."""
@@ -114,7 +122,23 @@ def _picture(progress: Progress) -> Group:
         table.add_column(heading, justify="right")
     for rank, report in sorted(progress.ranks.items()):
         table.add_row(str(rank), *(_shown(report, column) for column in columns))
-    return Group(table, _bar(progress)) if progress.ranks else Group(Text("waiting for the first step", style="dim"))
+    return Group(table, _bar(progress))
+
+
+def _picture_of(heard: DDPJobStatus | None) -> Table | Text:
+    """A bar for the whole, and in words what the job's supervisor counts or is told."""
+    if heard is None or not (words := ", ".join(how_far(heard))):
+        return Text("waiting for the first step", style="dim")
+    percent = heard.progress.percent if heard.progress else None
+    if percent is None:
+        return Text(words)
+    line = Table.grid(padding=(0, 1))
+    line.add_row(ProgressBar(total=100.0, completed=percent, width=20), words)
+    return line
+
+
+def _as_one_line(line: Line) -> Text:
+    return Text(visible(str(line)), no_wrap=True, overflow="ellipsis")
 
 
 def _shown(report: Report, column: str) -> str:

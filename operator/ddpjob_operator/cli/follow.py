@@ -8,6 +8,12 @@ from typing import Protocol
 
 LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log$")
 
+DETOUR = re.compile(rb"\n+\r[^\r\n]*(?:\x1b\[A)+")
+"""Down, a line there, and up again: how bars below a bar are written."""
+PART_OF_DETOUR = re.compile(rb"(?:\r[^\r\n]*)?")
+SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""What a terminal takes for a colour, or a move."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -34,6 +40,16 @@ class Source(Protocol):
         """What has been written since the last call; nothing is held back in the last call."""
         ...
 
+    def unfinished(self) -> Iterator[Line]:
+        """The lines that are being overwritten, as they are now."""
+        ...
+
+
+def shown_last(text: str) -> str | None:
+    """What a line that overwrites itself shows in the end, as a terminal does; None if it has wiped itself out."""
+    *former, last = text.removesuffix("\r").split("\r")
+    return None if former and not last.strip() else last
+
 
 @dataclass
 class Follower:
@@ -49,16 +65,29 @@ class Follower:
     first: int | None = None
     """The rank whose lines come before those of the others, where several have some."""
     _read: dict[Path, int] = field(default_factory=dict)
+    _open: dict[Path, bytes] = field(default_factory=dict)
+    """What has been read, and is no whole line yet; of one that overwrites itself only the last of it."""
 
     def skip(self) -> None:
         """Passes over what has been written so far."""
         self._read = {file: file.stat().st_size for file, _, _ in self._files()}
+        self._open = {}
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:
         """What has been written since the last call; the last call also gives a line that has no end yet."""
-        for file, rank, attempt in self._files():
-            for text in self._new(file, last=last):
+        files = self._files()
+        present = max((attempt for _, _, attempt in files), default=0)
+        for file, rank, attempt in files:
+            for text in self._new(file, last=last or attempt < present):
                 yield Line(rank, attempt, text, self.writer)
+
+    def unfinished(self) -> Iterator[Line]:
+        """The lines that are being overwritten, as they are now."""
+        for file, rank, attempt in self._files():
+            for part in self._open.get(file, b"").split(b"\n"):
+                shown = shown_last(part.decode(errors="replace")) if b"\r" in part else None
+                if shown:
+                    yield Line(rank, attempt, SEQUENCE.sub("", shown), self.writer)
 
     def _files(self) -> list[tuple[Path, int, int]]:
         found = []
@@ -75,6 +104,19 @@ class Follower:
         with file.open("rb") as content:
             content.seek(start)
             data = content.read()
-        end = len(data) if last else data.rfind(b"\n") + 1
-        self._read[file] = start + end
-        return data[:end].decode(errors="replace").splitlines()
+        self._read[file] = start + len(data)
+        *whole, rest = DETOUR.sub(b"", self._open.pop(file, b"") + data).split(b"\n")
+        if last:
+            whole += [rest] if rest else []
+        else:
+            self._open[file] = _kept(whole, rest)
+        shown = (shown_last(line.decode(errors="replace")) for line in whole)
+        return [text for text in shown if text is not None]
+
+
+def _kept(whole: list[bytes], rest: bytes) -> bytes:
+    """What is to be read on with the next data: what has no end, and an end that may be the way down of a detour."""
+    if whole and b"\r" in whole[-1].removesuffix(b"\r") and PART_OF_DETOUR.fullmatch(rest):
+        return whole.pop() + b"\n" + rest
+    # The last character may be the one that begins to overwrite what is shown still.
+    return rest[max(0, rest.rfind(b"\r", 0, len(rest) - 1)) :]

@@ -91,7 +91,7 @@ def _carry_on(runner: Runner, display: Display) -> bool:
     """Runs the job to its end, or until it is stopped; True if it was stopped before its end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: runner.interrupt())
-    with display.following(lost=runner.interrupt):
+    with display.following(lost=runner.interrupt, heard=lambda: runner.job.status):
         status = runner.run()
     return runner.interrupted and not status.finished
 

@@ -27,12 +27,13 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
 
 
 def _results(job: DDPJob, progress: Progress) -> list[tuple[str, str]]:
-    evaluated, finished = progress.evaluated, progress.finished
+    evaluated, finished, heard = progress.evaluated, progress.finished, job.status.progress
     pace = finished.values.get("samples_per_second") if finished else None
+    step = progress.step if progress.step is not None or heard is None else heard.step
     results = [
         ("accuracy", evaluated.values.get("accuracy") if evaluated else None),
         ("throughput", f"{pace} samples/s" if pace else None),
-        ("step", str(progress.step) if progress.step is not None else None),
+        ("step", str(step) if step is not None else None),
         ("restarts", restarts(job.status)),
     ]
     return [(name, value) for name, value in results if value is not None]

@@ -3,6 +3,8 @@
 import io
 from collections.abc import Iterator
 
+import pytest
+from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.follow import Line
 from ddpjob_operator.cli.screen import Screen
@@ -18,6 +20,9 @@ class Lines:
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:
         return (Line(0, 1, text) for text in self._texts if last)
+
+    def unfinished(self) -> Iterator[Line]:
+        return iter([Line(0, 1, "50% \x1b[2J")])
 
 
 class Pipe(io.StringIO):
@@ -59,3 +64,35 @@ def test_on_a_terminal_no_line_vanishes_that_is_not_in_the_live_picture() -> Non
     assert "lr=" not in said
     assert "0.001" in said
     assert "[rank 0] progress step=abc/xyz loss=nan\n" in said
+
+
+def test_on_a_terminal_a_line_that_is_overwritten_is_in_the_live_picture_and_gives_no_orders_to_it() -> None:
+    terminal = io.StringIO()
+    screen = Screen(file=terminal, force_terminal=True, width=80)
+    with Display(screen, Lines()).following(lost=lambda: None):
+        pass
+    assert r"[rank 0] 50% \x1b[2J" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("heard", "shown"),
+    [
+        (None, "waiting for the first step"),
+        ({}, "waiting for the first step"),
+        ({"step": 7}, "step 7"),
+        (
+            {"step": 3, "totalSteps": 4, "percent": 75.0, "display": "75%", "loss": 0.5, "eta": "9s"},
+            " 75%, step 3 of 4, loss 0.5, 9s left",
+        ),
+    ],
+    ids=["nothing is heard", "no step yet", "nobody knows how many", "all is known"],
+)
+def test_where_no_line_tells_it_the_live_picture_has_what_the_supervisor_says(
+    heard: dict[str, object] | None, shown: str
+) -> None:
+    status = None if heard is None else DDPJobStatus.model_validate({"progress": heard} if heard else {})
+    terminal = io.StringIO()
+    screen = Screen(file=terminal, force_terminal=True, width=80)
+    with Display(screen, Lines()).following(lost=lambda: None, heard=lambda: status):
+        pass
+    assert shown in terminal.getvalue()

@@ -4,7 +4,7 @@ import sys
 from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.cli.follow import Line
+from ddpjob_operator.cli.follow import Line, shown_last
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.words import failed_first, span_of_attempts, writer
 from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, as_job, of_attempt, present, previous_attempt
@@ -63,7 +63,8 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[Pod]) -> int:
     for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.last_attempt(job.status))):
         try:
             for _, text in jobs.log(pod) if pod.started else ():
-                print(_line(job, pod, text))
+                if (shown := shown_last(text)) is not None:
+                    print(_line(job, pod, shown))
         except ClusterError as error:
             code = 1
             _say(f"rank {pod.rank}: {error}")

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 
-from ddpjob_operator.cli.follow import Line
+from ddpjob_operator.cli.follow import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, RefusedError, UnreachableError
 
 FOLLOWED = 64
@@ -47,6 +47,10 @@ class PodLogs:
             except queue.Empty:
                 return
 
+    def unfinished(self) -> Iterator[Line]:
+        """None: lines are whole when they arrive."""
+        return iter(())
+
     def settle(self) -> None:
         """Waits, once the job has ended, until all logs are read to their ends."""
         deadline = time.monotonic() + SETTLE_SECONDS
@@ -82,7 +86,8 @@ class PodLogs:
             try:
                 for line_after, text in self._jobs.log(pod, after):
                     after = line_after
-                    self._lines.put(Line(pod.rank, pod.attempt, text, self._writer))
+                    if (shown := shown_last(text)) is not None:
+                        self._lines.put(Line(pod.rank, pod.attempt, shown, self._writer))
                 if whole:
                     return
                 now = self._jobs.pod(pod)

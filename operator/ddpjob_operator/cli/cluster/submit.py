@@ -85,7 +85,7 @@ def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
     if job.spec.nodes > FOLLOWED:
         screen.print(f"showing the logs of ranks 0 to {FOLLOWED - 1} of {job.spec.nodes}")
     try:
-        with display.following(lost=unread.set):
+        with display.following(lost=unread.set, heard=lambda: life.job.status):
             logs.follow()
             _accompany(life, logs, display, unread)
     except KeyboardInterrupt:
