@@ -118,6 +118,26 @@ def count_step(before: int | None = None) -> None:
         teller.write(now)
 
 
+def counted_steps() -> float | None:
+    """How many steps have been counted for this program; None where it reports them itself, or nobody wants to know."""
+    teller = _current or _look()
+    if teller is None or teller.record.counted == 0:
+        return None
+    return 0.0 if math.isnan(teller.record.step) else teller.record.step
+
+
+def see_bar(total: int | None, epoch: int | None, loss: float | None) -> None:
+    """What a bar tells that moves along with counted steps; a total that is not known any more is forgotten."""
+    if teller := _current:
+        record = teller.record
+        record.total_steps = math.nan if total is None else min(total, LARGEST)
+        if epoch is not None:
+            record.epoch = epoch
+        if loss is not None:
+            record.loss, record.loss_is_nan = loss, 1 if math.isnan(loss) else math.nan
+        teller.write(time.monotonic())
+
+
 def tell_end() -> None:
     """The program has ended, and finishes no more steps; the end of its process may take seconds yet."""
     if _current:

@@ -5,15 +5,12 @@ the program's own imports; a program that does without must not wait for it.
 """
 
 import os
-import sys
 import weakref
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
 from .environment import Env
+from .importing import once_imported
 from .reporting import count_step, is_at_hand
 
 OPTIMIZERS = "torch.optim.optimizer"
@@ -21,38 +18,8 @@ OPTIMIZERS = "torch.optim.optimizer"
 
 def install() -> None:
     """Counts from now on, if this process has a supervisor that wants to know."""
-    if Env.HEARTBEAT not in os.environ:
-        return
-    if OPTIMIZERS in sys.modules:
-        _register(sys.modules[OPTIMIZERS])
-    else:
-        sys.meta_path.insert(0, _OnceImported())
-
-
-class _OnceImported(MetaPathFinder):
-    """Sees a module being imported, and leaves the rest to Python."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != OPTIMIZERS:
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec and spec.loader:
-            _register_after(spec.loader)
-        return spec
-
-
-def _register_after(loader: Any) -> None:
-    """Has a loader register the counter in the module that it loads. It stays what it is: others ask it."""
-    execute = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        execute(module)
-        _register(module)
-
-    loader.exec_module = exec_module
+    if Env.HEARTBEAT in os.environ:
+        once_imported(OPTIMIZERS, _register)
 
 
 def _register(optimizers: ModuleType) -> None:

@@ -1,0 +1,47 @@
+"""Doing something once a module is imported, which may be now, later, or never: nobody waits for it."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+Act = Callable[[ModuleType], None]
+
+
+def once_imported(name: str, act: Act) -> None:
+    """Does it with the module of this name, at once if that is there already."""
+    if name in sys.modules:
+        act(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _OnceImported(name, act))
+
+
+class _OnceImported(MetaPathFinder):
+    """Sees a module being imported, and leaves the rest to Python."""
+
+    def __init__(self, name: str, act: Act) -> None:
+        self._name, self._act = name, act
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec and spec.loader:
+            _act_after(spec.loader, self._act)
+        return spec
+
+
+def _act_after(loader: Any, act: Act) -> None:
+    """Has a loader do something with the module that it loads. It stays what it is: others ask it."""
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        act(module)
+
+    loader.exec_module = exec_module
