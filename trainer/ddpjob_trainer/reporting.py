@@ -119,7 +119,7 @@ def count_step(before: int | None = None) -> None:
 
 
 def counted_steps() -> float | None:
-    """How many steps have been counted for this program; None where it reports them itself, or nobody wants to know."""
+    """How many steps have been counted for this program; None where it reports them itself, or nobody asks."""
     teller = _current or _look()
     if teller is None or teller.record.counted == 0:
         return None
