@@ -151,6 +151,35 @@ def a_broken_job(name: str, container: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
+RECORDED = """
+import os, time
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    dist.init_process_group("gloo")
+    if os.environ["RANK"] == "3":
+        raise ValueError("shard 3 is empty")
+    time.sleep(3600)
+
+main()
+"""
+
+
+@pytest.mark.full("tests/local/test_runs.py; tests/unit/engine/test_attribution.py: BY_TORCHRUN")
+def test_under_torchrun_the_rank_of_the_whole_job_is_named_with_its_node_and_its_exception(team: Team) -> None:
+    container = {"command": ["torchrun", "/code/train.py"], **CODE_MOUNT}
+    pod = with_script(team, RECORDED)
+    job = a_training("elastic", container, procsPerNode=2, pod=pod, restart={"maxRestarts": 0})
+    team.apply(job)
+    status = ended(team, "elastic")
+    failure = status["lastFailure"]
+    assert (status["state"], failure["rank"], failure["process"], failure["cause"]) == ("Failed", 1, 3, "Application")
+    assert "ValueError: shard 3 is empty" in failure["message"], failure
+    assert "Rank 3 (node 1) failed: Application: ValueError: shard 3 is empty" in status["message"]
+
+
 OTHER_IMAGES = pytest.mark.full("images that are not there, in the registry's words, below")
 
 BROKEN = [

@@ -11,7 +11,19 @@ from tests.plant.real import RealPlant
 from tests.support.jobs import Team, condition
 
 from .faults import graces
-from .work import BATCH, DEAF, LONG, STEPS, a_script, an_endless_training, change, saves, wait_for_steps
+from .work import (
+    BATCH,
+    DEAF,
+    LONG,
+    STEPS,
+    a_script,
+    a_training,
+    an_endless_training,
+    change,
+    ddpjob,
+    saves,
+    wait_for_steps,
+)
 
 
 def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
@@ -42,6 +54,20 @@ def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
     assert started(status) > begun, "the clock of activeDeadlineSeconds begins anew"
     assert condition(status, "Suspended")["reason"] == "JobResumed"
     team.kubectl("delete", "ddpjob", "digits")
+
+
+@pytest.mark.full("tests/cluster/test_cli.py; tests/unit/trainer/test_entry.py")
+def test_suspended_as_soon_as_it_runs_it_stops_at_once_and_that_nothing_is_kept_is_told_before(team: Team) -> None:
+    container = {"args": ["--workload", "mlp", "--epochs", "10000"]}
+    grace = {"terminationGracePeriodSeconds": 600}
+    team.apply(a_training("brief", container, checkpoint={"path": "/checkpoints"}, pod=grace))
+    team.wait("Running", "brief", seconds=LONG)
+    assert "resumed it begins anew" in ddpjob(team, "suspend", "brief")
+    team.plant.wait("the pods to be gone, long before their grace is over", lambda: not team.pods("brief"))
+    status = team.wait("Suspended", "brief")
+    assert "begins anew" in condition(status, "Suspended")["message"]
+    team.plant.wait("no checkpoint to be shown", lambda: "checkpoint" not in team.status("brief"), 5)
+    assert "lastFailure" not in team.status("brief")
 
 
 @pytest.mark.full("test_docs.py: the page scale; tests/training/test_resume.py; tests/cluster/test_sizes.py")

@@ -34,7 +34,7 @@ def test_the_example_of_the_readme_trains_on_two_nodes_under_the_restricted_stan
     header, line = team.kubectl("get", "ddp").splitlines()
     assert header.split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE"]
     shown = line.split()
-    assert (shown[:3], shown[-2]) == (["digits", "Succeeded", "2/2"], "0")
+    assert (shown[:4], shown[-2]) == (["digits", "Succeeded", "2/2", "100%"], "0")
     wide = team.kubectl("get", "ddp", "--output=wide").splitlines()
     assert (wide[0].split()[-1], "2 nodes finished" in wide[1]) == ("MESSAGE", True)
 
