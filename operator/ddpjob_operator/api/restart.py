@@ -120,8 +120,8 @@ class Restart(Model):
     window_seconds: PositiveSeconds = 3600
     """After all ranks have run this long without a failure the whole of maxRestarts is free again."""
     backoff_seconds: Seconds = 1
-    """Wait before the first restart; doubled with every further incident until the job was healthy for
-    windowSeconds."""
+    """Wait before the first restart; doubled with every further incident until training gets further than at the last
+    one, or was healthy for windowSeconds."""
     max_backoff_seconds: Seconds = 300
     """The longest such wait."""
     grace_period_seconds: Seconds = 5

@@ -163,7 +163,7 @@ class Budget(_Said):
     disruptions: int = 0
     """Restarts that count against maxDisruptions."""
     streak: int = 0
-    """Incidents of any kind; the exponent of the backoff."""
+    """Incidents of any kind since training last got further than at the one before; the exponent of the backoff."""
 
 
 class Failure(_Said):

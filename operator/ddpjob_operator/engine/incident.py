@@ -101,6 +101,14 @@ def is_crash_loop(status: DDPJobStatus, incident: Failure, progress: Progress | 
     return len(steps) == LOOP and max(steps) == steps[-1] and not _went_further(progress, steps[-1], incident.time)
 
 
+def got_further(last: Failure, incident: Failure, progress: Progress | None = None) -> bool:
+    """Whether training came further than at the incident before, where both say how far, or has since then."""
+    if last.step is None:
+        return False
+    by_then = incident.step is not None and incident.step > last.step
+    return by_then or _went_further(progress, last.step, last.time)
+
+
 def _went_further(progress: Progress | None, step: int, since: datetime) -> bool:
     if progress is None or progress.step is None or progress.last_step_time is None:
         return False

@@ -518,9 +518,29 @@ ACCOUNTS: dict[str, tuple[Moment, int, int, Budget, int]] = {
         again.said().settled(),
         *(1, 0, Budget(used=1, streak=1), 2),
     ),
-    "each of several counts": (
+    "each of several counts, and where training got further in between the backoff begins anew": (
         gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2)]).settled(),
+        *(2, 0, Budget(used=2, streak=1), 3),
+    ),
+    "so it does where it has since, whatever the incident itself says": (
+        gang.hears(
+            attempt=3,
+            incidents=[an_incident(1), an_incident(2, step=None)],
+            progress={"step": 102, "lastStepTime": LATER},
+        ).settled(),
+        *(2, 0, Budget(used=2, streak=1), 3),
+    ),
+    "but not where it only got as far as before": (
+        gang.hears(
+            attempt=3,
+            incidents=[an_incident(1), an_incident(2, step=101)],
+            progress={"step": 101, "lastStepTime": LATER},
+        ).settled(),
         *(2, 0, Budget(used=2, streak=2), 3),
+    ),
+    "nor where a rank dies again and again before it says how far it is": (
+        gang.hears(attempt=4, incidents=[an_incident(attempt, step=None) for attempt in (1, 2, 3)]).settled(),
+        *(3, 0, Budget(used=3, streak=3), 4),
     ),
     "one that a rule makes free does not": (
         supervised(rules=[{"signals": ["SIGKILL"], "action": "RestartFree"}])
@@ -592,6 +612,14 @@ ACCOUNTS: dict[str, tuple[Moment, int, int, Budget, int]] = {
     "a failure report may know of attempts that were never heard of": (
         gang.reports(1, cause="Application", attempt=6, message="no").decided(),
         *(1, 0, Budget(used=1, streak=1), 7),
+    ),
+    "five restarts in place that went well do not make the next one, with new pods, wait for longer": (
+        gang.hears(attempt=6, incidents=[an_incident(attempt) for attempt in range(1, 6)])
+        .settled()
+        .reports(1, cause="Application", message="killed by SIGKILL", attempt=6, step=106)
+        .fails(0, 2, code=204)
+        .decided(),
+        *(6, 0, Budget(used=6, streak=1), 7),
     ),
     "after a window of running all is free again": (
         again.settled()

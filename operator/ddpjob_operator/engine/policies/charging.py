@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from ddpjob_operator.api import Budget, Failure, RestartAction
+from ddpjob_operator.api import Budget, Failure, Progress, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.budget import too_many_disruptions
+from ddpjob_operator.engine.budget import charged, too_many_disruptions
 from ddpjob_operator.engine.crash_loop import fails_at_start, is_same_again
-from ddpjob_operator.engine.incident import is_crash_loop, told
+from ddpjob_operator.engine.incident import got_further, is_crash_loop, told
 from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.view import View
 
@@ -18,19 +18,29 @@ def judged(view: View, incident: Failure) -> Failure:
     return ruled(view.spec.restart, known, has_run=view.has_run)
 
 
+def charge(view: View, incident: Failure, found: Budget) -> Budget:
+    """The budget after an incident that found it like this.
+
+    Where training has got further since the last one, that was answered well: the backoff begins anew.
+    """
+    last = view.status.last_failure
+    anew = last is not None and got_further(last, incident, _progress(view))
+    return charged(found.model_copy(update={"streak": 0}) if anew else found, incident.action)
+
+
 def counts(view: View, incident: Failure, budget: Budget) -> dict[str, Any]:
     """The fields of the status that count what an incident has cost; `budget` is charged with it already."""
-    charged = incident.action is RestartAction.RESTART
+    restarted = incident.action is RestartAction.RESTART
     return {
-        "restarts": view.status.restarts + charged,
-        "disruptions": view.status.disruptions + (not charged),
+        "restarts": view.status.restarts + restarted,
+        "disruptions": view.status.disruptions + (not restarted),
         "budget": budget,
     }
 
 
 def cost(view: View, incident: Failure, budget: Budget) -> str:
     """The same in words."""
-    charged = incident.action is RestartAction.RESTART
+    restarted = incident.action is RestartAction.RESTART
     return f"restart {budget.used} of {view.spec.restart.max_restarts}" if charged else "restart not counted"
 
 
@@ -44,10 +54,13 @@ def why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] 
         return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
     if budget.used > restart.max_restarts:
         return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"
-    progress = None if view.heard is None else view.heard.progress
-    if is_crash_loop(view.status, incident, progress):
+    if is_crash_loop(view.status, incident, _progress(view)):
         furthest = view.status.history[1].step
         return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
     if is_same_again(view, incident):
         return Reason.CRASH_LOOP, f"{said}; the same error in a row before any step: trying again does not help"
     return None
+
+
+def _progress(view: View) -> Progress | None:
+    return None if view.heard is None else view.heard.progress

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction
-from ddpjob_operator.engine.budget import charged, present
+from ddpjob_operator.engine.budget import present
 from ddpjob_operator.engine.causes import (
     failure_of,
     incident_told,
@@ -23,7 +23,7 @@ from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, failure_said, 
 from ddpjob_operator.engine.timers import finish_timeout
 from ddpjob_operator.engine.view import View
 
-from .charging import cost, counts, judged, why_final
+from .charging import charge, cost, counts, judged, why_final
 from .ending import fail
 from .hindsight import avoiding, hindsight
 from .in_place import lost_alone, lost_together, replaced
@@ -49,7 +49,7 @@ def pods_failed(view: View) -> Verdict | None:
     if not lost and (until := _heard_out_at(view, first)):
         return Verdict(view.status, f"{told(first)}; waiting for what the other pods say", wake_at=until)
     incident = judged(view, first)
-    budget = charged(present(view.spec, view.status, min(incident.time, view.now)), incident.action)
+    budget = charge(view, incident, present(view.spec, view.status, min(incident.time, view.now)))
     past = remembered(view.status, incident)
     if final := why_final(view, incident, budget):
         return fail(view, *final, **past)

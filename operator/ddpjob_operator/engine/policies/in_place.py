@@ -6,7 +6,7 @@ from typing import Any
 from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction, RestartMode, SuccessPolicy
 from ddpjob_operator.api.status import MAX_EXCEPTIONS
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.budget import charged, present
+from ddpjob_operator.engine.budget import present
 from ddpjob_operator.engine.causes import killed
 from ddpjob_operator.engine.hearing import HeardIncident, Phase
 from ddpjob_operator.engine.incident import RESOLUTION, TAKEN_AWAY, joined, remembered, told
@@ -15,7 +15,7 @@ from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.supervision import comes_up, failure_said, is_silent
 from ddpjob_operator.engine.view import View
 
-from .charging import cost, counts, judged, why_final
+from .charging import charge, cost, counts, judged, why_final
 from .ending import fail
 from .hindsight import learned
 from .steps import attempt_after, grace_after, replace_alone, restarting, start_again, wait_after
@@ -141,7 +141,7 @@ def _in_vain(view: View, known: Failure, pod: Pod | None, done: dict[int, Pod]) 
 
 def _charge(view: View, said: HeardIncident) -> Verdict:
     incident = judged(view, failure_said(view, said))
-    budget = charged(_before(view, incident), incident.action)
+    budget = charge(view, incident, _before(view, incident))
     past = remembered(view.status, incident)
     if final := why_final(view, incident, budget):
         return fail(view, *final, **past)
