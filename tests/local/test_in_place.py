@@ -118,6 +118,20 @@ def test_a_script_of_ones_own_saves_when_it_is_asked_to_stop_and_all_ranks_stop_
     assert here.status("asks")["state"] == "Succeeded"
 
 
+def test_an_import_that_fails_is_tried_once_more_in_new_pods_and_nobody_says_in_place(here: Here) -> None:
+    (here.directory / "train.py").write_text("import nosuch")
+    command = (str(BIN / "ddpjob-supervise"), "--start-method", "cold", "train.py")
+    code, output = here.ddpjob("run", here.job("typo", *command, nodes=2, backend="Gloo"))
+    status = here.status("typo")
+    assert (code, status["attempt"], status["restarts"]) == (1, 2, 1), output
+    assert "No module named 'nosuch'" in status["message"]
+    assert "the same error in a row before any step" in status["message"]
+    first, second = (failure["pod"] for failure in status["history"])
+    assert first != second
+    logs = here.run("typo").glob("logs/*/*.log")
+    assert "in place" not in output + "".join(log.read_text() for log in logs)
+
+
 @pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.full("node 0 is lost here, which is harder"))])
 def test_a_pod_that_is_lost_is_replaced_alone_and_the_other_one_waits(here: Here, lost: int) -> None:
     run, _ = trains(here, "alone")

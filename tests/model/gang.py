@@ -252,6 +252,8 @@ class Gang:
         self.restarts.append(self.now)
         self.fruitless = 0 if self._got_somewhere(self.course) else self.fruitless + 1
         assert self.fruitless < 2, f"{new}: two attempts in a row got nowhere"
+        raised = new.end.exception is not None and new.end.cause != "PeerLost"
+        assert not (self.fruitless and raised), f"{new}: it would be raised again here"
 
     def _got_somewhere(self, course: Course) -> bool:
         ended = self.now if course.ended is None else course.ended

@@ -18,11 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from .gang import Gang, Link, Supervisor
 
 FAILURES = {
-    "killed": (137, "Application"),
-    "an exception": (1, "Application"),
-    "a lost peer": (1, "PeerLost"),
-    "bad input": (2, "ConfigError"),
-    "a code of the operator's": (42, "Application"),
+    "killed": (137, "Application", None),
+    "an exception": (1, "Application", "ImportError"),
+    "a lost peer": (1, "PeerLost", "PeerLostError"),
+    "bad input": (2, "ConfigError", "ConfigError"),
+    "a code of the operator's": (42, "Application", None),
 }
 QUIET_ROUNDS = 5
 """Of a second each: longer than the leader waits for anything."""
@@ -191,8 +191,8 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), failure=st.sampled_from(list(FAILURES)), whole=st.booleans())
     def a_rank_fails(self, data: st.DataObject, failure: str, whole: bool) -> None:  # noqa: FBT001
         one = data.draw(st.sampled_from(self.running))
-        code, cause = FAILURES[failure]
-        one.fail(End(one.node, code, self.gang.now, cause))
+        code, cause, exception = FAILURES[failure]
+        one.fail(End(one.node, code, self.gang.now, cause, exception=exception))
         if whole:
             self.gang.ends(one, 137)
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from ddpjob_operator.api import Cause, ConditionType, Failure, RestartAction
 
 from .incident import RESOLUTION
-from .naming import present_pod_name
+from .naming import pod_name
 from .supervision import is_silent
 from .view import View
 
@@ -38,7 +38,7 @@ def fails_at_start(view: View, incident: Failure) -> bool:
 
 
 def is_same_again(view: View, incident: Failure) -> bool:
-    """Whether the incident before was the same error, and since then the rank that raised it has got a new pod.
+    """Whether the incident before was the same error, on whichever rank, and since then all have got new pods.
 
     Only where nobody's rule says to try again, and not across a suspension, in which the cause may have been mended.
     """
@@ -46,8 +46,14 @@ def is_same_again(view: View, incident: Failure) -> bool:
     if last is None or (since is not None and last.time <= since - RESOLUTION):
         return False
     both = _is_raised_at_start(last) and _is_raised_at_start(incident)
-    new_pod = present_pod_name(view.snapshot.job, last.rank) != last.pod
-    return both and new_pod and (last.cause, last.message) == (incident.cause, incident.message)
+    same = both and (last.cause, last.message) == (incident.cause, incident.message)
+    return same and not _is_of_this_gang(view, last)
+
+
+def _is_of_this_gang(view: View, last: Failure) -> bool:
+    """Whether an incident happened to the gang that there is now, some of whose pods may have been replaced alone."""
+    job, present = view.snapshot.job, view.status.incarnations
+    return any(last.pod == pod_name(job, last.rank, one) for one in range(present.default, present.newest + 1))
 
 
 def _is_raised_at_start(failure: Failure) -> bool:

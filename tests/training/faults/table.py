@@ -32,7 +32,7 @@ class When(StrEnum):
 
 
 FRUITLESS = frozenset({When.RENDEZVOUS, When.FIRST_STEP})
-"""Attempts that end then got nowhere: there must not be two in a row."""
+"""Attempts that end then got nowhere: there must not be two in a row, nor one by an exception of its own."""
 
 IN_A_GANG = (
     When.PREFLIGHT,
@@ -103,7 +103,7 @@ CODES = {
     Who.SUPERVISOR_FROZEN: (204, 204),
     Who.LINK: (204, 204),
 }
-"""The exit codes of nodes 0 and 1 where the preflight ends so, and the operator decides."""
+"""The exit codes of nodes 0 and 1 where an attempt ends so, and the operator decides."""
 
 CODES_AT_THE_END = {
     Who.RANK: (0, 137),
@@ -144,7 +144,7 @@ def expected(who: Who, when: When) -> Cell:
         return Cell(AT_THE_END.get(who, Result.RECREATED), codes=CODES_AT_THE_END.get(who))
     if who not in INCIDENTS:
         return Cell(Result.REPLACED)
-    if when is When.PREFLIGHT:
+    if when is When.PREFLIGHT or (who is Who.RAISES and when in FRUITLESS):
         return Cell(Result.RECREATED, codes=CODES[who])
     if (who, when) == (Who.FROZEN, When.RENDEZVOUS):
         return Cell(Result.IN_PLACE, FROZEN_IN_RENDEZVOUS)

@@ -1,8 +1,11 @@
 """Trying again does not help, whatever is left of the budget: three failures in a row that get no further, or the
 same error twice before any step."""
 
+from dataclasses import replace
+
 import pytest
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
+from ddpjob_operator.engine.naming import pod_name
 
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
@@ -211,6 +214,24 @@ def told_in_place(moment: Moment) -> Moment:
     return moment.hears(attempt=attempt + 1, incidents=[incident])
 
 
+def replaced_alone(moment: Moment, rank: int) -> Moment:
+    """A rank has another pod now, and the others have not."""
+    job, incarnations = moment.snapshot.job, moment.status.incarnations.replaced((rank,))
+    new = incarnations.of(rank)
+    pods = tuple(
+        replace(pod, incarnation=new, name=pod_name(job, rank, new)) if pod.rank == rank else pod
+        for pod in moment.pods
+    )
+    status = moment.status.model_copy(update={"incarnations": incarnations})
+    return Moment(replace(moment.snapshot, job=job.model_copy(update={"status": status}), pods=pods))
+
+
+def left_to_us(moment: Moment) -> Moment:
+    """Its supervisors do not try again in place, and each pod says why it ends."""
+    report = {**SAID, "exception": "ModuleNotFoundError", "message": "No module named 'httpx'"}
+    return moment.reports(1, **report).reports(0, code=204, cause="PeerLost", message="rank 1 failed: Application")
+
+
 def without(action: RestartAction) -> Moment:
     rules = [{"causes": [str(Cause.APPLICATION)], "action": str(action)}]
     return a_job(nodes=2, restart={"backoffSeconds": 0, "maxRestarts": 9, "rules": rules}).running()
@@ -249,6 +270,15 @@ NEAR_MISSES: dict[str, Moment] = {
     .restarted()
     .fails(1, code=None, reason="InitContainerFailed", message="init container a: no"),
     "a suspension in between": raises(once.after(2).suspended().asks(suspend=False).running(), NO_MODULE),
+    "on another rank in the same gang": raises(told_in_place(in_place).settled(), NO_MODULE, rank=0),
+    "on another rank, where only the first one has a new pod": raises(
+        replaced_alone(told_in_place(in_place).settled(), 1), NO_MODULE, rank=0
+    ),
+    "on the same rank, where another one has a new pod": raises(
+        replaced_alone(told_in_place(in_place).settled(), 0), NO_MODULE
+    ),
+    "on another rank, in other words": raises(once, f"{NO_MODULE} on rank 0", rank=0),
+    "once under supervisors, which leave it to the operator": left_to_us(in_place),
     "a rule that says to try again": raises(raises(without(RestartAction.RESTART), NO_MODULE).restarted(), NO_MODULE),
     "a rule that says so at no cost": raises(
         raises(without(RestartAction.RESTART_FREE), NO_MODULE).restarted(), NO_MODULE
@@ -271,6 +301,10 @@ LOOPS: dict[str, Moment] = {
     "in a new pod, after a restart in place": raises(
         raises(told_in_place(in_place).settled(), NO_MODULE).restarted(), NO_MODULE
     ),
+    "there on another rank": raises(
+        raises(told_in_place(in_place).settled(), NO_MODULE).restarted(), NO_MODULE, rank=0
+    ),
+    "twice under supervisors, which leave it to the operator": left_to_us(left_to_us(in_place).restarted().hears()),
 }
 
 

@@ -41,7 +41,7 @@ def counts(view: View, incident: Failure, budget: Budget) -> dict[str, Any]:
 def cost(view: View, incident: Failure, budget: Budget) -> str:
     """The same in words."""
     restarted = incident.action is RestartAction.RESTART
-    return f"restart {budget.used} of {view.spec.restart.max_restarts}" if charged else "restart not counted"
+    return f"restart {budget.used} of {view.spec.restart.max_restarts}" if restarted else "restart not counted"
 
 
 def why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] | None:

@@ -22,7 +22,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     UnreadableError,
 )
 
-from .gangs import BEGIN, CONFIG, KILLED, LOST, SAVED, WELL, Gang, hello, limits
+from .gangs import BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, WELL, Gang, hello, limits
 
 Row = tuple[Gang, Phase, str, list[str]]
 """A gang; then the phase, what was said last, and the incidents."""
@@ -213,6 +213,19 @@ LEAVING_IT_TO_THE_OPERATOR: dict[str, Row] = {
         *(D, "Leave(1: rank 1 ConfigError) to 0 1", []),
     ),
     "an exit code that is": (trains(codes=(137,)).breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "an error of its own before it gets anywhere, which a new pod may not have": (
+        trains().breaks(1, RAISED),
+        *(D, f"Leave({KILL}) to 0 1", []),
+    ),
+    "not after a step": (trains().steps().breaks(1, RAISED), R, "Start(2) to 0 1", [KILL]),
+    "nor after a minute of a program without steps": (
+        trains().after(60).breaks(1, RAISED),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "nor where no operator brings a new pod": (
+        Gang(patience=60).starts().breaks(1, RAISED),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
     "only the first failure counts": (
         trains(codes=(2,)).fails(1).idle(1, KILLED).after(0.1).fails(0).idle(0, CONFIG),
         *(R, "Start(2) to 0 1", [KILL]),
@@ -267,7 +280,7 @@ STALLING: dict[str, Row] = {
         *(R, "Start(2) to 0 1", ["1: rank 0 Stalled"]),
     ),
     "the rank had said why it failed, and then hung": (
-        trains().stalls().blames(1).idle(0).idle(1, CONFIG),
+        trains().steps().stalls().blames(1).idle(0).idle(1, CONFIG),
         *(R, "Start(2) to 0 1", ["1: rank 1 ConfigError"]),
     ),
     "another one had only lost a peer": (
@@ -525,7 +538,7 @@ def test_it_wants_to_look_again_only_where_time_alone_changes_something() -> Non
 def test_each_phase_says_since_when() -> None:
     gang = trains().after(5).fails(1).after(2)
     assert gang.leader.since == BEGIN + 5
-    gang.idle(0).idle(1, CONFIG)
+    gang.idle(0).idle(1, KILLED)
     assert (gang.leader.phase, gang.leader.since) == (Phase.RUNNING, BEGIN + 7)
     gang.breaks(1).after(1)
     assert (gang.leader.phase, gang.leader.since) == (Phase.DONE, BEGIN + 7)
