@@ -2,13 +2,15 @@
 
 "First" is told by the kind of failure before the clock: a rank that was killed or raised an error of its own comes
 before one that lost a peer, whatever the times say, since a peer is lost because of something else and node clocks
-differ. Within one kind the earlier one is first; equal moments are called a tie.
+differ. Within one kind the earlier one is first; equal moments are called a tie. A pod that its supervisor ended over
+another one's failure is nobody's cause.
 """
 
 from datetime import datetime, timedelta
 from typing import Any
 
 from ddpjob_operator.api import Cause, DDPJobStatus, Failure, RestartAction
+from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.status import HISTORY, Progress
 from ddpjob_operator.api.words import counted
 
@@ -133,7 +135,7 @@ def _kind(failure: Failure) -> int:
         case Cause.STOPPED:
             return 3
         case Cause.PEER_LOST:
-            return 4
+            return 5 if failure.exit_code == ExitCode.PEER_LOST else 4
         case cause if cause in TAKEN_AWAY:
             return 1
         case _:

@@ -641,6 +641,10 @@ ORDER: dict[str, tuple[Moment, int, Cause, tuple[int, ...]]] = {
         *(3, Cause.POD_DELETED, (0,)),
     ),
     "a lost peer, if nothing else is known": (four.fails(2, message=PEER, at=-10), 2, Cause.PEER_LOST, ()),
+    "a lost peer before those whose supervisors ended over that, however early": (
+        four.reports(1, code=204, cause="PeerLost", message="rank 0 failed: PeerLost", at=-10).fails(0, message=PEER),
+        *(0, Cause.PEER_LOST, (1,)),
+    ),
     "out of memory, also in a pod that is being deleted": (
         four.fails(0, message=PEER).deleted_by_hand(3).fails(3, code=137, reason="OOMKilled"),
         *(3, Cause.OUT_OF_MEMORY, (0,)),
