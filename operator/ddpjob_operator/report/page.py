@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ddpjob_operator.api import State
+from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.api.words import counted, duration
 
 from . import figures, masking
@@ -91,6 +91,8 @@ def _facts(found: Found, now: datetime) -> Iterator[tuple[str, str]]:
     elif recorded.starts:
         yield "World", counted(int(recorded.starts[-1].began.values.get("world_size", 1)), "process")
     yield from _results(recorded)
+    if not recorded.of("progress"):
+        yield from _told(job)
     if job:
         yield "Restarts", f"{job.status.restarts}, and {job.status.disruptions} not counted"
     elif recorded.starts:
@@ -102,6 +104,15 @@ def _facts(found: Found, now: datetime) -> Iterator[tuple[str, str]]:
             "Command",
             " ".join(masking.words([*job.spec.trainer.get("command", ()), *job.spec.trainer.get("args", ())])),
         )
+
+
+def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:
+    """How far a program came that records nothing, by what its supervisor has counted or was told."""
+    seen = job.status.progress if job else None
+    if seen and seen.step is not None:
+        yield "Step", f"{seen.step}{f' of {seen.total_steps}' if seen.total_steps else ''}"
+    if seen and seen.loss is not None:
+        yield "Loss", _number(seen.loss)
 
 
 def _results(recorded: Recorded) -> Iterator[tuple[str, str]]:
