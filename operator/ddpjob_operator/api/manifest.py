@@ -1,4 +1,4 @@
-"""DDPJobs in YAML files: reading them so that every mistake is named with its line."""
+"""DDPJobs in YAML files: reading them so that every mistake is named with its line, and writing them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -75,6 +75,27 @@ def parse(text: str, source: str) -> Manifest:
     document = {key: value for key, value in jobs[0].value.items() if key != "status"}
     others = tuple(document.kind for document in documents if document is not jobs[0])
     return Manifest(DDPJob.from_dict(document), document, others)
+
+
+def written(value: Any) -> str:
+    """YAML as people write it: in the order given, lists of words on one line, other lists indented."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes as `written` says."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        super().increase_indent(flow, False)
+
+
+def _sequence(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.Node:
+    words = all(isinstance(item, str) for item in value)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=words)
+
+
+_Dumper.add_representer(list, _sequence)
 
 
 @dataclass

@@ -1,0 +1,153 @@
+"""A DDPJob from what a person types: a script, a module or a command, how many nodes run it, and with what.
+
+The dry run of a short command prints what it runs, since both are made here.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePath
+from typing import Any
+
+from .contract import API_VERSION, KIND, MAX_NAME_LENGTH, TRAINER_CONTAINER
+from .launchers import Size, launcher_of
+from .problems import BadInputError, Path, Problem
+from .validation import problems
+
+SUPERVISOR = "ddpjob-supervise"
+NO_SIZE = Size()
+
+NAMELESS = "job"
+"""What a job is called whose script has no letter in its name that a DNS label may have."""
+ROOM_FOR_NUMBER = len("-99999")
+
+EXPANDED = re.compile(r"\$(?=[$(])")
+"""Where Kubernetes begins to expand a variable, in commands, arguments and variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrypoint:
+    """What each node runs."""
+
+    command: tuple[str, ...]
+    arguments: tuple[str, ...]
+    name: str
+    """What its job is called by default."""
+
+
+def script(path: str, arguments: Sequence[str] = ()) -> Entrypoint:
+    """A Python script under the supervisor."""
+    return Entrypoint((SUPERVISOR, path), tuple(arguments), job_name(PurePath(path).stem))
+
+
+def module(name: str, arguments: Sequence[str] = ()) -> Entrypoint:
+    """A Python module under the supervisor."""
+    return Entrypoint((SUPERVISOR, "-m", name), tuple(arguments), _name_of_module(name))
+
+
+def command(words: Sequence[str]) -> Entrypoint:
+    """Any command as it is; at least one word. torchrun and Accelerate learn their place in the job."""
+    return Entrypoint(tuple(words), (), _name_in(words))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is said beside the entrypoint; None is not said."""
+
+    image: str
+    name: str | None = None
+    size: Size = NO_SIZE
+    gpus: int = 0
+    """How many there are for all nodes together, as far as that is known."""
+    env: Sequence[str] = ()
+    """Each `NAME=VALUE`."""
+    max_restarts: int | None = None
+    checkpoint: dict[str, Any] | None = None
+    """`spec.checkpoint`."""
+
+
+FLAGS: dict[Path, str] = {
+    ("metadata", "name"): "--name",
+    ("spec", "nodes"): "--nodes",
+    ("spec", "procsPerNode"): "--procs-per-node",
+    ("spec", "restart", "maxRestarts"): "--max-restarts",
+    ("spec", "checkpoint", "path"): "--checkpoint",
+    ("spec", "template", "spec", "containers", 0, "env"): "--env",
+}
+"""What a person has typed for a field."""
+
+
+def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
+    """The valid DDPJob that runs an entrypoint, as a YAML file has it.
+
+    Raises:
+        BadInputError: an option is wrong; the text says all that is.
+    """
+    size, words, arguments = options.size, _literal(entrypoint.command), _literal(entrypoint.arguments)
+    if launcher := launcher_of(entrypoint.command):
+        size = launcher.size(entrypoint.command, size, options.gpus)
+        words, arguments = launcher.placed(words, size, options.gpus)
+    trainer = _set(
+        name=TRAINER_CONTAINER,
+        image=options.image,
+        command=[*words],
+        args=[*arguments] or None,
+        env=[_variable(text) for text in options.env] or None,
+    )
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": entrypoint.name if options.name is None else options.name},
+        "spec": _set(
+            nodes=size.nodes,
+            procsPerNode=size.procs_per_node,
+            restart=None if options.max_restarts is None else {"maxRestarts": options.max_restarts},
+            checkpoint=options.checkpoint,
+            template={"spec": {"containers": [trainer]}},
+        ),
+    }
+    if found := problems(document):
+        raise BadInputError("\n  ".join(map(_as_typed, found)))
+    return document
+
+
+def job_name(text: str) -> str:
+    """A name for a job: `My_Train.v2` becomes `my-train-v2`, and leaves room for a number."""
+    dashed = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")
+    return dashed[: MAX_NAME_LENGTH - ROOM_FOR_NUMBER].strip("-") or NAMELESS
+
+
+def _set(**fields: Any) -> dict[str, Any]:
+    return {field: value for field, value in fields.items() if value is not None}
+
+
+def _variable(text: str) -> dict[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise BadInputError(f"--env {text}: must be NAME=VALUE")
+    return {"name": name, "value": _literal((value,))[0]}
+
+
+def _as_typed(problem: Problem) -> str:
+    typed = (flag for path, flag in FLAGS.items() if problem.path[: len(path)] == path)
+    return next((f"{flag}: {problem.message}" for flag in typed), str(problem))
+
+
+def _literal(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words so that they arrive as they were typed: a shell has expanded its variables already."""
+    return tuple(EXPANDED.sub("$$", word) for word in words)
+
+
+def _name_of_module(name: str) -> str:
+    *packages, last = name.split(".")
+    return job_name(packages[-1] if packages and last == "__main__" else last)
+
+
+def _name_in(words: Sequence[str]) -> str:
+    """After the script or module that a command names last before its arguments or, without one, the program."""
+    script = next((word for word in words if word.endswith(".py")), None)
+    modules = [name for flag, name in pairwise(words) if flag == "-m"]
+    if script is not None:
+        return job_name(PurePath(script).stem)
+    return _name_of_module(modules[-1]) if modules else job_name(PurePath(words[0]).stem)

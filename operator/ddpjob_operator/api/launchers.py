@@ -1,0 +1,150 @@
+"""Launchers, which start a node's processes by themselves: what they say of a job's size, and what they are told.
+
+torchrun takes its place in the job from its variables (PET_NODE_RANK and others), which the contract sets. Accelerate
+takes it from flags alone: without them each node makes itself the master, and waits for the others for ever.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from .contract import Env
+from .problems import BadInputError
+
+Words = tuple[str, ...]
+
+MODULE_FLAGS = frozenset({"-m", "--module"})
+COUNTED = frozenset({"gpu", "auto"})
+"""What torchrun takes for a number of processes: as many as there are GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many nodes and processes a job has; None is not said."""
+
+    nodes: int | None = None
+    procs_per_node: int | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Processes of all nodes together."""
+        return (self.nodes or 1) * (self.procs_per_node or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A launcher's command line. Flags stand here with underscores; on the command line, also with dashes."""
+
+    name: str
+    calls: tuple[Words, ...]
+    """How commands begin that call it."""
+    nodes: str
+    procs: str
+    counts_all: bool
+    """Whether `procs` counts the processes of all nodes together."""
+    place: frozenset[str]
+    """Flags that differ from node to node, or name the first of several nodes: DDPJob's to say."""
+    told: Words = ()
+    """What it is to be told, with the size in braces."""
+    without_gpus: Words = ()
+    """What it is told as well for several processes without GPUs, where it is told none of `modes`."""
+    modes: frozenset[str] = frozenset()
+
+    def size(self, words: Words, asked: Size, gpus: int) -> Size:
+        """The size that its command line and `asked` say together.
+
+        Raises:
+            BadInputError: they contradict each other, or the command line says a node's place.
+        """
+        flags = self._flags(words)
+        nodes = self._number(flags, self.nodes, asked.nodes, "--nodes")
+        if placed := [f"--{flag}" for flag in flags if flag in self.place and (nodes or 1) > 1]:
+            raise BadInputError(f"{self.name} {', '.join(placed)}: DDPJob tells each node its place; leave this out")
+        return Size(nodes, self._procs(flags, nodes or 1, asked.procs_per_node, gpus))
+
+    def placed(self, words: Words, size: Size, gpus: int) -> tuple[Words, Words]:
+        """Its command and arguments with what it is told. What the user says stands later, and so wins."""
+        call = self._call(words)
+        without_gpus = size.ranks > 1 and not gpus and not self.modes & self._flags(words).keys()
+        told = (*self.told, *(self.without_gpus if without_gpus else ()))
+        known = {"nodes": size.nodes or 1, "ranks": size.ranks}
+        return call, (*(word.format(**known) for word in told), *words[len(call) :])
+
+    def is_called(self, words: Words) -> bool:
+        """Whether these words call it."""
+        return bool(self._call(words))
+
+    def _call(self, words: Words) -> Words:
+        program = "python" if PurePath(words[0]).name.startswith("python") else PurePath(words[0]).name
+        same = (program, *words[1:])
+        return next((words[: len(call)] for call in self.calls if same[: len(call)] == call), ())
+
+    def _flags(self, words: Words) -> dict[str, str]:
+        """Its own flags with what follows them, up to the script, whose arguments are not its own."""
+        return dict(_flags(words[len(self._call(words)) :]))
+
+    def _procs(self, flags: dict[str, str], nodes: int, asked: int | None, gpus: int) -> int | None:
+        if flags.get(self.procs) in COUNTED:
+            return asked or gpus // nodes or None
+        if not self.counts_all:
+            return self._number(flags, self.procs, asked, "--procs-per-node")
+        ranks = self._number(flags, self.procs, asked and asked * nodes, "--procs-per-node")
+        if ranks and ranks % nodes:
+            raise BadInputError(f"{self.name} --{self.procs} {ranks} cannot be divided among {nodes} nodes")
+        return ranks and ranks // nodes
+
+    def _number(self, flags: dict[str, str], flag: str, asked: int | None, option: str) -> int | None:
+        if flag not in flags:
+            return asked
+        said = flags[flag]
+        if not said.isdecimal():
+            raise BadInputError(f"{self.name} --{flag} {said}: must be a number: a job has one size")
+        if asked not in {None, int(said)}:
+            raise BadInputError(f"{self.name} --{flag} {said} contradicts {option}; say it once")
+        return int(said)
+
+
+TORCHRUN = Launcher(
+    name="torchrun",
+    calls=(
+        ("torchrun",),
+        ("python", "-m", "torch.distributed.run"),
+        ("python", "-m", "torch.distributed.launch"),
+    ),
+    nodes="nnodes",
+    procs="nproc_per_node",
+    counts_all=False,
+    place=frozenset({"node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "standalone"}),
+)
+
+ACCELERATE = Launcher(
+    name="accelerate launch",
+    calls=(("accelerate", "launch"), ("accelerate-launch",), ("python", "-m", "accelerate.commands.launch")),
+    nodes="num_machines",
+    procs="num_processes",
+    counts_all=True,
+    place=frozenset({"machine_rank", "main_process_ip", "main_process_port"}),
+    told=(
+        *("--num_machines", "{nodes}", "--num_processes", "{ranks}", "--machine_rank", f"$({Env.NODE_RANK})"),
+        *("--main_process_ip", f"$({Env.MASTER_ADDR})", "--main_process_port", f"$({Env.MASTER_PORT})"),
+    ),
+    # Else Accelerate starts one process per node, for it expects MPI to start the others.
+    without_gpus=("--multi_gpu",),
+    modes=frozenset({"multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "config_file"}),
+)
+
+LAUNCHERS = (TORCHRUN, ACCELERATE)
+
+
+def launcher_of(words: Words) -> Launcher | None:
+    """The launcher that these words call."""
+    return next((one for one in LAUNCHERS if one.is_called(words)), None)
+
+
+def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for index, word in enumerate(words):
+        if word.endswith(".py") or word in MODULE_FLAGS:
+            return
+        if word.startswith("--"):
+            name, equals, value = word.removeprefix("--").partition("=")
+            yield name.replace("-", "_"), value if equals else "".join(words[index + 1 : index + 2])
