@@ -2,7 +2,7 @@
 
 import copy
 
-from ddpjob_operator.api import Checkpoint, DDPJob, PodSecurity
+from ddpjob_operator.api import Backend, Checkpoint, DDPJob, PodSecurity
 from ddpjob_operator.api.contract import (
     API_VERSION,
     KIND,
@@ -115,7 +115,7 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     if not {"serviceAccountName", "serviceAccount"} & set(pod):  # Who names an account wants what comes with it.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
-    _equip(trainer, trainer_env(job, rank, living))
+    _equip(trainer, trainer_env(job, rank, living), job.status.backend)
     _mount(trainer, job.spec.checkpoint)
     _add_volumes(pod, trainer, job)
     if job.status.pod_security is PodSecurity.RESTRICTED:
@@ -184,9 +184,9 @@ def _owned(job: DDPJob) -> Manifest:
     return {"namespace": job.metadata.namespace, "ownerReferences": [owner]}
 
 
-def _equip(container: Manifest, env: list[Manifest]) -> None:
+def _equip(container: Manifest, env: list[Manifest], backend: Backend | None) -> None:
     own = container.get("env", [])
-    container["env"] = [*env, *_live_output(own), *own]
+    container["env"] = [*env, *_unless_said(own, backend), *own]
     container.setdefault("terminationMessagePath", TERMINATION_LOG_PATH)
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
 
@@ -205,10 +205,15 @@ def _is_on_a_volume(path: str, mounts: list[Manifest]) -> bool:
     return any(f"{path}/".startswith(f"{mount['mountPath'].rstrip('/')}/") for mount in mounts)
 
 
-def _live_output(own: list[Manifest]) -> list[Manifest]:
-    """Python writes through a pipe in blocks, unless told otherwise: a log that is minutes late."""
-    name = "PYTHONUNBUFFERED"
-    return [] if any(variable["name"] == name for variable in own) else [{"name": name, "value": "1"}]
+def _unless_said(own: list[Manifest], backend: Backend | None) -> list[Manifest]:
+    """Variables that the template may set otherwise."""
+    values = {"PYTHONUNBUFFERED": "1"}  # Else Python writes through a pipe in blocks: a log that is minutes late.
+    if backend is Backend.GLOO:
+        values["ACCELERATE_USE_CPU"] = (
+            "true"  # Else Accelerate trains in each process by itself where it sees no GPU.
+        )
+    said = {variable["name"] for variable in own}
+    return [{"name": name, "value": value} for name, value in values.items() if name not in said]
 
 
 def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 import pytest
-from ddpjob_operator.api import PodSecurity
+from ddpjob_operator.api import Backend, PodSecurity
 from ddpjob_operator.engine import CreatePod, Manifest, Settings
 
 from .builders import Moment, a_job
@@ -258,6 +258,24 @@ def test_no_mesh_puts_a_sidecar_in_unless_the_template_asks(
     made = a_pod(metadata=metadata)["metadata"]
     assert {name: value for name, value in made["labels"].items() if name in {ISTIO, KUMA, LINKERD}} == labels
     assert made["annotations"] == annotations
+
+
+@pytest.mark.parametrize(
+    ("own", "more", "set_"),
+    [
+        ({}, {}, ("1", "true")),
+        ({}, {"backend": Backend.NCCL}, ("1", None)),
+        ({"PYTHONUNBUFFERED": "", "ACCELERATE_USE_CPU": "false"}, {}, ("", "false")),
+    ],
+    ids=["nothing, with gloo", "nothing, with NCCL", "something else"],
+)
+def test_variables_for_python_and_accelerate_are_set_unless_the_template_says(
+    own: dict[str, str], more: Context, set_: tuple[str, str | None]
+) -> None:
+    env = [{"name": name, "value": value} for name, value in own.items()]
+    container = trainer_of(a_pod(trainer={"env": env}, **more))
+    assert (env_of(container)["PYTHONUNBUFFERED"], env_of(container).get("ACCELERATE_USE_CPU")) == set_
+    assert len(env_of(container)) == len(container["env"])
 
 
 def init_containers(rank: int = 1, **how: Any) -> list[str]:
