@@ -205,7 +205,7 @@ class _Paths:
         for mount, place in sorted(self.places.items(), key=lambda item: -len(item[0])):
             if _inside(tail, mount):
                 here = f"{place}{tail[len(mount) :]}"
-                if what not in CONTRACT_VARIABLES:
+                if what not in CONTRACT_VARIABLES and here != tail:
                     self.notices.append(f"{what} {text}: {mount} is {place} here")
                 return f"{head}{equals}{here}"
         return text
@@ -217,8 +217,9 @@ def _place(volume: Manifest, run: RunDirectory, pod_directory: Path) -> Path:
         return run.secrets
     if "emptyDir" in volume:
         return pod_directory / "volumes" / name
-    host = Path(str(volume.get("hostPath", {}).get("path", "")))
-    if host.is_absolute() and host.is_dir():
+    source = volume.get("hostPath", {})
+    host = Path(str(source.get("path", "")))
+    if host.is_absolute() and (host.is_dir() or source.get("type") == "DirectoryOrCreate"):
         return host
     return run.volumes / str(volume.get("persistentVolumeClaim", {}).get("claimName", name))
 

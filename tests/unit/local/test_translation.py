@@ -97,3 +97,27 @@ def test_ranks_work_where_the_run_does_or_in_their_working_directory_where_that_
         [notice.format(here=tmp_path)] if notice else []
     )
     assert process.directory.is_dir() or process.directory in process.needed
+
+
+@pytest.mark.parametrize(
+    ("source", "is_there", "here"),
+    [
+        ({"path": "{}/own"}, True, True),
+        ({"path": "{}/own"}, False, False),
+        ({"path": "{}/own", "type": "DirectoryOrCreate"}, False, True),
+    ],
+    ids=["there", "not there", "not there, but to be made"],
+)
+def test_a_directory_of_this_machine_is_itself(
+    source: dict[str, str], tmp_path: Path, *, is_there: bool, here: bool
+) -> None:
+    own = tmp_path / "own"
+    if is_there:
+        own.mkdir()
+    volume = {"name": "own", "hostPath": source | {"path": str(own)}}
+    mounts = {"volumeMounts": [{"name": "own", "mountPath": str(own)}], "command": ["x", str(own)]}
+    process = translated(tmp_path, container=mounts, pod={"volumes": [volume]})
+    place = own if here else tmp_path / "run" / "volumes" / "own"
+    assert process.argv == ["x", str(place)]
+    assert place in process.needed
+    assert bool(process.notices) is not here
