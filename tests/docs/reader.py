@@ -153,7 +153,10 @@ class Reader:
             process = subprocess.Popen(
                 ["bash", "-c", block.text],
                 cwd=self.directory,
-                env=environment | {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"} | self.environment,
+                env=environment
+                | {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"}
+                | {"XDG_STATE_HOME": str(self.directory.parent / "state")}
+                | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

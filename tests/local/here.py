@@ -36,6 +36,11 @@ class Here:
     directory: Path
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
+    @property
+    def state(self) -> dict[str, str]:
+        """Where runs are registered: nobody else's are found."""
+        return {"XDG_STATE_HOME": str(self.directory / "state")}
+
     def job(self, name: str, *command: str, **spec: Any) -> Path:
         """Writes the YAML of a job whose trainer runs a command."""
         trainer = {"name": "trainer", "image": "any", "command": list(command), **spec.pop("container", {})}
@@ -62,7 +67,7 @@ class Here:
         process = subprocess.Popen(
             command,
             cwd=self.directory,
-            env=os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"} | env,
+            env=os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"} | self.state | env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -82,6 +87,7 @@ class Here:
         with (
             chdir(self.directory),
             mock.patch("sys.argv", argv),
+            mock.patch.dict("os.environ", self.state),
             redirect_stdout(output),
             redirect_stderr(output),
             pytest.raises(SystemExit) as end,

@@ -1,10 +1,54 @@
-"""What the `ddpjob` command takes: its commands and their arguments, in kubectl's words where kubectl has one."""
+"""What the `ddpjob` command takes: its commands and their arguments, in kubectl's words where kubectl has one.
+
+Imports nothing that takes long: whoever asks for help gets it at once.
+"""
 
 import argparse
+import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
-from ddpjob_operator.local import RUNS
+PLUGIN = "kubectl-ddpjob"
+"""Under this name on PATH kubectl finds the command, as `kubectl ddpjob`."""
+
+END_OF_OPTIONS = "--"
+RUNS_A_PROGRAM = frozenset({"run", "init"})
+"""Commands after whose options `--` and a program's own arguments may stand."""
+
+COMMANDS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
+"""What a person may write where a script is to stand."""
+
+
+def called_by_kubectl() -> bool:
+    """Whether this is `kubectl ddpjob`."""
+    return Path(sys.argv[0]).stem == PLUGIN
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """The arguments; `program` are those after `--`, None where there is no `--`. Ends the process on wrong ones."""
+    top, program = parser("kubectl ddpjob" if called_by_kubectl() else "ddpjob"), None
+    if words[:1] and words[0] in RUNS_A_PROGRAM and END_OF_OPTIONS in words:
+        end = words.index(END_OF_OPTIONS)
+        words, program = words[:end], words[end + 1 :]
+    arguments, unknown = top.parse_known_args(words)
+    arguments.program = program
+    if unknown:
+        _refuse(arguments, unknown)
+    return arguments
+
+
+def _refuse(arguments: argparse.Namespace, unknown: list[str]) -> NoReturn:
+    said = f"error: unrecognized arguments: {' '.join(unknown)}"
+    if arguments.command in RUNS_A_PROGRAM and arguments.target:
+        target, own = arguments.target, " ".join([*unknown, *(arguments.program or [])])
+        is_command = target in COMMANDS
+        what, words = (
+            ("a command stands", f"-- {target}") if is_command else ("the script's own stand", f"{target} --")
+        )
+        said += f"; {what} after --: ddpjob {arguments.command} {words} {own}"
+    print(said, file=sys.stderr)
+    sys.exit(2)
 
 
 def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
@@ -12,7 +56,9 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog=prog, description="Run PyTorch DistributedDataParallel training as a whole.")
     top.add_argument("--version", action="version", version=f"ddpjob {version('ddpjob')}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _run(commands.add_parser("run", help="run a DDPJob on this machine, or go on with it"))
+    _run(commands.add_parser("run", help="run a script, a module, a command or a DDPJob on this machine"))
+    _init(commands.add_parser("init", help="write the DDPJob that runs a script into a YAML file"))
+    _validate(commands.add_parser("validate", help="check the DDPJobs of YAML files, and start nothing"))
     _submit(commands.add_parser("submit", help="run a DDPJob on a cluster"))
     _status(commands.add_parser("status", help="say what a job is doing and why"))
     _logs(commands.add_parser("logs", help="print what the ranks have written"))
@@ -25,13 +71,58 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
 
 
 def _run(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", type=Path, metavar="FILE", help="YAML file with one DDPJob")
+    command.usage = (
+        "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n"
+        "       %(prog)s [options] -- COMMAND [ARGUMENT ...]\n"
+        "       %(prog)s FILE\n"
+        "       %(prog)s --resume NAME"
+    )
+    _program(command, "SCRIPT|FILE", "Python script, or YAML file with one DDPJob")
+    command.add_argument("--resume", metavar="NAME", help="go on with the run of this name")
     command.add_argument(
         "--fresh",
         action="store_true",
         help="forget an earlier run of this job, and the checkpoints in its run directory",
     )
+    command.add_argument("--dry-run", action="store_true", help="check it; start nothing")
+    command.add_argument(
+        "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print the DDPJob that it is"
+    )
     _machine(command)
+
+
+def _init(command: argparse.ArgumentParser) -> None:
+    command.usage = (
+        "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n"
+        "       %(prog)s [options] -- COMMAND [ARGUMENT ...]"
+    )
+    _program(command, "SCRIPT", "Python script")
+    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: the job's name and .yaml")
+
+
+def _validate(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="YAML file with one DDPJob; - for the input"
+    )
+
+
+def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> None:
+    """What a job is made of that has no file."""
+    command.add_argument("target", nargs="?", metavar=target, help=meaning)
+    command.add_argument("-m", "--module", metavar="MODULE", help="Python module, in place of a script")
+    command.add_argument("-n", "--nodes", type=int, metavar="N", help="how many nodes (default: 1)")
+    command.add_argument("--procs-per-node", type=int, metavar="N", help="training processes per node (default: 1)")
+    command.add_argument("--name", metavar="NAME", help="the job's name (default: after the script, and a new one)")
+    command.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks (can be repeated)"
+    )
+    command.add_argument("--max-restarts", type=int, metavar="N", help="restarts before the job fails (default: 6)")
+    command.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="what DDPJOB_CHECKPOINT_DIR says (default: a directory of the run)",
+    )
 
 
 def _submit(command: argparse.ArgumentParser) -> None:
@@ -104,7 +195,7 @@ def _either(command: argparse.ArgumentParser) -> None:
 
 
 def _machine(command: argparse.ArgumentParser) -> None:
-    help_text = f"where runs of this machine are kept (default: $DDPJOB_RUN_DIR or {RUNS})"
+    help_text = "where runs of this machine are kept (default: $DDPJOB_RUN_DIR or ddpjob-runs)"
     command.add_argument("--run-dir", type=Path, metavar="DIR", help=help_text)
 
 

@@ -3,25 +3,31 @@
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 
-from .arguments import parser
 from .elsewhere import refuse
+from .init import init
 from .logs import Which, logs
 from .report import report
 from .run import run
 from .status import status
-from .where import called_by_kubectl, on_cluster, run_directory
+from .validate import validate
+from .where import on_cluster, run_directory
 from .words import INTERRUPTED
 
 BAD_INPUT = 2
 UNREAD = 1
 
 
-def call() -> int:
+HERE_ALONE = frozenset({"run", "init", "validate", "report"})
+"""Commands that are about this machine, whatever else there is."""
+
+
+def call(arguments: argparse.Namespace) -> int:
     """Runs the command that the arguments name, and returns its exit code."""
-    arguments = parser("kubectl ddpjob" if called_by_kubectl() else "ddpjob").parse_args()
     try:
         return _call(arguments)
     except BadInputError as error:
@@ -36,27 +42,35 @@ def call() -> int:
 
 
 def _call(arguments: argparse.Namespace) -> int:
-    command = arguments.command
     if _is_for_cluster(arguments):
         from .cluster import call  # noqa: PLC0415  Its client takes longer to import than all the rest.
 
         return call(arguments)
     runs = run_directory(arguments)
-    match command:
-        case "run":
-            return run(arguments.file, runs, fresh=arguments.fresh)
-        case "status":
-            return status(runs, arguments.name, as_json=arguments.output == "json")
-        case "logs":
-            which = Which(arguments.rank, arguments.attempt, previous=arguments.previous)
-            return logs(runs, arguments.name, which, follow=arguments.follow)
-        case "report":
-            return report(runs, arguments.name, arguments.output)
-        case _:
-            return refuse(runs, arguments.name, command)
+    return HERE.get(arguments.command, _refuse)(arguments, runs)
+
+
+def _logs(arguments: argparse.Namespace, runs: Path) -> int:
+    which = Which(arguments.rank, arguments.attempt, previous=arguments.previous)
+    return logs(runs, arguments.name, which, follow=arguments.follow)
+
+
+def _refuse(arguments: argparse.Namespace, runs: Path) -> int:
+    return refuse(runs, arguments.name, arguments.command)
+
+
+HERE: dict[str, Callable[[argparse.Namespace, Path], int]] = {
+    "run": run,
+    "init": lambda arguments, _: init(arguments),
+    "validate": lambda arguments, _: validate(arguments.files),
+    "status": lambda arguments, runs: status(runs, arguments.name, as_json=arguments.output == "json"),
+    "logs": _logs,
+    "report": lambda arguments, runs: report(runs, arguments.name, arguments.output),
+}
+"""Commands for this machine."""
 
 
 def _is_for_cluster(arguments: argparse.Namespace) -> bool:
-    if arguments.command in ("run", "report"):
+    if arguments.command in HERE_ALONE:
         return False
     return arguments.command == "submit" or on_cluster(arguments)

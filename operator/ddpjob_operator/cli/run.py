@@ -1,21 +1,32 @@
-"""`ddpjob run FILE`: a DDPJob on this machine, from its start or from where it stands, to its end."""
+"""`ddpjob run`: a script, a module, a command or a DDPJob on this machine, from its start or from where it stands."""
 
+import argparse
+import itertools
+import json
 import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ddpjob_operator.api import Backend, BadInputError, DDPJob, State
-from ddpjob_operator.api.manifest import read
+from ddpjob_operator.api.manifest import read, written
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import (
+    Lock,
     RunDirectory,
     Runner,
     check_runs_here,
     choose_backend,
     differences,
+    find_run,
+    names_in_use,
     open_job,
+    register,
     visible_gpus,
 )
 
+from . import program
 from .display import Display
 from .follow import Follower
 from .progress import Progress
@@ -24,64 +35,195 @@ from .summary import advise, summarise
 from .words import INTERRUPTED, exit_code, file_path, itself, world, writer
 
 
-def run(file: Path, runs: Path, *, fresh: bool) -> int:
-    """Runs the job of a file and returns the exit code: the job's own.
+@dataclass(frozen=True)
+class Wanted:
+    """What is to run."""
+
+    job: DDPJob
+    document: dict[str, Any]
+    others: tuple[str, ...] = ()
+    """Kinds of the file's other objects."""
+    file: Path | None = None
+    """The YAML file, if it is one."""
+    directory: RunDirectory | None = None
+    """That of the run to go on with; None leaves it to the name."""
+    new: bool = False
+    """Whether it is a run that there is not yet."""
+    numbered: bool = False
+    """Whether its name gets a number where it is taken."""
+
+    @property
+    def name(self) -> str:
+        """The job's."""
+        return self.job.metadata.name
+
+    @property
+    def again(self) -> str:
+        """What `ddpjob run` takes to go on with it."""
+        return str(self.file) if self.file else f"--resume {self.name}"
+
+    def named(self, name: str) -> "Wanted":
+        """The same under another name."""
+        metadata = self.job.metadata.model_copy(update={"name": name})
+        document = {**self.document, "metadata": {**self.document["metadata"], "name": name}}
+        return replace(self, job=self.job.model_copy(update={"metadata": metadata}), document=document)
+
+
+def run(arguments: argparse.Namespace, runs: Path) -> int:
+    """Runs what the arguments name and returns the exit code: the job's own.
 
     Raises:
-        BadInputError: the file is wrong, the job is being run already, or the run directory cannot be written.
+        BadInputError: there is no such thing, it is wrong, it is being run already, or the run directory cannot be
+            written.
     """
+    gpus = visible_gpus()
+    wanted = _wanted(arguments, runs, gpus)
+    if arguments.dry_run:
+        return _dry_run(wanted, runs, gpus, arguments.output)
     try:
-        return _run(file, runs, fresh=fresh)
+        return _run(wanted, runs, gpus, fresh=arguments.fresh)
     except OSError as error:
         raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
 
 
-def _run(file: Path, runs: Path, *, fresh: bool) -> int:
+def _wanted(arguments: argparse.Namespace, runs: Path, gpus: list[str]) -> Wanted:
+    if arguments.output and not arguments.dry_run:
+        raise BadInputError(f"-o {arguments.output} prints what would run; add --dry-run")
+    if arguments.resume is not None:
+        return _former(arguments, runs)
+    if not program.is_program(arguments):
+        return _in_file(arguments)
+    document = program.document(arguments, len(gpus), program.checkpoint_in(arguments.checkpoint))
+    program.check_can_run(document)
+    return Wanted(
+        DDPJob.from_dict(document),
+        document,
+        new=not arguments.fresh,
+        numbered=not (arguments.name or arguments.fresh),
+    )
+
+
+def _in_file(arguments: argparse.Namespace) -> Wanted:
+    file = Path(arguments.target)
+    _refuse_options(arguments, f"is for scripts; {file} says what is run: edit it instead")
     manifest = read(file)
-    gpus = visible_gpus()
-    backend, reason = choose_backend(manifest.job.spec, gpus)
-    wanted = manifest.job.model_copy(update={"spec": manifest.job.spec.model_copy(update={"backend": backend})})
-    directory = RunDirectory((runs / wanted.metadata.name).absolute())
-    check_runs_here(directory, wanted)
-    directory.create()
-    lock = directory.lock
-    if not lock.acquire():
-        name = wanted.metadata.name
-        raise BadInputError(
-            f"{name} is running already (process {lock.holder()}); look at it with: {itself()} status {name}"
-        )
+    return Wanted(manifest.job, manifest.document, manifest.others, file)
+
+
+def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
+    """The run to go on with, as it was started."""
+    as_started = "cannot stand beside --resume, which goes on with a run as it was started"
+    if arguments.target is not None:
+        raise BadInputError(f"{arguments.target} {as_started}")
+    _refuse_options(arguments, as_started)
+    directory = find_run(runs, arguments.resume)
+    job = directory.load()
+    assert job is not None, "find_run found its file"
+    going = job.model_copy(update={"spec": job.spec.model_copy(update={"suspend": False})})
+    return Wanted(going, going.to_document(), directory=directory)
+
+
+def _refuse_options(arguments: argparse.Namespace, why: str) -> None:
+    for option in program.OPTIONS:
+        if getattr(arguments, option) not in (None, []):
+            flag = "" if option == "program" else option.replace("_", "-")
+            raise BadInputError(f"--{flag} {why}")
+
+
+def _dry_run(wanted: Wanted, runs: Path, gpus: list[str], output: str | None) -> int:
+    if wanted.new:
+        wanted = wanted.named(next(_free_names(wanted, runs)))
+    if output is None:
+        spec = wanted.job.spec
+        backend, reason = choose_backend(spec, gpus)
+        size = world(spec.nodes, spec.resolved_procs_per_node())
+        print(f"{wanted.name}: {size}, backend {backend.lower()} ({reason}) (dry run)")
+    else:
+        print(written(wanted.document) if output == "yaml" else json.dumps(wanted.document, indent=4), end="")
+    return 0
+
+
+def _free_names(wanted: Wanted, runs: Path) -> Iterator[str]:
+    """Names for a new run: `train`, `train-2` and so on, or the one that was asked for.
+
+    Raises:
+        BadInputError: that one is taken.
+    """
+    name, in_use = wanted.name, names_in_use(runs)
+    numbered = (f"{name}-{number}" for number in itertools.count(2)) if wanted.numbered else ()
+    yield from (free for free in itertools.chain([name], numbered) if free not in in_use)
+    raise BadInputError(
+        f"there is a run named {name} already. Go on with it: {itself()} run --resume {name}; or start it over with"
+        " --fresh, or choose another --name"
+    )
+
+
+def _run(wanted: Wanted, runs: Path, gpus: list[str], *, fresh: bool) -> int:
+    backend, reason = choose_backend(wanted.job.spec, gpus)
+    before, spec = wanted.job, wanted.job.spec.model_copy(update={"backend": backend})
+    wanted = replace(wanted, job=before.model_copy(update={"spec": spec}))
+    check_runs_here(RunDirectory((runs / wanted.name).absolute()), wanted.job)
+    wanted, directory, lock = _begun(wanted, runs) if wanted.new else _found(wanted, runs)
+    register(directory)
     screen = Screen()
-    follower = Follower(directory.logs, writer=writer(wanted.spec.resolved_procs_per_node()))
+    follower = Follower(directory.logs, writer=writer(wanted.job.spec.resolved_procs_per_node()))
     display = Display(screen, follower)
     display.catch_up()
-    others = (f"{kind} in {file} is not needed on this machine" for kind in manifest.others)
-    for text in (*others, *differences(wanted.spec)):
+    others = (f"{kind} in {wanted.file} is not needed on this machine" for kind in wanted.others)
+    for text in (*others, *differences(wanted.job.spec)):
         display.tell(Event(warning=False, reason="Notice", message=text))
-    job = open_job(directory, wanted, gpus, display.tell, fresh=fresh)
+    job = open_job(directory, wanted.job, gpus, display.tell, fresh=fresh)
     if not job.status.attempt:
         display.forget()
     if job.status.succeeded:
-        return _succeeded_already(screen, job, manifest.job, file)
+        return _succeeded_already(screen, job, before, wanted.again)
     _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
     runner = Runner(directory, job, gpus, display.tell)
     stopped = _carry_on(runner, display)
-    _say_what_came_of_it(screen, runner.job, display.progress, directory, file)
+    _say_what_came_of_it(screen, runner.job, display.progress, directory, wanted.again)
+    lock.release()
     return INTERRUPTED if stopped else exit_code(runner.job.status)
 
 
-def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, file: Path) -> int:
+def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
+    """A new run's directory and the lock on it. Of two that begin at the same moment, only one gets a name."""
+    for name in _free_names(wanted, runs):
+        directory = RunDirectory((runs / name).absolute())
+        if lock := directory.claim():
+            return wanted.named(name), directory, lock
+    raise AssertionError("names do not come to an end without an error")
+
+
+def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
+    """The directory of a run that may have begun, and the lock on it.
+
+    Raises:
+        BadInputError: somebody runs it.
+    """
+    directory = wanted.directory or RunDirectory((runs / wanted.name).absolute())
+    directory.create()
+    lock = directory.lock
+    if not lock.acquire():
+        raise BadInputError(
+            f"{wanted.name} is running already (process {lock.holder()}); look at it with:"
+            f" {itself()} status {wanted.name}"
+        )
+    return wanted, directory, lock
+
+
+def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) -> int:
     """Says so; who has edited the file meanwhile wants something else, and must not take that for done.
 
     Raises:
         BadInputError: the file is not that of the job that succeeded.
     """
-    anew = f"Train anew with: {itself()} run --fresh {file}"
+    anew = f"Train anew with: {itself()} run --fresh {again}"
     before, now = job.spec.to_dict(), wanted.spec.to_dict()
     by_itself = {"suspend"} | ({"backend"} if wanted.spec.backend is Backend.AUTO else set())
     changed = [field for field in before | now if before.get(field) != now.get(field) and field not in by_itself]
     if changed:
         raise BadInputError(
-            f"{job.metadata.name} has succeeded, and {file} has changed since: {', '.join(changed)}. {anew}"
+            f"{job.metadata.name} has succeeded, and {again} has changed since: {', '.join(changed)}. {anew}"
         )
     screen.print(f"{job.metadata.name} has succeeded already. {anew}")
     return 0
@@ -104,11 +246,11 @@ def _say_what_starts(screen: Screen, job: DDPJob, backend: str, directory: RunDi
 
 
 def _say_what_came_of_it(
-    screen: Screen, job: DDPJob, progress: Progress, directory: RunDirectory, file: Path
+    screen: Screen, job: DDPJob, progress: Progress, directory: RunDirectory, again: str
 ) -> None:
     saved = progress.saved.values.get("checkpoint") if progress.saved else None
     checkpoint = file_path(Path(saved)) if saved else None
     summarise(screen, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))
     if job.status.state is State.SUSPENDED:
-        screen.print(f"Go on with: {itself()} run {file}")
+        screen.print(f"Go on with: {itself()} run {again}")
     advise(screen, job)

@@ -7,18 +7,18 @@ from pathlib import Path
 from rich.table import Table
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
-from ddpjob_operator.local import as_here, find_run, find_runs
+from ddpjob_operator.local import as_here, find_run, known_runs
 
 from .describe import describe
 from .screen import Screen
-from .words import age
+from .words import age, itself
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
 
 
 def status(runs: Path, name: str | None, *, as_json: bool) -> int:
     """Prints one job in full, or a line for each."""
-    if name is None and len(find_runs(runs)) != 1:
+    if name is None and len(known_runs(runs)) != 1:
         return _list(runs, as_json=as_json)
     run = find_run(runs, name)
     job = run.load()
@@ -30,12 +30,13 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
     describe(Screen(), here, datetime.now(UTC))
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:
-        print("\nNobody carries this job on, so this may be out of date. Go on with: ddpjob run FILE")
+        go_on = f"{itself()} run --resume {job.metadata.name}"
+        print(f"\nNobody carries this job on, so this may be out of date. Go on with: {go_on}")
     return 0
 
 
 def _list(runs: Path, *, as_json: bool) -> int:
-    jobs = [job for run in find_runs(runs).values() if (job := run.load())]
+    jobs = [job for run in known_runs(runs) if (job := run.load())]
     if not jobs:
         raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
     if as_json:

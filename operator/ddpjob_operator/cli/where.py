@@ -13,9 +13,9 @@ import threading
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local import RUNS, find_runs
+from ddpjob_operator.local import RUNS, find_runs, names_in_use
 
-from .words import PLUGIN
+from .arguments import called_by_kubectl
 
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
 """Only a cluster does this; of a run of this machine there is something else to say."""
@@ -23,11 +23,6 @@ LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
 ANSWER_SECONDS = 3.0
 """Who asks for a run of this machine does not wait longer for a cluster that may be out of reach."""
-
-
-def called_by_kubectl() -> bool:
-    """Whether this is `kubectl ddpjob`."""
-    return Path(sys.argv[0]).stem == PLUGIN
 
 
 def run_directory(arguments: argparse.Namespace) -> Path:
@@ -48,8 +43,8 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
         return bool(there)
     if called_by_kubectl():
         return True
-    runs = find_runs(run_directory(arguments))
-    if not (arguments.name in runs if arguments.name else runs):
+    runs = run_directory(arguments)
+    if not (arguments.name in names_in_use(runs) if arguments.name else find_runs(runs)):
         return _has_kubeconfig() or arguments.command in CHANGES
     if _has_kubeconfig():
         _check_only_here(arguments)

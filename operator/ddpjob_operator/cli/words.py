@@ -9,14 +9,14 @@ from ddpjob_operator.api import ConditionType, DDPJobStatus, State
 from ddpjob_operator.api.reasons import DEADLINES
 from ddpjob_operator.api.words import counted
 
+from .arguments import called_by_kubectl
+
 INTERRUPTED = 128 + 2
 """As a shell has it after Ctrl-C."""
 TIMED_OUT = 124
 """As timeout(1) has it."""
 
 PROGRAM = "ddpjob"
-PLUGIN = "kubectl-ddpjob"
-"""Under this name on PATH kubectl finds it, as `kubectl ddpjob`."""
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -24,7 +24,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 def itself() -> str:
     """The command as its user calls it, so that what it advises can be pasted."""
     called = sys.argv[0]
-    if Path(called).stem == PLUGIN:
+    if called_by_kubectl():
         return "kubectl ddpjob"
     by_path = Path(called).name == PROGRAM and called != shutil.which(PROGRAM)
     return called if by_path else PROGRAM

@@ -1,13 +1,16 @@
 """The process adapter: the same engine, with processes of this machine for pods."""
 
 from .differences import as_here, differences
+from .files import Lock
 from .machine import choose_backend, visible_gpus
 from .opening import open_job
-from .run_directory import RUNS, RunDirectory, find_run, find_runs
+from .registry import find_run, find_runs, known_runs, names_in_use, register
+from .run_directory import RUNS, RunDirectory
 from .runner import Runner, check_runs_here
 
 __all__ = [
     "RUNS",
+    "Lock",
     "RunDirectory",
     "Runner",
     "as_here",
@@ -16,6 +19,9 @@ __all__ = [
     "differences",
     "find_run",
     "find_runs",
+    "known_runs",
+    "names_in_use",
     "open_job",
+    "register",
     "visible_gpus",
 ]

@@ -118,28 +118,22 @@ class RunDirectory:
             message = f"cannot write the run directory {self.root}: {error.strerror}; choose another with --run-dir"
             raise BadInputError(message) from None
 
+    def claim(self) -> Lock | None:
+        """Makes the directory of a new job and takes its lock; None if there is or begins one already.
+
+        Raises:
+            BadInputError: it cannot be made here.
+        """
+        self.create()
+        lock = self.lock
+        if not lock.acquire():
+            return None
+        if self.job_file.exists():
+            lock.release()
+            return None
+        return lock
+
 
 def new_uid() -> str:
     """A uid for a new job."""
     return str(uuid.uuid4())
-
-
-def find_runs(runs: Path) -> dict[str, RunDirectory]:
-    """The runs under a directory, by name."""
-    return {file.parent.name: RunDirectory(file.parent) for file in sorted(runs.glob("*/job.json"))}
-
-
-def find_run(runs: Path, name: str | None) -> RunDirectory:
-    """The run of that name or, without one, the only run there is.
-
-    Raises:
-        BadInputError: there is no such run, or a name is needed to choose one.
-    """
-    found = find_runs(runs)
-    if not found:
-        raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
-    if name is None and len(found) > 1:
-        raise BadInputError(f"which run? {', '.join(found)}")
-    if name is not None and name not in found:
-        raise BadInputError(f"no run named {name} under {runs}; there is {', '.join(found)}")
-    return found[name or next(iter(found))]

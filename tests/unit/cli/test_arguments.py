@@ -10,7 +10,7 @@ from ddpjob_operator.cli.arguments import parser
 @pytest.mark.parametrize(
     ("command", "lacks"),
     [
-        (["run"], "FILE"),
+        (["validate"], "FILE"),
         (["submit"], "FILE"),
         (["suspend"], "NAME"),
         (["resume"], "NAME"),

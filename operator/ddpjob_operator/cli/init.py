@@ -1,0 +1,77 @@
+"""`ddpjob init SCRIPT`: the DDPJob of `ddpjob run SCRIPT` in a YAML file, with a comment on each field."""
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.manifest import written
+
+from . import program
+from .words import itself
+
+HEAD = """\
+# On this machine:  {ddpjob} run {file}
+# On a cluster:     kubectl apply -f {file}
+# Is it right?      {ddpjob} validate {file}
+"""
+
+COMMENTS = {
+    "nodes": "Each node gets one pod; on this machine a pod is a process.",
+    "procsPerNode": "Training processes per node: one per GPU, as a rule.",
+    "restart": "How many failures are answered by a restart of all ranks, within an hour of healthy running.",
+    "checkpoint": "Ranks find this directory in DDPJOB_CHECKPOINT_DIR; to save and to load is the script's own.\n"
+    "On a cluster give it a volume, or it goes with its pod.",
+    "template": "A Kubernetes pod template.",
+    "image": "On a cluster: what has your script and what it imports. On this machine it is not used.",
+    "command": "ddpjob-supervise stands in place of python: it starts ranks again where they fail, and counts steps.",
+    "args": "The script's own arguments.",
+    "env": "Variables for the ranks.",
+}
+
+
+def init(arguments: argparse.Namespace) -> int:
+    """Writes the file, and says where it is.
+
+    Raises:
+        BadInputError: there is no such program, an option is wrong, or the file is there already.
+    """
+    if not program.is_program(arguments):
+        raise BadInputError(
+            f"{arguments.target} is a YAML file already; check it with: {itself()} validate {arguments.target}"
+        )
+    document = program.document(arguments, 0, program.checkpoint_in(arguments.checkpoint))
+    document["spec"] = {"nodes": 1, "procsPerNode": 1} | document["spec"]
+    file: Path = arguments.output or Path(f"{document['metadata']['name']}.yaml")
+    try:
+        with file.open("x", encoding="utf-8") as content:
+            content.write(HEAD.format(ddpjob=itself(), file=file) + commented(document))
+    except FileExistsError:
+        raise BadInputError(f"{file} is there already; remove it, or choose another with --output") from None
+    except OSError as error:
+        raise BadInputError(f"cannot write {file}: {error.strerror}; choose another with --output") from None
+    print(f"written: {file}")
+    return 0
+
+
+def commented(document: dict[str, Any]) -> str:
+    """A DDPJob as YAML, with what each field is about before it."""
+    spec = dict(document["spec"])
+    (trainer,) = spec.pop("template")["spec"]["containers"]
+    name = trainer.pop("name")
+    return "".join(
+        [
+            written({key: value for key, value in document.items() if key != "spec"}),
+            "spec:\n",
+            *(_field(key, value, 2) for key, value in spec.items()),
+            textwrap.indent(f"# {COMMENTS['template']}\ntemplate:\n  spec:\n    containers:\n", "  "),
+            f"        - name: {name}\n",
+            *(_field(key, value, 10) for key, value in trainer.items()),
+        ]
+    )
+
+
+def _field(key: str, value: Any, indent: int) -> str:
+    comment = textwrap.indent(COMMENTS[key], "# ")
+    return textwrap.indent(f"{comment}\n{written({key: value})}", " " * indent)

@@ -1,0 +1,186 @@
+"""What `ddpjob run` is to run, if not a YAML file: found, looked at and made a DDPJob of, not started."""
+
+import argparse
+import difflib
+import importlib.util
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from importlib.machinery import PathFinder
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.entrypoint import SUPERVISOR, Entrypoint, Options, command, document_of, module, script
+from ddpjob_operator.api.launchers import Size
+
+from .arguments import COMMANDS
+
+OPTIONS = ("module", "nodes", "procs_per_node", "name", "env", "max_restarts", "checkpoint", "program")
+"""Arguments that say what a YAML file says otherwise."""
+
+YAML = frozenset({".yaml", ".yml", ".json"})
+NOT_PYTHON = {
+    ".sh": "is a shell script; run it as a command: {ddpjob} -- bash {target}",
+    ".ipynb": "is a notebook; make a script of it first: jupyter nbconvert --to script {target}",
+}
+
+DEFAULT_CHECKPOINT = {"path": "/checkpoints"}
+"""Here a directory of the run, which a script finds in DDPJOB_CHECKPOINT_DIR."""
+
+SUPERVISORS_MODULES = ("torch", "aiohttp", "ClusterShell", "prometheus_client")
+"""What the supervisor and the ranks that it forks import."""
+
+
+def is_program(arguments: argparse.Namespace) -> bool:
+    """Whether a program is named, and not a YAML file.
+
+    Raises:
+        BadInputError: Neither is, or both are.
+    """
+    target, named = arguments.target, [*filter(None, [arguments.target, arguments.module])]
+    if len(named) > 1:
+        raise BadInputError(f"{target} and -m {arguments.module} are two programs; name one of them")
+    if not named and not arguments.program:
+        raise BadInputError("name a script, a module after -m, or a command after --; see: ddpjob run --help")
+    return target is None or _is_script(Path(target)) or not Path(target).is_file()
+
+
+def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any] | None) -> dict[str, Any]:
+    """The DDPJob that the arguments describe.
+
+    Raises:
+        BadInputError: there is no such program, it cannot run here, or an option is wrong.
+    """
+    options = Options(
+        image=f"ddpjob-trainer:{version('ddpjob')}",
+        name=arguments.name,
+        size=Size(arguments.nodes, arguments.procs_per_node),
+        gpus=gpus,
+        env=arguments.env,
+        max_restarts=arguments.max_restarts,
+        checkpoint=checkpoint,
+    )
+    return document_of(_entrypoint(arguments), options)
+
+
+def checkpoint_in(directory: Path | None) -> dict[str, Any]:
+    """`spec.checkpoint` for a directory of this machine, or for one of the run's own.
+
+    Raises:
+        BadInputError: it is a file.
+    """
+    if directory is None:
+        return DEFAULT_CHECKPOINT
+    path = str(directory.absolute())
+    if directory.exists() and not directory.is_dir():
+        raise BadInputError(f"--checkpoint: {directory} is no directory")
+    return {"path": path, "volume": {"hostPath": {"path": path, "type": "DirectoryOrCreate"}}}
+
+
+def check_can_run(document: dict[str, Any]) -> None:
+    """Finds out whether this machine has what the job's command needs.
+
+    Raises:
+        BadInputError: it has not.
+    """
+    program, *_ = document["spec"]["template"]["spec"]["containers"][0]["command"]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    if program == SUPERVISOR:
+        missing = [name for name in SUPERVISORS_MODULES if importlib.util.find_spec(name) is None]
+        if missing:
+            raise BadInputError(
+                f"{sys.executable} lacks {', '.join(missing)}: ddpjob runs scripts with the Python it is installed"
+                " for; install it beside your torch, with: pip install 'ddpjob[cli,trainer]'"
+            )
+    if shutil.which(program, path=path) is None:
+        raise BadInputError(f"{program}: no such program on PATH")
+
+
+def _entrypoint(arguments: argparse.Namespace) -> Entrypoint:
+    words: list[str] = arguments.program or []
+    if arguments.module is not None:
+        _check_module(arguments.module)
+        return module(arguments.module, words)
+    if arguments.target is not None:
+        _check_script(Path(arguments.target), words)
+        return script(arguments.target, words)
+    if words[0].startswith("-"):
+        raise BadInputError(f"{words[0]} stands after --, where a command begins; options stand before --")
+    if words[0].endswith(".py"):
+        own = " ".join(["", "--", *words[1:]]) if words[1:] else ""
+        raise BadInputError(f"{words[0]} is a script; run it with: ddpjob run {words[0]}{own}")
+    return command(words)
+
+
+def _is_script(file: Path) -> bool:
+    """A file for Python, by its name or its first line; whatever else there is, is taken for YAML as ever."""
+    if file.suffix in {".py", *NOT_PYTHON} or not file.is_file():
+        return True
+    if file.suffix in YAML:
+        return False
+    with file.open("rb") as content:
+        first = content.readline(256)
+    return first.startswith(b"#!") and b"python" in first
+
+
+def _check_script(file: Path, words: list[str]) -> None:
+    if file.suffix in NOT_PYTHON and file.is_file():
+        said = NOT_PYTHON[file.suffix].format(target=file, ddpjob="ddpjob run")
+        raise BadInputError(f"{file} {said}")
+    if file.is_dir():
+        raise BadInputError(f"{file} is a directory; name a script in it{_some(file.glob('*.py'))}")
+    if not file.exists():
+        raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words)}")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # They are told when it runs.
+            compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+    except OSError as error:
+        raise BadInputError(f"cannot read {file}: {error.strerror}") from None
+    except (SyntaxError, ValueError) as error:
+        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        raise BadInputError(f"{file} is not Python: {line}") from None
+
+
+def _hint(file: Path, words: list[str]) -> str:
+    if str(file) in COMMANDS:
+        return f"; a command stands after --: ddpjob run -- {' '.join([str(file), *words])}"
+    there = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
+    names = {name: one for one in there for name in (one.name, one.stem)}
+    close = difflib.get_close_matches(file.name, names, n=1)
+    return f"; did you mean {names[close[0]]}?" if close else ""
+
+
+def _some(files: Iterable[Path]) -> str:
+    names = [str(file) for file in sorted(files)][:5]
+    return f": {', '.join(names)}" if names else ""
+
+
+def _check_module(name: str) -> None:
+    """Looks for a module without importing what it is in, as that would run it."""
+    if name.endswith(".py"):
+        raise BadInputError(f"-m {name}: a script is named without -m, and a module without .py")
+    found, places = (
+        None,
+        [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path],
+    )
+    for part in _full_names(name):
+        found = PathFinder.find_spec(part, places)
+        if found is None:
+            raise BadInputError(f"-m {name}: there is no module {part} in {Path.cwd()} or for {sys.executable}")
+        places = [*(found.submodule_search_locations or [])]
+    if (
+        found is not None
+        and found.submodule_search_locations
+        and not PathFinder.find_spec(f"{name}.__main__", places)
+    ):
+        raise BadInputError(f"-m {name} is a package without __main__; name a module in it")
+
+
+def _full_names(name: str) -> Iterator[str]:
+    """Of `a.b.c`: `a`, `a.b`, `a.b.c`."""
+    parts = name.split(".")
+    return (".".join(parts[: end + 1]) for end in range(len(parts)))

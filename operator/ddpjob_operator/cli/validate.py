@@ -1,0 +1,33 @@
+"""`ddpjob validate FILE`: what is wrong with the DDPJob of a YAML file, without a cluster and without starting it."""
+
+import sys
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.manifest import Manifest, parse, read
+
+INPUT = Path("-")
+
+
+def validate(files: list[Path]) -> int:
+    """Says of each file whether its DDPJob is valid.
+
+    Raises:
+        BadInputError: some are not; the text says all that is wrong in any.
+    """
+    wrong = []
+    for file in files:
+        try:
+            manifest = _read(file)
+        except BadInputError as error:
+            wrong.append(str(error))
+        else:
+            others = f"; not checked: {', '.join(manifest.others)}" if manifest.others else ""
+            print(f"{file}: DDPJob {manifest.job.metadata.name} is valid{others}")
+    if wrong:
+        raise BadInputError("\nerror: ".join(wrong))
+    return 0
+
+
+def _read(file: Path) -> Manifest:
+    return parse(sys.stdin.read(), "standard input") if file == INPUT else read(file)

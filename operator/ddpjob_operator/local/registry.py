@@ -1,0 +1,80 @@
+"""Where this user's runs are, so that they are found by name from any directory: a directory of links to theirs."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError
+
+from .run_directory import RunDirectory
+
+
+def registry() -> Path:
+    """The directory of the links, in the place that the XDG Base Directory Specification has for state."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "ddpjob" / "runs"
+
+
+def register(run: RunDirectory) -> None:
+    """Makes a run known. Where no link can be made, it is found in its directory alone."""
+    root = str(run.root)
+    link = registry() / f"{run.root.name}-{hashlib.sha256(root.encode()).hexdigest()[:8]}"
+    with contextlib.suppress(OSError):
+        link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        link.symlink_to(root)
+
+
+def registered() -> Iterator[RunDirectory]:
+    """The runs that are known and still there. Of those that were removed the links go, too."""
+    try:
+        links = sorted(registry().iterdir())
+    except OSError:  # None was ever made, or can be.
+        return
+    for link in links:
+        if not link.exists():
+            link.unlink(missing_ok=True)
+        elif (link / "job.json").exists():
+            yield RunDirectory(link.readlink())
+
+
+def find_runs(runs: Path) -> dict[str, RunDirectory]:
+    """The runs under a directory, by name."""
+    return {file.parent.name: RunDirectory(file.parent) for file in sorted(runs.glob("*/job.json"))}
+
+
+def known_runs(runs: Path) -> list[RunDirectory]:
+    """The runs under a directory or, where it has none, all that are registered."""
+    return [*find_runs(runs).values()] or [*registered()]
+
+
+def find_run(runs: Path, name: str | None) -> RunDirectory:
+    """The run of that name, in this directory or elsewhere; without a name, the only run there is.
+
+    Raises:
+        BadInputError: there is no such run, or it does not say which.
+    """
+    known = known_runs(runs)
+    named = known if name is None else [run for run in known if run.root.name == name]
+    if name is not None and not named:
+        named = [run for run in registered() if run.root.name == name]
+    if len(named) == 1:
+        return named[0]
+    if not known:
+        raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
+    if not named:
+        raise BadInputError(f"no run named {name} under {runs}; there is {_names(known)}")
+    if name is None:
+        raise BadInputError(f"which run? {_names(known)}")
+    places = ", ".join(sorted(str(run.root.parent) for run in named))
+    raise BadInputError(f"there are several runs named {name}; say which with --run-dir and one of {places}")
+
+
+def names_in_use(runs: Path) -> frozenset[str]:
+    """Names that a new run cannot have, if it is to be found by its name from any directory."""
+    return frozenset(find_runs(runs)) | {run.root.name for run in registered()}
+
+
+def _names(runs: list[RunDirectory]) -> str:
+    return ", ".join(run.root.name for run in runs)

@@ -1,0 +1,42 @@
+"""`ddpjob run` with a script of one's own, and no YAML file."""
+
+import signal
+
+from tests.local.here import Here
+
+SCRIPT = """
+import os, pathlib, sys, time
+
+rank, saved = os.environ["RANK"], pathlib.Path(os.environ["DDPJOB_CHECKPOINT_DIR"]) / os.environ["RANK"]
+print(f"rank {rank} of {os.environ['WORLD_SIZE']} with {sys.argv[1:]}, saved {saved.exists()}", flush=True)
+saved.touch()
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+"""
+
+
+def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_directory(here: Here) -> None:
+    (here.directory / "train.py").write_text(SCRIPT)
+    first = here.start("run", "train.py", "-n", "2", "--procs-per-node", "2", "--", "--lr", "$(HOME)")
+    here.wait("all ranks", lambda: [here.log("train", node).count("saved False") for node in (0, 1)] == [2, 2])
+    assert "rank 3 of 4 with ['--lr', '$(HOME)']" in here.log("train", 1)
+    first.send_signal(signal.SIGINT)
+    output, _ = first.communicate()
+    assert first.returncode == 130, output
+    assert output.endswith("Go on with: ddpjob run --resume train\n"), output
+
+    taken = here.says("run", "train.py", "--name", "train")
+    assert taken[0] == 2
+    assert "there is a run named train already. Go on with it: ddpjob run --resume train" in taken[1]
+
+    (here.directory / "go").touch()
+    (here.directory / "elsewhere").mkdir()
+    elsewhere = Here(here.directory / "elsewhere", here.started)
+    code, output = elsewhere.ddpjob("run", "--resume", "train", **here.state)
+    assert code == 0, output
+    assert "saved True" in here.log("train", 0, attempt=2)
+    code, output = elsewhere.ddpjob("logs", "train", "--rank", "1", **here.state)
+    assert (code, "[node 1] rank 2 of 4" in output) == (0, True), output
+
+    code, output = here.ddpjob("run", "train.py")
+    assert (code, output.startswith("train-2: 1 node x 1 process")) == (0, True), output

@@ -1,0 +1,73 @@
+"""Runs are found by their name from any directory."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.local.registry import find_run, known_runs, names_in_use, register, registered
+from ddpjob_operator.local.run_directory import RunDirectory
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def run(runs: Path, name: str) -> RunDirectory:
+    directory = RunDirectory(runs / name)
+    directory.create()
+    directory.job_file.write_text("{}")
+    register(directory)
+    return directory
+
+
+def test_a_run_is_found_by_its_name_from_any_directory(tmp_path: Path) -> None:
+    train = run(tmp_path / "a", "train")
+    assert find_run(tmp_path / "elsewhere", "train") == train
+    assert find_run(tmp_path / "elsewhere", None) == train
+    run(tmp_path / "b", "other")
+    assert find_run(tmp_path / "b", "train") == train
+    assert names_in_use(tmp_path / "b") == {"train", "other"}
+
+
+def test_a_run_of_this_directory_comes_before_others_of_its_name(tmp_path: Path) -> None:
+    here, there = run(tmp_path / "a", "train"), run(tmp_path / "b", "train")
+    assert find_run(tmp_path / "a", "train") == here
+    assert find_run(tmp_path / "b", "train") == there
+    assert known_runs(tmp_path / "a") == [here]
+    with pytest.raises(
+        BadInputError, match=r"several runs named train; say which with --run-dir and one of .*/a, .*/b"
+    ):
+        find_run(tmp_path / "elsewhere", "train")
+
+
+def test_a_run_that_was_removed_is_forgotten(tmp_path: Path) -> None:
+    train = run(tmp_path / "a", "train")
+    register(train)
+    assert [*registered()] == [train]
+    shutil.rmtree(train.root)
+    assert [*registered()] == []
+    assert names_in_use(tmp_path / "a") == frozenset()
+    with pytest.raises(BadInputError, match="no runs under"):
+        find_run(tmp_path / "a", "train")
+
+
+def test_where_nothing_can_be_registered_a_run_is_found_in_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    train = run(tmp_path / "a", "train")
+    assert find_run(tmp_path / "a", "train") == train
+    assert [*registered()] == []
+
+
+def test_of_two_that_begin_one_run_only_one_gets_it(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "train")
+    lock = directory.claim()
+    assert lock is not None
+    assert directory.claim() is None
+    lock.release()
+    directory.job_file.write_text("{}")
+    assert directory.claim() is None
