@@ -34,7 +34,17 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     pods = jobs.pods(document)
     if follow and not job.status.finished:
         return _follow(jobs, document, pods, rank)
-    return _print(jobs, job, [pod for pod in present(pods, job.status) if rank is None or pod.rank == rank])
+    found = present(pods, job.status)
+    if rank is None and found:
+        _miss_first(job, found)
+    return _print(jobs, job, [pod for pod in found if rank is None or pod.rank == rank])
+
+
+def _miss_first(job: DDPJob, pods: list[Pod]) -> None:
+    """Says that the log that tells the most is gone: that of a pod that still ran when it was judged, say."""
+    first = failed_first(job.status, job.status.attempt)
+    if job.status.finished and first is not None and first not in {pod.rank for pod in pods}:
+        _say(f"the pod of rank {first}, which failed first, is gone, and its log with it")
 
 
 def _left(job: DDPJob, pods: list[Pod], which: Which) -> list[Pod]:

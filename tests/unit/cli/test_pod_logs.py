@@ -1,0 +1,65 @@
+"""What `ddpjob logs` says beside the logs of a cluster's job."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddpjob_operator.cli.cluster.logs import logs
+from ddpjob_operator.cli.logs import Which
+from ddpjob_operator.client import Pod
+
+FAILURE = {
+    "time": "2026-01-01T12:00:00Z",
+    "attempt": 1,
+    "rank": 0,
+    "pod": "digits-0-x",
+    "cause": "Stalled",
+    "message": "has not finished 30 s after the other ranks (finishTimeoutSeconds)",
+}
+GONE = "ddpjob: the pod of rank 0, which failed first, is gone, and its log with it\n"
+
+
+def a_failed_job() -> dict[str, Any]:
+    said = {"type": "Failed", "status": "True", "reason": "MaxRestartsExceeded", "message": "Rank 0 failed"}
+    times = {"lastTransitionTime": "2026-01-01T12:00:00Z", "observedGeneration": 1}
+    return {
+        "apiVersion": "ddpjob.dev/v1alpha1",
+        "kind": "DDPJob",
+        "metadata": {"name": "digits", "namespace": "team", "uid": "uid"},
+        "spec": {"nodes": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}},
+        "status": {
+            "state": "Failed",
+            "attempt": 1,
+            "nodes": 2,
+            "incarnations": {"default": 1},
+            "conditions": [said | times],
+            "lastFailure": FAILURE,
+            "history": [FAILURE],
+        },
+    }
+
+
+def a_pod(rank: int) -> Pod:
+    return Pod(f"digits-{rank}-x", "team", f"uid-{rank}", rank, 1, 1, started=True, ended=True)
+
+
+@pytest.mark.parametrize(
+    ("left", "rank", "said"),
+    [
+        pytest.param([1], None, GONE, id="the log of the rank that failed first is gone"),
+        pytest.param([0, 1], None, "", id="it is there"),
+        pytest.param([0], None, "", id="that of a rank that failed with it is gone"),
+        pytest.param([1], 1, "", id="another rank is asked for"),
+        pytest.param([], None, "ddpjob: its pods are gone, and their logs with them\n", id="all are gone"),
+    ],
+)
+def test_it_is_told_that_the_log_that_matters_is_gone_where(
+    left: list[int], rank: int | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs: Any = SimpleNamespace(
+        get=lambda _: a_failed_job(), pods=lambda _: [a_pod(one) for one in left], log=lambda _: [("", "a line")]
+    )
+    assert logs(jobs, "digits", Which(rank=rank), follow=False) == 0
+    printed = capsys.readouterr()
+    assert printed.err == said
+    assert printed.out == "".join(f"[rank {one}] a line\n" for one in left if rank in {None, one})
