@@ -75,16 +75,19 @@ class Bars:
         if believed is not bar:
             self._believed = weakref.ref(bar)
             self._passes += per_unit < COARSE
-        see_bar(*self._told(bar, steps, per_unit), _loss(bar))
+        moved = see_bar(round(bar.n * per_unit), *self._told(bar, per_unit), _loss(bar))
+        for one in self._seen.values():
+            one.steps += moved
 
-    def _told(self, bar: Any, steps: float, per_unit: float) -> tuple[int | None, int | None]:
-        """The last step, and the present epoch."""
+    def _told(self, bar: Any, per_unit: float) -> tuple[int | None, int | None]:
+        """The steps that are left, and the present epoch."""
         epoch = math.floor(bar.n) + 1 if per_unit >= COARSE else None
         is_one_pass = per_unit < COARSE and (self._passes > 1 or not isinstance(bar.iterable, range | NoneType))
         if not bar.total or is_one_pass:
             return None, epoch
-        left = (bar.total - bar.n) * per_unit
-        return round(steps + max(0.0, left)), None if epoch is None else min(epoch, math.ceil(bar.total))
+        return round(max(0.0, (bar.total - bar.n) * per_unit)), None if epoch is None else min(
+            epoch, math.ceil(bar.total)
+        )
 
 
 class _Seen:

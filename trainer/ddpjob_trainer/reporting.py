@@ -126,16 +126,24 @@ def counted_steps() -> float | None:
     return 0.0 if math.isnan(teller.record.step) else teller.record.step
 
 
-def see_bar(total: int | None, epoch: int | None, loss: float | None) -> None:
-    """What a bar tells that moves along with counted steps; a total that is not known any more is forgotten."""
-    if teller := _current:
-        record = teller.record
-        record.total_steps = math.nan if total is None else min(total, LARGEST)
-        if epoch is not None:
-            record.epoch = epoch
-        if loss is not None:
-            record.loss, record.loss_is_nan = loss, 1 if math.isnan(loss) else math.nan
-        teller.write(time.monotonic())
+def see_bar(position: int, left: int | None, epoch: int | None, loss: float | None) -> float:
+    """What a bar tells that moves along with counted steps; returns by how much the count moved for that.
+
+    `left`: steps that are still to come; None: nobody knows, and no total is believed any more. Where steps are
+    counted anew after a restart, a bar that knows how many are left knows at which one, `position`, the program is.
+    """
+    if not (teller := _current):
+        return 0.0
+    record, before = teller.record, teller.record.step
+    if left is not None and record.counted == COUNTED_ANEW:
+        record.step, record.counted = position, COUNTED
+    record.total_steps = math.nan if left is None else min(record.step + left, LARGEST)
+    if epoch is not None:
+        record.epoch = epoch
+    if loss is not None:
+        record.loss, record.loss_is_nan = loss, 1 if math.isnan(loss) else math.nan
+    teller.write(time.monotonic())
+    return record.step - before
 
 
 def tell_end() -> None:

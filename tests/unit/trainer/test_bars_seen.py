@@ -25,8 +25,8 @@ class Here:
         self._bars = Bars()
         self._open: list[tqdm[Any]] = []
 
-    def bar(self, iterable: Any = None, total: int | None = None) -> Iterator[Any]:
-        made: tqdm[Any] = tqdm(iterable, total=total, file=io.StringIO(), mininterval=0, miniters=1)
+    def bar(self, iterable: Any, **options: int) -> Iterator[Any]:
+        made: tqdm[Any] = tqdm(iterable, file=io.StringIO(), mininterval=0, miniters=1, **options)
         self._open.append(made)
         self._bars.look(made)
         for one in iterable:
@@ -80,6 +80,21 @@ def test_a_bar_over_epochs_tells_it_once_an_epoch_is_over(here: Here) -> None:
             seen.add(here.told()[1:])
     assert seen == {(None, None), (150, 2), (150, 3)}
     assert here.told() == (150, 150, 3)
+
+
+@pytest.mark.parametrize("unit", [1, 50])
+def test_after_a_restart_a_bar_tells_at_which_step_its_program_went_on(
+    here: Here, monkeypatch: pytest.MonkeyPatch, unit: int
+) -> None:
+    monkeypatch.setenv("DDPJOB_ATTEMPT", "2")
+    for number in here.bar(range(3, 9), initial=3, total=9):
+        for _ in range(unit):
+            here.step()
+        if number == 5:
+            break
+    step, total, _ = here.told()
+    assert not here.beat.anew
+    assert (step, total) == (6 * unit, 9 * unit)
 
 
 def test_of_two_bars_the_outer_one_is_believed(here: Here) -> None:

@@ -21,10 +21,10 @@ def document(percent: Any = None, **metrics: Any) -> bytes:
 
 def test_a_post_tells_which_step_a_counted_one_is_and_the_count_goes_on_from_there() -> None:
     said = posted(document(12, current_step=120, total_steps=1000, current_epoch=1.2, loss=0.5), COUNTED, NOW)
-    later = Beat(process=0, attempt=2, activity="training", step=23, step_age=0.25, counted=True)
+    later = Beat(process=0, attempt=2, activity="training", step=23, step_age=0.25, counted=True, anew=True)
     beat = told(later, said, 2, NOW + 3)
     assert beat
-    assert (beat.step, beat.step_age, beat.counted) == (123, 0.25, False)
+    assert (beat.step, beat.step_age, beat.counted, beat.anew) == (123, 0.25, False, False)
     assert (beat.total_steps, beat.epoch, beat.loss) == (1000, 2, 0.5)
 
 

@@ -87,7 +87,7 @@ def told(beat: Beat | None, said: Posted | None, attempt: int, now: float) -> Be
     if beat.step is None and said.step:
         beat = replace(beat, step=said.step, step_age=max(0.0, now - said.at), activity=TRAINING)
     elif beat.step is not None and beat.counted and said.step is not None:
-        beat = replace(beat, step=max(0, beat.step + said.ahead), counted=False)
+        beat = replace(beat, step=max(0, beat.step + said.ahead), counted=False, anew=False)
     return replace(
         beat,
         total_steps=beat.total_steps or said.total or said.estimate,
