@@ -1,0 +1,90 @@
+"""Scripts as strangers write them, with the real libraries, and what the job's status tells of them in the end."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.local.here import BIN, Here
+
+pytestmark = pytest.mark.full(
+    "tests/unit/trainer/test_integrations has what the libraries call; here are the libraries"
+)
+
+DATA = """
+import os
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.randn(400, 8), torch.randint(0, 2, (400,)))
+"""
+LIGHTNING = """
+import lightning
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(8, 2)
+    def training_step(self, batch, index):
+        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+    def validation_step(self, batch, index):
+        pass
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+trainer = lightning.Trainer(
+    num_nodes=int(os.environ["NNODES"]), devices=1, accelerator="cpu", max_epochs=3, logger=False,
+    enable_checkpointing=False,
+)
+trainer.fit(Net(), DataLoader(data, batch_size=10), DataLoader(data, batch_size=100))
+"""
+ACCELERATE = """
+from accelerate import Accelerator
+from ddpjob.integrations.accelerate import DDPJobTracker
+accelerator = Accelerator(cpu=True, log_with=DDPJobTracker(total=60))
+accelerator.init_trackers("any")
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=10))
+step = 0
+for epoch in range(3):
+    for x, y in loader:
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        accelerator.log({"loss": loss.item()}, step=step)
+accelerator.end_training()
+"""
+BARS = """
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in tqdm(range(3)):
+    for x, y in tqdm(DataLoader(data, batch_size=20), leave=False):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (LIGHTNING, {"step": 60, "totalSteps": 60, "epoch": 3}),
+        (ACCELERATE, {"step": 60, "totalSteps": 60}),
+        (BARS, {"step": 60, "totalSteps": 60, "epoch": 3}),
+    ],
+    ids=["Lightning, unchanged", "Accelerate, with our tracker", "bars of tqdm"],
+)
+def test_a_strangers_script_fills_its_jobs_progress(here: Here, script: str, told: dict[str, Any]) -> None:
+    (here.directory / "script.py").write_text(DATA + script)
+    code, output = here.ddpjob(
+        "run", here.job("any", str(BIN / "ddpjob-supervise"), "script.py", nodes=2, backend="Gloo")
+    )
+    assert code == 0, output
+    progress = here.status("any")["progress"]
+    assert told.items() <= progress.items(), json.dumps(progress)
+    assert progress["percent"] == 100

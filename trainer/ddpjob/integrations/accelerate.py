@@ -1,0 +1,36 @@
+"""Tells where a training with Accelerate is: `Accelerator(log_with=DDPJobTracker(total=1000))`."""
+
+from typing import Any
+
+from accelerate.tracking import GeneralTracker
+
+from ddpjob import report
+
+OTHERS = frozenset({"step", "epoch", "total", "samples", "activity", "checkpoint"})
+"""What means something else to `report`, or may count from another number here."""
+
+
+class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # Types of Accelerate are not looked at.
+    """Reports what `Accelerator.log` is given: the finished step, a loss, and other numbers by their names."""
+
+    name = "ddpjob"
+    requires_logging_directory = False
+    main_process_only = False
+    tracker = None
+    """What others have behind this: a run of theirs."""
+
+    def __init__(self, total: int | None = None) -> None:
+        """`total`: the number of the last step."""
+        super().__init__()
+        self._total = total
+
+    def start(self) -> None:
+        """`Accelerator.init_trackers` was called."""
+        report(total=self._total)
+
+    def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
+        """`Accelerator.log` was called."""
+        numbers: dict[str, Any] = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        loss = numbers.pop("loss", numbers.pop("train_loss", None))
+        own = {name: value for name, value in numbers.items() if name not in OTHERS}
+        report(step=step, loss=loss, **own)
