@@ -43,3 +43,7 @@ def test_what_was_overcome_is_told_beside_how_the_job_ended(reason: str) -> None
 def test_a_program_that_says_finished_in_its_own_words_is_summed_up_without_them() -> None:
     said = summary("Succeeded", "2 nodes finished", Progress(finished=Report("finished", {"epoch": "1"})))
     assert "throughput" not in said
+
+
+def test_the_step_is_the_supervisors_where_no_line_told_one() -> None:
+    assert "step       120\n" in summary("Succeeded", "2 nodes finished", progress={"step": 120})
