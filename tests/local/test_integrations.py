@@ -1,11 +1,17 @@
 """Scripts as strangers write them, with the real libraries, and what the job's status tells of them in the end."""
 
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.local.here import BIN, Here
+
+LOCK = Path(__file__).parents[2] / "requirements" / "transformers.txt"
 
 pytestmark = pytest.mark.full(
     "tests/unit/trainer/test_integrations has what the libraries call; here are the libraries"
@@ -68,6 +74,40 @@ for epoch in tqdm(range(3)):
         loss.backward()
         optimizer.step()
 """
+HUGGING_FACE = """
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, index):
+        return {"input_ids": torch.randint(0, 100, (16,)), "labels": index % 2}
+sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+arguments = TrainingArguments(
+    "out", use_cpu=True, disable_tqdm=True, logging_steps=5, save_strategy="no",
+    num_train_epochs=3, per_device_train_batch_size=10,
+)
+model = BertForSequenceClassification(BertConfig(vocab_size=100, **sizes))
+Trainer(model=model, args=arguments, train_dataset=Data()).train()
+"""
+
+
+@pytest.fixture(scope="module")
+def transformers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where it is installed: beside the environment, which does without."""
+    directory = tmp_path_factory.mktemp("transformers")
+    uv = shutil.which("uv") or str(BIN / "uv")
+    words = ["pip", "install", "--quiet", "--python", sys.executable, "--require-hashes", "--requirement", str(LOCK)]
+    subprocess.run([uv, *words, "--target", str(directory)], check=True)
+    return directory
+
+
+def progress(here: Here, script: str, **env: str) -> dict[str, Any]:
+    """What the status of a job of two nodes has of a script in the end."""
+    (here.directory / "script.py").write_text(DATA + script)
+    job = here.job("any", str(BIN / "ddpjob-supervise"), "script.py", nodes=2, backend="Gloo")
+    code, output = here.ddpjob("run", job, **env)
+    assert code == 0, output
+    return dict(here.status("any")["progress"])
 
 
 @pytest.mark.parametrize(
@@ -80,11 +120,12 @@ for epoch in tqdm(range(3)):
     ids=["Lightning, unchanged", "Accelerate, with our tracker", "bars of tqdm"],
 )
 def test_a_strangers_script_fills_its_jobs_progress(here: Here, script: str, told: dict[str, Any]) -> None:
-    (here.directory / "script.py").write_text(DATA + script)
-    code, output = here.ddpjob(
-        "run", here.job("any", str(BIN / "ddpjob-supervise"), "script.py", nodes=2, backend="Gloo")
-    )
-    assert code == 0, output
-    progress = here.status("any")["progress"]
-    assert told.items() <= progress.items(), json.dumps(progress)
-    assert progress["percent"] == 100
+    seen = progress(here, script)
+    assert told.items() <= seen.items(), json.dumps(seen)
+    assert seen["percent"] == 100
+
+
+def test_hugging_faces_trainer_fills_its_jobs_progress_by_itself(here: Here, transformers: Path) -> None:
+    seen = progress(here, HUGGING_FACE, PYTHONPATH=str(transformers))
+    assert {"step": 60, "totalSteps": 60, "epoch": 3, "percent": 100}.items() <= seen.items(), json.dumps(seen)
+    assert 0 < seen["loss"] < 3
