@@ -1,10 +1,15 @@
 """What remains on the screen when a job has ended."""
 
-from ddpjob_operator.api import DDPJob, State
+from ddpjob_operator.api import Backend, DDPJob, State
 
 from .progress import Progress
 from .screen import Screen
 from .words import itself, restarts
+
+NO_NCCL = (
+    "The script asks for NCCL, which needs a GPU for each rank; this job runs with gloo. Let the script ask the job:"
+    ' init_process_group(os.environ["DDPJOB_BACKEND"])'
+)
 
 
 def summarise(screen: Screen, job: DDPJob, progress: Progress, *, checkpoint: str | None, logs: str) -> None:
@@ -24,6 +29,8 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
     if job.status.state is State.FAILED and failure:
         command = f"{itself()} logs {job.metadata.name}{flags} --rank {failure.rank}"
         screen.print(f"Look at its log with: {command}")
+        if job.status.backend is Backend.GLOO and "nccl" in failure.message.lower():
+            screen.print(NO_NCCL)
 
 
 def _results(job: DDPJob, progress: Progress) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.progress import Progress, Report
 from ddpjob_operator.cli.screen import Screen
-from ddpjob_operator.cli.summary import summarise
+from ddpjob_operator.cli.summary import NO_NCCL, advise, summarise
 
 FAILURE = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "rank": 1, "pod": "digits-1-x", "cause": "Application"}
 FAILED = {
@@ -19,12 +19,16 @@ FAILED = {
 }
 
 
-def summary(state: str, message: str, progress: Progress | None = None, **status: Any) -> str:
+def a_job(state: str, message: str, **status: Any) -> DDPJob:
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
     said = {"state": state, "message": message, "restarts": 1, "lastFailure": {**FAILURE, "message": "no"}, **status}
-    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template}, "status": said})
+    return DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template}, "status": said})
+
+
+def summary(state: str, message: str, said: Progress | None = None, **status: Any) -> str:
     said_on = io.StringIO()
-    summarise(Screen(file=said_on, width=200), job, progress or Progress(), checkpoint=None, logs="logs")
+    job = a_job(state, message, **status)
+    summarise(Screen(file=said_on, width=200), job, said or Progress(), checkpoint=None, logs="logs")
     return said_on.getvalue()
 
 
@@ -47,3 +51,22 @@ def test_a_program_that_says_finished_in_its_own_words_is_summed_up_without_them
 
 def test_the_step_is_the_supervisors_where_no_line_told_one() -> None:
     assert "step       120\n" in summary("Succeeded", "2 nodes finished", progress={"step": 120})
+
+
+@pytest.mark.parametrize(
+    ("backend", "message", "advised"),
+    [
+        ("Gloo", "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", True),
+        ("Gloo", "RuntimeError: nccl2 requires at least one CUDA device", True),
+        ("Nccl", "DistBackendError: NCCL error in: ...", False),
+        ("Gloo", "ValueError: no", False),
+    ],
+)
+def test_a_script_that_asks_for_nccl_without_gpus_is_told_whom_to_ask(
+    backend: str, message: str, *, advised: bool
+) -> None:
+    failed = [{**FAILED, "reason": "Application"}]
+    job = a_job("Failed", "x", backend=backend, lastFailure={**FAILURE, "message": message}, conditions=failed)
+    said_on = io.StringIO()
+    advise(Screen(file=said_on, width=200), job)
+    assert (NO_NCCL in said_on.getvalue()) is advised
