@@ -1,8 +1,6 @@
 """`ddpjob run` with a script of one's own, and no YAML file."""
 
-import signal
-
-from tests.local.here import Here
+from tests.local.here import Here, script
 
 SCRIPT = """
 import os, pathlib, sys, time
@@ -20,7 +18,14 @@ def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_direct
     first = here.start("run", "train.py", "-n", "2", "--procs-per-node", "2", "--", "--lr", "$(HOME)")
     here.wait("all ranks", lambda: [here.log("train", node).count("saved False") for node in (0, 1)] == [2, 2])
     assert "rank 3 of 4 with ['--lr', '$(HOME)']" in here.log("train", 1)
-    first.send_signal(signal.SIGINT)
+
+    (here.directory / "elsewhere").mkdir()
+    elsewhere = Here(here.directory / "elsewhere", here.started)
+    code, output = elsewhere.ddpjob("stop", "train", **here.state)
+    said = "train: Suspended. Nothing runs until the job is resumed\nGo on with: ddpjob run --resume train\n"
+    assert (code, output) == (0, said)
+    code, output = elsewhere.ddpjob("ls", **here.state, COLUMNS="300")
+    assert (code, output.split()[-1]) == (0, str(here.run("train"))), output
     output, _ = first.communicate()
     assert first.returncode == 130, output
     assert output.endswith("Go on with: ddpjob run --resume train\n"), output
@@ -30,8 +35,6 @@ def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_direct
     assert "there is a run named train already. Go on with it: ddpjob run --resume train" in taken[1]
 
     (here.directory / "go").touch()
-    (here.directory / "elsewhere").mkdir()
-    elsewhere = Here(here.directory / "elsewhere", here.started)
     code, output = elsewhere.ddpjob("run", "--resume", "train", **here.state)
     assert code == 0, output
     assert "saved True" in here.log("train", 0, attempt=2)
@@ -40,3 +43,13 @@ def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_direct
 
     code, output = here.ddpjob("run", "train.py")
     assert (code, output.startswith("train-2: 1 node x 1 process")) == (0, True), output
+
+
+def test_what_goes_on_without_its_ddpjob_run_is_stopped_too(here: Here) -> None:
+    first = here.start("run", here.job("left", *script("pathlib.Path('runs').touch(); time.sleep(1000)")))
+    here.wait("the rank", (here.directory / "runs").exists)
+    first.kill()
+    first.wait()
+    code, output = here.ddpjob("stop", "left")
+    assert (code, output.splitlines()[-1]) == (0, "Go on with: ddpjob run --resume left"), output
+    assert here.processes("left") == []

@@ -63,6 +63,8 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
     _status(commands.add_parser("status", help="say what a job is doing and why"))
     _logs(commands.add_parser("logs", help="print what the ranks have written"))
     _report(commands.add_parser("report", help="write how a run went into one HTML page"))
+    _machine(commands.add_parser("ls", help="list the runs of this machine, wherever their directories are"))
+    _stop(commands.add_parser("stop", help="let a run of this machine save and stop, and keep it"))
     _change(commands.add_parser("suspend", help="let a job on a cluster save and stop, and keep it"))
     _change(commands.add_parser("resume", help="let a suspended job on a cluster go on"))
     _scale(commands.add_parser("scale", help="change the number of nodes of a job on a cluster"))
@@ -159,6 +161,11 @@ def _report(command: argparse.ArgumentParser) -> None:
         help="a run of this machine, or a directory with its files, its checkpoints or its metrics",
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="default: report.html in the run's directory")
+    _machine(command)
+
+
+def _stop(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="the run")
     _machine(command)
 
 

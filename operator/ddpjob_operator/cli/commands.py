@@ -13,7 +13,8 @@ from .init import init
 from .logs import Which, logs
 from .report import report
 from .run import run
-from .status import status
+from .status import ls, status
+from .stop import stop
 from .validate import validate
 from .where import on_cluster, run_directory
 from .words import INTERRUPTED
@@ -22,7 +23,7 @@ BAD_INPUT = 2
 UNREAD = 1
 
 
-HERE_ALONE = frozenset({"run", "init", "validate", "report"})
+HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop"})
 """Commands that are about this machine, whatever else there is."""
 
 
@@ -64,6 +65,8 @@ HERE: dict[str, Callable[[argparse.Namespace, Path], int]] = {
     "init": lambda arguments, _: init(arguments),
     "validate": lambda arguments, _: validate(arguments.files),
     "status": lambda arguments, runs: status(runs, arguments.name, as_json=arguments.output == "json"),
+    "ls": lambda _, runs: ls(runs),
+    "stop": lambda arguments, runs: stop(runs, arguments.name),
     "logs": _logs,
     "report": lambda arguments, runs: report(runs, arguments.name, arguments.output),
 }

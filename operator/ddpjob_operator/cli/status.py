@@ -7,11 +7,11 @@ from pathlib import Path
 from rich.table import Table
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
-from ddpjob_operator.local import as_here, find_run, known_runs
+from ddpjob_operator.local import as_here, find_run, find_runs, known_runs, registered
 
 from .describe import describe
 from .screen import Screen
-from .words import age, itself
+from .words import age, file_path, itself
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
 
@@ -46,11 +46,20 @@ def _list(runs: Path, *, as_json: bool) -> int:
     return 0
 
 
+def ls(runs: Path) -> int:
+    """Prints a line for each run of this user on this machine, wherever it is."""
+    everywhere = {run.root: run for run in (*registered(), *find_runs(runs.absolute()).values())}
+    jobs = [(run, job) for run in everywhere.values() if (job := run.load())]
+    rows = [(*row(job, age(job.status.start_time))[:-1], file_path(run.root)) for run, job in jobs]
+    tabulate((*COLUMNS[:-1], "DIRECTORY"), rows)
+    return 0
+
+
 def tabulate(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Prints a table; its last column takes what room there is."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
     for column in columns:
-        table.add_column(column, no_wrap=column != columns[-1])
+        table.add_column(column, no_wrap=column != columns[-1], overflow="fold")
     for cells in rows:
         table.add_row(*cells)
     Screen().print(table, soft_wrap=False)

@@ -3,8 +3,8 @@
 from .differences import as_here, differences
 from .files import Lock
 from .machine import choose_backend, visible_gpus
-from .opening import open_job
-from .registry import find_run, find_runs, known_runs, names_in_use, register
+from .opening import open_job, stop_job
+from .registry import find_run, find_runs, known_runs, names_in_use, register, registered
 from .run_directory import RUNS, RunDirectory
 from .runner import Runner, check_runs_here
 
@@ -23,5 +23,7 @@ __all__ = [
     "names_in_use",
     "open_job",
     "register",
+    "registered",
+    "stop_job",
     "visible_gpus",
 ]

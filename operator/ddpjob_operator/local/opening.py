@@ -34,7 +34,7 @@ def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, 
     """
     known = run.load()
     if known is not None and fresh:
-        _stop(run, known, gpus, tell)
+        stop_job(run, known, gpus, tell)
         _forget(run)
         known = None
     _choose_directory(run, tell, anew=known is None)
@@ -73,15 +73,15 @@ def _new(wanted: DDPJob) -> DDPJob:
 def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
     """The known job with the wanted spec; where that may change only while nothing runs, it is stopped first."""
     if any(getattr(known.spec, field) != getattr(wanted.spec, field) for field in FIXED):
-        known = _stop(run, known, gpus, tell)
+        known = stop_job(run, known, gpus, tell)
     changed = known.spec != wanted.spec
     generation = known.metadata.generation + changed
     metadata = known.metadata.model_copy(update={"generation": generation})
     return known.model_copy(update={"metadata": metadata, "spec": wanted.spec})
 
 
-def _stop(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """The job after suspension: its processes have saved and ended."""
+def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
+    """The job after suspension: its processes have saved and ended. The caller holds the run directory's lock."""
     suspended = known.spec.model_copy(update={"suspend": True})
     runner = Runner(run, known.model_copy(update={"spec": suspended}), gpus, tell)
     runner.run()

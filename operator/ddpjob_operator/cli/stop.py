@@ -1,0 +1,49 @@
+"""`ddpjob stop NAME`: a run of this machine saves and stops, and stays to be gone on with."""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.engine import Event
+from ddpjob_operator.local import RunDirectory, find_run, stop_job
+
+from .words import itself
+
+
+def stop(runs: Path, name: str) -> int:
+    """Stops a run, and returns once nothing of it runs.
+
+    Raises:
+        BadInputError: there is no such run, or somebody goes on with it meanwhile.
+    """
+    run = find_run(runs, name)
+    if holder := run.lock.holder():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(holder, signal.SIGINT)
+        run.lock.wait()
+    _stop_what_goes_on(run)
+    job = run.load()
+    assert job is not None, "find_run found its file"
+    print(f"{name}: {job.status.state}. {job.status.message}")
+    if not job.status.finished:
+        print(f"Go on with: {itself()} run --resume {name}")
+    return 0
+
+
+def _stop_what_goes_on(run: RunDirectory) -> None:
+    """What a `ddpjob run` that was killed has left behind."""
+    lock, job = run.lock, run.load()
+    if job is None or job.status.finished:
+        return
+    if not lock.acquire():
+        raise BadInputError(f"{run.root.name} was taken up anew (process {lock.holder()})")
+    try:
+        stop_job(run, job, [], _tell)
+    finally:
+        lock.release()
+
+
+def _tell(event: Event) -> None:
+    print(f"ddpjob: {event.message}")
