@@ -29,7 +29,7 @@ class Page:
 
 RECOVERY = Page(REFERENCE / "recovery.md", ("kills", "pods", "watching", "saves", "goodput", "mixed"))
 PERFORMANCE = Page(REFERENCE / "performance.md", ("churn", "targets", "contestants"))
-TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "scaling", "input"))
+TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "launch", "scaling", "input"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from tests.training.ranks import world
 
 RANKS = 2
 ROOT = Path(__file__).parents[2]
-LEAST_OF_THE_LOOP, MOST_OF_THE_START, LEAST_OF_SCALING = 0.99, 1.05, 0.90
+LEAST_OF_THE_LOOP, MOST_OF_THE_START, MOST_OF_THE_LAUNCH, LEAST_OF_SCALING = 0.99, 1.05, 1.0, 0.90
 STEPS = {"ConvNet": 1200, "ResNet18": 30, "ConvNet28": 250}
 """Of a run: about a dozen seconds on two cores."""
 QUICK = 20
@@ -111,6 +112,39 @@ def loop(count: int, *, quick: bool) -> list[Row]:
     return rows
 
 
+def launch(count: int, *, quick: bool) -> list[Row]:
+    """`ddpjob run` beside torchrun, both with the smallest script, until a person sees its first step."""
+    script = ["-m", "tests.bench.smallest_ddp"]
+    words = ["ConvNet", str(STEPS["ConvNet"] // QUICK if quick else STEPS["ConvNet"])]
+    rows = []
+    for how, size in {"two nodes": ["-n", "2"], "two processes of a node": ["--procs-per-node", "2"]}.items():
+        ours = ["ddpjob", "run", *size, *script, "--", *words]
+        theirs = ["torchrun", "--standalone", "--nproc-per-node", "2", *script, *words]
+        found = pairs.in_turn(
+            count, lambda ours=ours: until_first_step(ours), lambda theirs=theirs: until_first_step(theirs)
+        )
+        rows.append(pairs.ratio(f"ddpjob run, {how}: cold start to first step", found, "s", most=MOST_OF_THE_LAUNCH))
+    return rows
+
+
+def until_first_step(command: Sequence[str]) -> float:
+    """Seconds from the start of a launcher until the first progress line of its script is on the screen."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as state:
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name(command[0]), *command[1:]],
+            env={**os.environ, "DDPJOB_RUN_DIR": f"{state}/runs", "XDG_STATE_HOME": state},
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert process.stdout
+        seen = [time.monotonic() for line in process.stdout if "progress step=" in line]
+        if process.wait() or not seen:
+            sys.exit(f"failed: {' '.join(command)}")
+    return seen[0] - began
+
+
 def scaling(count: int, *, quick: bool) -> list[Row]:
     """Two processes that average their gradients beside two that know nothing of each other."""
     steps = STEPS["ConvNet28"] // QUICK if quick else STEPS["ConvNet28"]
@@ -131,6 +165,7 @@ def main() -> None:
     count = 2 if flags.quick else flags.pairs
     parts = {
         "loop": Part(f"{count} pairs in turn", lambda: loop(count, quick=flags.quick)),
+        "launch": Part(f"{count} pairs in turn", lambda: launch(count, quick=flags.quick)),
         "scaling": Part(f"{count} pairs in turn", lambda: scaling(count, quick=flags.quick)),
         "input": Part(f"{count} pairs in turn", lambda: loading.rows(count, quick=flags.quick)),
     }
