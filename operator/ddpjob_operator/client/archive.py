@@ -1,0 +1,83 @@
+"""A program's files as one archive: from the same files always the same bytes.
+
+A zip and not a tar: it holds files and nothing else, and what unpacks it keeps within its directory.
+"""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ddpjob_operator.api import BadInputError
+
+MOST_BYTES = 1 << 20
+"""A ConfigMap holds no more."""
+NAMED = 3
+
+DATE = (1980, 1, 1, 0, 0, 0)
+REGULAR, READABLE, EXECUTABLE = 0o100000, 0o644, 0o755
+UNIX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that travels."""
+
+    name: str
+    """Its path in the program's directory, with slashes."""
+    content: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Files, packed."""
+
+    data: bytes
+    digest: str
+    """SHA-256 of the data, in hexadecimal."""
+
+
+def pack(files: Sequence[File]) -> Archive:
+    """The archive of some files, whatever their order.
+
+    Raises:
+        BadInputError: it is too large to travel with a job; the text says what is large, and what to do.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for file in sorted(files, key=lambda one: one.name):
+            archive.writestr(_entry(file), file.content, zipfile.ZIP_DEFLATED, 9)
+        sizes = {entry.filename: entry.compress_size for entry in archive.infolist()}
+    data = buffer.getvalue()
+    if len(data) > MOST_BYTES:
+        raise too_large(sizes, "packed")
+    return Archive(data, hashlib.sha256(data).hexdigest())
+
+
+def too_large(sizes: dict[str, int], how: str) -> BadInputError:
+    """The error for files of these sizes, in bytes; `how` says what the sizes are of."""
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
+    named = ", ".join(f"{name} ({readable(sizes[name])})" for name in largest)
+    return BadInputError(
+        f"the code is {readable(sum(sizes.values()))} {how}, and {readable(MOST_BYTES)} can travel with a job; "
+        f"the largest: {named}. Name in .gitignore what the job does not need, put data on a volume "
+        "(--volume CLAIM:/data), or put the code into an image (--image, or --image-volume IMAGE:/code)"
+    )
+
+
+def readable(size: int) -> str:
+    """A number of bytes for people."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:  # noqa: PLR2004  What the units are.
+            return f"{size:.4g} {unit}"
+        size /= 1024  # type: ignore[assignment]
+    return f"{size:.4g} GiB"
+
+
+def _entry(file: File) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(file.name, DATE)
+    entry.create_system = UNIX
+    entry.external_attr = (REGULAR | (EXECUTABLE if file.executable else READABLE)) << 16
+    return entry

@@ -1,0 +1,209 @@
+"""What of a folder is its program: neither what git ignores, nor secrets, nor what lies elsewhere."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from ddpjob_operator.api import BadInputError
+
+from .archive import MOST_BYTES, File, too_large
+
+MOST_FILES = 5000
+MOST_UNPACKED = 64 * MOST_BYTES
+"""More cannot become small enough, and is not read."""
+
+GITIGNORE = ".gitignore"
+REPOSITORY = ".git"
+
+SECRETS = GitIgnoreSpec.from_lines(
+    """\
+.env
+.env.*
+.envrc
+*.pem
+*.key
+*.p12
+*.pfx
+*.jks
+*.kdbx
+*.ppk
+id_rsa
+id_dsa
+id_ecdsa
+id_ed25519
+.netrc
+.pgpass
+.pypirc
+.npmrc
+.git-credentials
+.htpasswd
+kubeconfig
+*.kubeconfig
+.ssh/
+.aws/
+.azure/
+.docker/
+.gnupg/
+.kube/
+gcloud/
+""".splitlines()
+)
+"""What holds secrets by its name, whatever .gitignore says."""
+
+USELESS = GitIgnoreSpec.from_lines(
+    """\
+.git
+.hg
+.svn
+.venv/
+venv/
+node_modules/
+__pycache__/
+*.pyc
+.mypy_cache/
+.pytest_cache/
+.ruff_cache/
+.ipynb_checkpoints/
+.tox/
+.nox/
+.DS_Store
+ddpjob-runs/
+""".splitlines()
+)
+"""What no program needs elsewhere."""
+
+VENV_MARK = "pyvenv.cfg"
+KEY_MARK = b"PRIVATE KEY-----"
+
+
+@dataclass
+class Source:
+    """The files of a program, and what lies beside them and stays."""
+
+    files: list[File] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Why, by path; not what git ignores or no program needs."""
+
+
+def read_file(path: Path) -> Source:
+    """A program of one file.
+
+    Raises:
+        BadInputError: it cannot be read.
+    """
+    return Source([_read(path, path.name)])
+
+
+def read_folder(folder: Path) -> Source:
+    """The program of a folder.
+
+    Raises:
+        BadInputError: there is no such folder, it is too large to travel with a job, or it cannot be read.
+    """
+    if not folder.is_dir():
+        raise BadInputError(f"--source {folder}: there is no such folder")
+    root = folder.resolve()
+    source, sizes, found = Source(), dict[str, int](), dict[str, Path]()
+    for path in _walk(root, _specs_above(root), root, source.left_out):
+        name = path.relative_to(root).as_posix()
+        found[name], sizes[name] = path, path.stat().st_size
+        if len(found) > MOST_FILES:
+            raise BadInputError(f"{folder} has more than {MOST_FILES} files; name a folder with the program alone")
+    if sum(sizes.values()) > MOST_UNPACKED:
+        raise too_large(sizes, "unpacked")
+    for name, path in found.items():
+        file = _read(path, name)
+        if KEY_MARK in file.content[:200]:
+            source.left_out[name] = "a private key"
+        else:
+            source.files.append(file)
+    if not source.files:
+        raise BadInputError(f"{folder} has no file that could travel: it is empty, or all of it is ignored or secret")
+    return source
+
+
+Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
+"""The .gitignore files on the way to a directory, each with its own, the outermost first."""
+
+
+def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -> Iterator[Path]:
+    """The files that travel, and why others do not."""
+    specs = (*specs, *_spec_of(directory))
+    try:
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    except OSError as error:
+        raise BadInputError(f"cannot read {directory}: {error.strerror}") from None
+    for entry in entries:
+        path = Path(entry.path)
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if _matches(USELESS, path, root, is_folder=is_folder) or _is_ignored(path, specs, is_folder=is_folder):
+            continue
+        if reason := _why_not(path, root, is_folder=is_folder):
+            left_out[path.relative_to(root).as_posix()] = reason
+        elif is_folder:
+            yield from _walk(path, specs, root, left_out)
+        else:
+            yield path
+
+
+def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
+    """Why something does not travel that git does not ignore; empty where it does."""
+    if _matches(SECRETS, path, root, is_folder=is_folder):
+        return "may hold secrets"
+    if is_folder:
+        return "a virtual environment" if (path / VENV_MARK).exists() else ""
+    target = path.resolve()
+    if not target.is_relative_to(root):
+        return "a link that leads outside"
+    if path.is_symlink() and (target.is_dir() or not target.exists()):
+        return "a link to no file"
+    if any(_matches(spec, target, root, is_folder=False) for spec in (SECRETS, USELESS)):
+        return "a link to what does not travel"
+    return "" if target.is_file() else "no regular file"
+
+
+def _specs_above(root: Path) -> Specs:
+    """The .gitignore files above a folder, up to its repository's own."""
+    above = [root, *root.parents]
+    repository = next((place for place in above if (place / REPOSITORY).exists()), root)
+    between = [place for place in reversed(root.parents) if place.is_relative_to(repository)]
+    return tuple(spec for place in between for spec in _spec_of(place))
+
+
+def _spec_of(directory: Path) -> Specs:
+    file = directory / GITIGNORE
+    if not file.is_file():
+        return ()
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return ((directory, GitIgnoreSpec.from_lines(lines)),)
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"cannot read {file}: {error}") from None
+
+
+def _is_ignored(path: Path, specs: Specs, *, is_folder: bool) -> bool:
+    """As git has it: the innermost .gitignore that says something decides, and in it the last line."""
+    for place, spec in reversed(specs):
+        said = spec.check_file(_named(path, place, is_folder=is_folder)).include
+        if said is not None:
+            return said
+    return False
+
+
+def _matches(spec: GitIgnoreSpec, path: Path, root: Path, *, is_folder: bool) -> bool:
+    """Whether a path or a folder on the way to it is meant."""
+    return spec.match_file(_named(path, root, is_folder=is_folder))
+
+
+def _named(path: Path, place: Path, *, is_folder: bool) -> str:
+    return path.relative_to(place).as_posix() + "/" * is_folder
+
+
+def _read(path: Path, name: str) -> File:
+    try:
+        return File(name, path.read_bytes(), executable=os.access(path, os.X_OK))
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,213 @@
+"""What of a folder travels with a job, and how it is packed and unpacked."""
+
+import os
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.client import archive as archives
+from ddpjob_operator.client import source as sources
+from ddpjob_operator.client import unpack as unpacking
+from ddpjob_operator.client.archive import MOST_BYTES, File, pack
+from ddpjob_operator.client.source import read_file, read_folder
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\n"
+
+
+def write(folder: Path, **files: str) -> None:
+    """Files by name, with `__` for a slash."""
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def put(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in read_folder(folder).files)
+
+
+TRAVELS: dict[str, tuple[list[str], str, list[str]]] = {
+    "all that is there": (
+        ["train.py", "models/net.py", "conf/a.yaml"],
+        "",
+        ["conf/a.yaml", "models/net.py", "train.py"],
+    ),
+    "not what git ignores": (["train.py", "data/a.bin", "x.log"], "data/\n*.log\n", [".gitignore", "train.py"]),
+    "what git ignores no more": (["a.log", "b.log"], "*.log\n!b.log\n", [".gitignore", "b.log"]),
+    "nothing of git, of environments and of caches": (
+        ["a.py", ".git/config", ".venv/bin/x", "venv/x", "__pycache__/a.pyc", "ddpjob-runs/a/job.json", "p/.git"],
+        "",
+        ["a.py"],
+    ),
+    "an environment by another name": (["a.py", "py311/pyvenv.cfg", "py311/lib/x.py"], "", ["a.py"]),
+    "no secrets, whatever git says": (
+        ["a.py", ".env", ".env.local", "k/id_rsa", "tls.key", "cert.pem", ".aws/credentials", "kubeconfig"],
+        "!.env\n!*.key\n",
+        [".gitignore", "a.py"],
+    ),
+    "what only sounds like one": (
+        ["environment.py", "keys.py", "env/model.py"],
+        "",
+        ["env/model.py", "environment.py", "keys.py"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("there", "ignored", "travels"), TRAVELS.values(), ids=TRAVELS)
+def test_of_a_folder_travels(tmp_path: Path, there: list[str], ignored: str, travels: list[str]) -> None:
+    put(tmp_path, *there)
+    if ignored:
+        write(tmp_path, **{".gitignore": ignored})
+    assert names(tmp_path) == travels
+
+
+def test_the_gitignore_of_a_folder_within_and_of_the_repository_around_count(tmp_path: Path) -> None:
+    put(tmp_path, ".git/config", "job/train.py", "job/big.bin", "job/sub/keep.bin", "job/sub/drop.txt")
+    write(tmp_path, **{".gitignore": "*.bin\n/train.py\n", "job__sub__.gitignore": "!keep.bin\ndrop.txt\n"})
+    assert names(tmp_path / "job") == ["sub/.gitignore", "sub/keep.bin", "train.py"]
+
+
+def test_no_gitignore_beyond_the_repository_counts(tmp_path: Path) -> None:
+    put(tmp_path, "repository/.git/config", "repository/train.py")
+    write(tmp_path, **{".gitignore": "*\n"})
+    assert names(tmp_path / "repository") == ["train.py"]
+
+
+def test_links_travel_as_the_files_that_they_lead_to_and_only_within_the_folder(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    put(outside, "secret.txt", "data/a")
+    folder = tmp_path / "folder"
+    put(folder, "a.py", ".env", "sub/b.py")
+    for link, target in {
+        "in.py": "a.py",
+        "out.txt": outside / "secret.txt",
+        "out": outside,
+        "loop": ".",
+        "env.txt": ".env",
+        "nowhere": "missing",
+    }.items():
+        (folder / link).symlink_to(target)
+    os.mkfifo(folder / "pipe")
+    source = read_folder(folder)
+    assert sorted(file.name for file in source.files) == ["a.py", "in.py", "sub/b.py"]
+    assert source.left_out == {
+        ".env": "may hold secrets",
+        "env.txt": "a link to what does not travel",
+        "loop": "a link to no file",
+        "nowhere": "a link to no file",
+        "out": "a link that leads outside",
+        "out.txt": "a link that leads outside",
+        "pipe": "no regular file",
+    }
+
+
+def test_a_key_is_known_by_what_it_says(tmp_path: Path) -> None:
+    write(tmp_path, **{"a.py": "", "deploy": KEY})
+    source = read_folder(tmp_path)
+    assert (source.left_out, [file.name for file in source.files]) == ({"deploy": "a private key"}, ["a.py"])
+
+
+def test_the_same_files_are_the_same_archive_whenever_and_wherever_they_were_written(tmp_path: Path) -> None:
+    for name, time in (("here", 1), ("there", 2_000_000_000)):
+        put(tmp_path / name, "b.py", "a.py")
+        os.utime(tmp_path / name / "a.py", (time, time))
+    here, there = (pack(read_folder(tmp_path / name).files) for name in ("here", "there"))
+    assert here == there
+    (tmp_path / "there" / "a.py").chmod(0o755)
+    assert pack(read_folder(tmp_path / "there").files).digest != here.digest, "a program is to stay one"
+
+
+def test_what_is_too_large_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(os.urandom(3 * MOST_BYTES))
+    put(tmp_path, "train.py")
+    with pytest.raises(BadInputError) as error:
+        pack(read_folder(tmp_path).files)
+    assert str(error.value).startswith(
+        "the code is 3.001 MiB packed, and 1 MiB can travel with a job; the largest: weights.bin (3.001 MiB), "
+    )
+    assert "--volume CLAIM:/data" in str(error.value)
+
+
+def test_what_can_never_become_small_enough_is_not_even_read(tmp_path: Path) -> None:
+    with (tmp_path / "disk.img").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(BadInputError, match=r"the code is 1024 GiB unpacked, .* disk.img \(1024 GiB\)"):
+        read_folder(tmp_path)
+
+
+def test_a_folder_without_end_is_not_searched_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MOST_FILES", 2)
+    put(tmp_path, "a", "b", "c")
+    with pytest.raises(BadInputError, match="more than 2 files"):
+        read_folder(tmp_path)
+
+
+def test_what_is_no_folder_or_holds_nothing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="there is no such folder"):
+        read_folder(tmp_path / "missing")
+    put(tmp_path, ".env")
+    with pytest.raises(BadInputError, match="has no file that could travel"):
+        read_folder(tmp_path)
+    with pytest.raises(BadInputError, match=r"cannot read .*missing.py: No such file"):
+        read_file(tmp_path / "missing.py")
+
+
+def unpack(data: bytes, directory: Path) -> subprocess.CompletedProcess[str]:
+    """As its pod does it: the text of the module, on a Python that knows nothing of us."""
+    archive = directory.parent / "code.zip"
+    archive.write_bytes(data)
+    text = Path(unpacking.__file__).read_text()
+    words = [sys.executable, "-ISc", text, str(archive), str(directory)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_a_pod_has_what_was_packed(tmp_path: Path) -> None:
+    files = (File("a.py", b"print(1)"), File("sub/run.sh", b"#!/bin/sh\n", executable=True), File("empty", b""))
+    target = tmp_path / "code"
+    assert unpack(pack(files).data, target).stderr == ""
+    assert {path.relative_to(target).as_posix() for path in target.rglob("*")} == {
+        "a.py",
+        "sub",
+        "sub/run.sh",
+        "empty",
+    }
+    assert (target / "a.py").read_bytes() == b"print(1)"
+    modes = [stat.S_IMODE((target / name).stat().st_mode) for name in ("a.py", "sub/run.sh")]
+    assert modes == [0o644, 0o755]
+
+
+def test_nothing_is_written_outside_and_no_link_is_made_whatever_an_archive_says(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.zip"
+    with zipfile.ZipFile(bad, "w") as archive:
+        archive.writestr("../outside", "x")
+        archive.writestr("/tmp/ddpjob-absolute", "x")
+        link = zipfile.ZipInfo("link")
+        link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc")
+        archive.writestr("link/passwd", "x")
+    target = tmp_path / "in" / "code"
+    target.mkdir(parents=True)
+    assert unpack(bad.read_bytes(), target).returncode != 0, "what it says cannot be: a file with files in it"
+    assert not (tmp_path / "in" / "outside").exists()
+    assert not Path("/tmp/ddpjob-absolute").exists()
+    assert not any(path.is_symlink() for path in target.rglob("*"))
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is_fills_no_disk(tmp_path: Path) -> None:
+    packed = pack([File("zeros", bytes(300 << 20))]).data
+    assert len(packed) < archives.MOST_BYTES
+    done = unpack(packed, tmp_path / "code")
+    assert done.returncode == 1
+    assert "are allowed" in done.stderr
+    assert not (tmp_path / "code").exists()
