@@ -189,6 +189,7 @@ def test_the_operator_understands_the_flags() -> None:
         "podSecurity=none",
         "networkPolicy=disabled",
         "monitoringNamespace=prometheus",
+        "trainerImage=registry.example.com/trainer:1",
         "log.format=text",
         "log.level=debug",
         "resyncSeconds=60",
@@ -200,6 +201,7 @@ def test_the_operator_understands_the_flags() -> None:
     assert options.lease[1] == "ours"
     assert (options.namespaces, options.log_format, options.log_level) == (["blue"], "text", "debug")
     assert options.settings.pod_security == PodSecurity.NONE
+    assert options.settings.trainer_image == "registry.example.com/trainer:1"
     assert options.resync_seconds == 60
 
 

@@ -18,6 +18,8 @@ class Reason(StrEnum):
     """A pod that is not the job's has the name of one of its pods."""
     NETWORK_POLICY_TAKEN = "NetworkPolicyTaken"
     """A NetworkPolicy that is not the job's has the name of its own."""
+    IMAGE_MISSING = "ImageMissing"
+    """The trainer's container names no image, and the operator's administrator has set none."""
     QUOTA_EXCEEDED = "QuotaExceeded"
     """The namespace's quota does not allow the job's pods."""
     POD_SECURITY_VIOLATION = "PodSecurityViolation"
@@ -94,6 +96,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.SERVICE_TAKEN: "Delete the Service, or give the job another name. That of a deleted job goes by itself.",
     Reason.POD_TAKEN: "Delete the pod, or give the job another name. That of a deleted job goes by itself.",
     Reason.NETWORK_POLICY_TAKEN: "Delete the NetworkPolicy, or give the job another name.",
+    Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask whoever runs the "
+    "operator to set `trainerImage`.",
     Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised: "
     "`kubectl describe quota`.",
     Reason.POD_SECURITY_VIOLATION: "Change what the message names in the template, or move to a namespace that "

@@ -305,6 +305,8 @@ class DDPJobStatus(_Said):
     network_policy: NetworkPolicy | None = None
     """What `networkPolicy` stands for: as it says or, where it says nothing, as the operator was set when the job
     first started."""
+    trainer_image: str | None = None
+    """The image of containers whose template names none: what the operator was set to when the job first started."""
     supervised: bool = False
     """Whether a supervisor in rank 0's pod has answered since the gang was last started as a whole."""
     progress: Progress | None = None

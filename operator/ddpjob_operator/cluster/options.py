@@ -52,6 +52,7 @@ def parse(arguments: list[str] | None = None) -> Options:
             network_policy=NetworkPolicy(given.network_policy.capitalize()),
             monitoring_namespace=given.monitoring_namespace,
             operator_namespace=own,
+            trainer_image=given.trainer_image,
             force_delete_lost_pods=given.force_delete_lost_pods,
         ),
     )
@@ -112,6 +113,12 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         default="",
         metavar="NAMESPACE",
         help="let the pods of this namespace read the status ports of jobs that have a NetworkPolicy",
+    )
+    parser.add_argument(
+        "--trainer-image",
+        default="",
+        metavar="IMAGE",
+        help="image of containers that name none, of jobs that start for the first time",
     )
     parser.add_argument(
         "--force-delete-lost-pods",

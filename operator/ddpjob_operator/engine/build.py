@@ -115,6 +115,7 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     if not {"serviceAccountName", "serviceAccount"} & set(pod):  # Who names an account wants what comes with it.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
+    _give_images(pod, trainer.get("image") or job.status.trainer_image)
     _equip(trainer, trainer_env(job, rank, living), job.status.backend)
     _mount(trainer, job.spec.checkpoint)
     _add_volumes(pod, trainer, job)
@@ -145,6 +146,13 @@ def build_reserve(job: DDPJob, rank: int) -> Manifest:
     others = [one for one in pod["spec"].get("initContainers", ()) if one["name"] != WAIT_CONTAINER]
     pod["spec"]["initContainers"] = [reserve_container(trainer), *others]
     return pod
+
+
+def _give_images(pod: Manifest, image: str | None) -> None:
+    """Whatever names no image has the trainer's, as far as there is one: nothing else has to be pulled."""
+    for container in (*pod.get("initContainers", ()), *pod["containers"]):
+        if image and not container.get("image"):
+            container["image"] = image
 
 
 def _avoid(pod: Manifest, job: DDPJob) -> None:

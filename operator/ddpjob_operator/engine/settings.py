@@ -17,6 +17,8 @@ class Settings:
     """Whose pods may read status ports, as the operator's may; empty: nobody else."""
     operator_namespace: str = ""
     """Where the operator's own pods are; empty where it is no pod."""
+    trainer_image: str = ""
+    """For containers that name none, of jobs that start for the first time; empty: such jobs wait."""
     force_delete_lost_pods: bool = False
     """Whether pods on nodes that do not answer are removed from the API. Their processes may still run there, so
     what has to be there only once (a volume that one node may mount) is in danger."""

@@ -38,6 +38,8 @@ from .run_directory import RunDirectory
 from .translation import Machine, Ports, translate
 
 RETRY = timedelta(seconds=1)
+THIS_MACHINE = "this-machine"
+"""Stands for the image of who names none: processes run as they are found here."""
 RESYNC_SECONDS = 30.0
 """How often everything is looked at even if nothing is reported."""
 
@@ -57,7 +59,9 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MISSING) -> Snapshot:
     """What is there. Processes run as their caller, in his home, and whom this machine lets in is his to say."""
     job = job.model_copy(update={"spec": as_here(job.spec)})
-    settings = Settings(pod_security=PodSecurity.NONE, network_policy=NetworkPolicy.DISABLED)
+    settings = Settings(
+        pod_security=PodSecurity.NONE, network_policy=NetworkPolicy.DISABLED, trainer_image=THIS_MACHINE
+    )
     as_wanted = (job.status.network_policy or job.spec.network_policy) is NetworkPolicy.ENABLED
     return Snapshot(datetime.now(UTC), job, pods, service, settings=settings, network_policy=as_wanted)
 

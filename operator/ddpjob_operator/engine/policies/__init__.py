@@ -7,7 +7,15 @@ from .ending import ending, finished, past_deadline, past_start_deadline, succee
 from .failing import pods_failed, seen_clearer
 from .in_place import restarted_in_place, waits_in_vain
 from .sizing import gang_incomplete, grown, resized, shrunk
-from .starting import between_attempts, children_missing, first_start, refused, service_taken, under_way
+from .starting import (
+    between_attempts,
+    children_missing,
+    first_start,
+    image_missing,
+    refused,
+    service_taken,
+    under_way,
+)
 from .suspending import resumed, suspended
 from .verdict import Policy, Verdict
 
@@ -21,6 +29,7 @@ POLICIES: tuple[Policy, ...] = (
     past_deadline,
     past_start_deadline,
     service_taken,
+    image_missing,
     resumed,
     first_start,
     restarted_in_place,

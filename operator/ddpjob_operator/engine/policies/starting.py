@@ -12,11 +12,17 @@ from ddpjob_operator.engine.view import View
 from ddpjob_operator.engine.waiting import VOLUMES_AND_NETWORK, needed
 
 from .sizing import lacking, look_out
-from .steps import creating, delete, grace_between, short_grace, start, waiting_to_end
+from .steps import creating, default_image, delete, grace_between, short_grace, start, waiting_to_end
 from .verdict import Verdict
 
 SERVICE_RECHECK = timedelta(seconds=5)
 """Nothing that we watch changes when a foreign Service goes away."""
+
+
+NO_IMAGE = (
+    "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
+    "administrator set one for jobs that name none (trainerImage)"
+)
 
 
 def first_start(view: View) -> Verdict | None:
@@ -49,9 +55,20 @@ def service_taken(view: View) -> Verdict | None:
         message = f"Service {name} exists and belongs to somebody else: delete it, or give the job another name"
     else:
         return None
-    status = _seen(view).model_copy(update={"start_time": view.status.start_time or view.now})  # Its clocks run.
-    obstacle = Obstacle(Reason.SERVICE_TAKEN, message)
-    return Verdict(status, message, wake_at=view.now + SERVICE_RECHECK, blocked=obstacle)
+    return _kept_waiting(view, Obstacle(Reason.SERVICE_TAKEN, message), wake_at=view.now + SERVICE_RECHECK)
+
+
+def image_missing(view: View) -> Verdict | None:
+    """A job that names no image waits until somebody names one: its user, or the operator's administrator."""
+    if view.created or view.spec.trainer.get("image") or default_image(view):
+        return None
+    return _kept_waiting(view, Obstacle(Reason.IMAGE_MISSING, NO_IMAGE))
+
+
+def _kept_waiting(view: View, obstacle: Obstacle, wake_at: datetime | None = None) -> Verdict:
+    """The job does not start, and its clocks run."""
+    status = _seen(view).model_copy(update={"start_time": view.status.start_time or view.now})
+    return Verdict(status, obstacle.message, wake_at=wake_at, blocked=obstacle)
 
 
 def refused(view: View) -> Verdict | None:

@@ -143,7 +143,13 @@ def stamped(view: View) -> dict[str, Any]:
         "status_port": view.spec.status_port,
         "control_port": view.spec.control_port,
         "network_policy": _chosen_policy(view),
+        "trainer_image": None if view.spec.trainer.get("image") else default_image(view) or None,
     }
+
+
+def default_image(view: View) -> str:
+    """The image of a trainer whose template names none; empty where nobody has set one."""
+    return view.status.trainer_image or view.snapshot.settings.trainer_image
 
 
 def _chosen_policy(view: View) -> NetworkPolicy:
