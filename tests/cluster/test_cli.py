@@ -431,5 +431,5 @@ def test_a_cluster_without_ddpjob_is_told_how_it_gets_there(tmp_path: Path) -> N
         somebody = User(bare, "default", tmp_path)
         for arguments in (["submit", EXAMPLE], ["status"], ["delete", "x"]):
             code, said = somebody.call(*arguments)
-            assert (code, said.count("\n")) == (1, 1), said
+            assert (code, said.count("\n")) == (2, 1), said
             assert "DDPJob is not installed in the cluster of context plant: helm install" in said

@@ -55,7 +55,8 @@ def command(words: Sequence[str]) -> Entrypoint:
 class Options:
     """What is said beside the entrypoint; None is not said."""
 
-    image: str
+    image: str | None
+    """None: the one that the operator's administrator has set."""
     name: str | None = None
     size: Size = NO_SIZE
     gpus: int = 0
@@ -107,9 +108,18 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
             template={"spec": {"containers": [trainer]}},
         ),
     }
+    check(document)
+    return document
+
+
+def check(document: dict[str, Any]) -> None:
+    """Finds out whether a document that options have led to is a valid DDPJob.
+
+    Raises:
+        BadInputError: it is not; the text says of each mistake which option it is.
+    """
     if found := problems(document):
         raise BadInputError("\n  ".join(map(_as_typed, found)))
-    return document
 
 
 def job_name(text: str) -> str:

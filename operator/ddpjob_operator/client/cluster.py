@@ -20,7 +20,9 @@ Query = Mapping[str, str]
 
 Timeout = tuple[float, float | None]
 
+JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -46,6 +48,16 @@ class Cluster:
             answer: Document = json.loads(response.data)
             return answer
 
+    def metadata(self, path: str, query: Query) -> list[Document]:
+        """The metadata of each object of a collection, without what the objects hold.
+
+        Raises:
+            UnreachableError: there is no answer.
+            RefusedError: it is no.
+        """
+        with self._answer("GET", path, (CONNECT_SECONDS, ANSWER_SECONDS), query, accept=METADATA) as response:
+            return [one["metadata"] for one in json.loads(response.data)["items"]]
+
     def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
         """An answer that comes line by line until the server ends it; `silence_seconds` is the longest gap in it.
 
@@ -61,10 +73,16 @@ class Cluster:
 
     @contextmanager
     def _answer(
-        self, method: str, path: str, timeout: Timeout, query: Query | None, body: Document | None = None
+        self,
+        method: str,
+        path: str,
+        timeout: Timeout,
+        query: Query | None,
+        body: Document | None = None,
+        *,
+        accept: str = f"{JSON}, */*",
     ) -> Iterator[urllib3.HTTPResponse]:
-        kind = MERGE_PATCH if method == "PATCH" else "application/json"
-        headers = {"Accept": "application/json, */*", "Content-Type": kind}
+        headers = {"Accept": accept, "Content-Type": MERGE_PATCH if method == "PATCH" else JSON}
         request = self.api.param_serialize(
             method, path, None, list((query or {}).items()), headers, body, auth_settings=["BearerToken"]
         )

@@ -51,6 +51,29 @@ class Jobs:
                 raise BadInputError(f"the API server refuses {name}: {error.said}") from None
             raise
 
+    def replace(self, job: Document, document: Document, *, dry_run: bool = False) -> Document:
+        """Gives this very job another spec, and the labels and annotations that come with it; the others stay.
+
+        Raises:
+            BadInputError: there is no such job any more, or the API server finds it wrong.
+            ClusterError: it cannot be changed for another reason.
+        """
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        while True:
+            found = self.get(name)
+            if found["metadata"]["uid"] != uid:
+                raise BadInputError(f"{name} is not there any more")
+            body = {**found, "metadata": _merged(found["metadata"], document["metadata"]), "spec": document["spec"]}
+            try:
+                return self._call("PUT", self._path(name), body, query)
+            except RefusedError as error:
+                if error.code == HTTPStatus.CONFLICT:
+                    continue  # Its status has changed since it was read.
+                if error.code in WRONG:
+                    raise BadInputError(f"the API server refuses to change {name}: {error.said}") from None
+                raise
+
     def get(self, name: str) -> Document:
         """The job of that name.
 
@@ -209,7 +232,7 @@ class Jobs:
         except RefusedError as error:
             if error.missing and not error.details.get("name"):
                 how = "helm install ddpjob-operator charts/ddpjob-operator"
-                raise ClusterError(f"DDPJob is not installed in {self.cluster}: {how}") from None
+                raise BadInputError(f"DDPJob is not installed in {self.cluster}: {how}") from None
             raise
 
     def _path(self, *parts: str) -> str:
@@ -236,6 +259,12 @@ def as_job(document: Document) -> DDPJob:
 def when(event: Document) -> str:
     """When an event happened last, as Kubernetes writes it."""
     return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
+
+
+def _merged(metadata: Document, more: Document) -> Document:
+    """An object's metadata with more labels and annotations."""
+    maps = ("labels", "annotations")
+    return {**metadata, **{one: {**metadata.get(one, {}), **more[one]} for one in maps if one in more}}
 
 
 def _of(job: Document) -> Query:

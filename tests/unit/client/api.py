@@ -25,6 +25,9 @@ class Scripted(Cluster):
     def call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
         return self._next(method, path, body, query)
 
+    def metadata(self, path: str, query: Query) -> list[Document]:
+        return self._next("GET", path, None, query)
+
     def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
         yield from self._next("GET", path, silence_seconds, query)
 

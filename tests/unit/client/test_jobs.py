@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.client import ClusterError, ExistsError, RefusedError
+from ddpjob_operator.client import ExistsError, RefusedError
 
 from .api import A_POD, JOBS, PODS, a_job, a_list, jobs_of, refused
 
@@ -88,7 +88,7 @@ def test_a_change_that_cannot_be_made_says_why(answer: Exception, error: type[Ex
         (refused(409, "AlreadyExists", name="digits"), ExistsError, "digits exists already in namespace team"),
         (refused(404, kind="namespaces", name="team"), BadInputError, "no namespace team in .*: kubectl create"),
         (refused(400), BadInputError, "the API server refuses digits: no"),
-        (refused(404), ClusterError, "DDPJob is not installed in the cluster of context here: helm install"),
+        (refused(404), BadInputError, "DDPJob is not installed in the cluster of context here: helm install"),
     ],
 )
 def test_a_job_that_cannot_be_made_says_why(answer: Exception, error: type[Exception], words: str) -> None:

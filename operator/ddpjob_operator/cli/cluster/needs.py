@@ -1,0 +1,170 @@
+"""What the pods of a program have on a cluster: its code, its GPUs, its volumes, as a person types them."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.entrypoint import check
+from ddpjob_operator.client.code import KEY
+
+QUANTITY = re.compile(r"(\d+|\d*\.\d+)(m|k|[KMGTPE]i?)?")
+LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+GPU = "nvidia.com/gpu"
+
+CODE_DIRECTORY = "/ddpjob/code"
+"""Where a program is unpacked, and works."""
+ARCHIVE_DIRECTORY = "/ddpjob/archive"
+CODE_VOLUME, ARCHIVE_VOLUME = "code", "code-archive"
+UNPACK_CONTAINER = "unpack-code"
+NO_PYTHON = "there is no python in the image; submit needs one to unpack the code"
+
+SHELL = """\
+for python in python3 python; do
+  command -v "$python" >/dev/null && exec "$python" -ISc "$0" "$2" "$3"
+done
+echo "$1" >&2
+exit 2
+"""
+LITTLE = {"cpu": "100m", "memory": "64Mi"}
+"""Both as request and as limit, since a quota may ask for both."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What is said of pods beside the program; None and nothing is not said."""
+
+    gpus_per_node: int | None = None
+    cpu: str | None = None
+    memory: str | None = None
+    volumes: Sequence[str] = ()
+    """Each `CLAIM:/path`."""
+    image_volumes: Sequence[str] = ()
+    """Each `IMAGE:/path`."""
+    queue: str | None = None
+    code: str | None = None
+    """Name of the ConfigMap with the code."""
+
+
+def checkpoint_on(text: str | None) -> Json:
+    """`spec.checkpoint` for a `CLAIM:/path`; without one, a directory that goes with its pod.
+
+    Raises:
+        BadInputError: it is none.
+    """
+    if text is None:
+        return {"path": "/checkpoints"}
+    claim, path = _split("--checkpoint", "CLAIM", text)
+    return {"path": path, "volume": _claim(claim)}
+
+
+def with_needs(document: Json, needs: Needs) -> Json:
+    """A program's job with what its pods need.
+
+    Raises:
+        BadInputError: an option is wrong; the text says all that is.
+    """
+    pod = document["spec"]["template"]["spec"]
+    trainer, *others = pod["containers"]
+    volumes, mounts = [*_volumes(needs)], [*_mounts(needs)]
+    _check_places([mount["mountPath"] for mount in mounts])
+    trainer = trainer | _set(
+        resources=_resources(needs),
+        workingDir=CODE_DIRECTORY if needs.code else None,
+        volumeMounts=mounts or None,
+    )
+    pod = pod | _set(
+        initContainers=[_unpacking()] if needs.code else None,
+        containers=[trainer, *others],
+        volumes=volumes or None,
+    )
+    placed = document | {"spec": document["spec"] | {"template": {**_labels(needs), "spec": pod}}}
+    check(placed)
+    return placed
+
+
+def _labels(needs: Needs) -> Json:
+    if needs.queue is None:
+        return {}
+    if not LABEL.fullmatch(needs.queue):
+        raise BadInputError(f"--queue {needs.queue}: must be the name of a queue")
+    return {"metadata": {"labels": {QUEUE_LABEL: needs.queue}}}
+
+
+def _resources(needs: Needs) -> Json | None:
+    """The same as request and as limit: what a pod may use is what the scheduler has kept for it."""
+    for flag, amount in (("--cpu", needs.cpu), ("--memory", needs.memory)):
+        if amount is not None and not QUANTITY.fullmatch(amount):
+            raise BadInputError(f"{flag} {amount}: must be a quantity as Kubernetes has it, such as 4, 500m or 16Gi")
+    if needs.gpus_per_node is not None and needs.gpus_per_node < 0:
+        raise BadInputError(f"--gpus-per-node {needs.gpus_per_node}: must not be less than 0")
+    asked = _set(cpu=needs.cpu, memory=needs.memory) | ({GPU: needs.gpus_per_node} if needs.gpus_per_node else {})
+    return {"requests": asked, "limits": dict(asked)} if asked else None
+
+
+def _volumes(needs: Needs) -> Iterator[Json]:
+    if needs.code:
+        yield {"name": CODE_VOLUME, "emptyDir": {}}
+        yield {"name": ARCHIVE_VOLUME, "configMap": {"name": needs.code}}
+    for name, source, _ in _mounted(needs):
+        yield {"name": name, **source}
+
+
+def _mounts(needs: Needs) -> Iterator[Json]:
+    if needs.code:
+        yield {"name": CODE_VOLUME, "mountPath": CODE_DIRECTORY}
+    for name, _, path in _mounted(needs):
+        yield {"name": name, "mountPath": path}
+
+
+def _check_places(paths: list[str]) -> None:
+    if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        raise BadInputError(f"{twice[0]} is where two volumes are to be mounted; choose another path for one of them")
+
+
+def _mounted(needs: Needs) -> Iterator[tuple[str, Json, str]]:
+    """Name, source and path of each volume that was asked for."""
+    kinds: tuple[tuple[str, str, Sequence[str], Callable[[str], Json]], ...] = (
+        ("volume", "CLAIM", needs.volumes, _claim),
+        ("image-volume", "IMAGE", needs.image_volumes, lambda image: {"image": {"reference": image}}),
+    )
+    for flag, what, texts, source in kinds:
+        for number, text in enumerate(texts):
+            origin, path = _split(f"--{flag}", what, text)
+            yield f"{flag}-{number}", source(origin), path
+
+
+def _split(flag: str, what: str, text: str) -> tuple[str, str]:
+    origin, colon, path = text.rpartition(":")
+    if not colon or not origin or not path.startswith("/"):
+        raise BadInputError(f"{flag} {text}: must be {what}:/path, where {what} is mounted at /path")
+    return origin, path
+
+
+def _claim(name: str) -> Json:
+    return {"persistentVolumeClaim": {"claimName": name}}
+
+
+def _unpacking() -> Json:
+    """The init container, in the trainer's image: that names none here, so the operator gives it the trainer's."""
+    text = resources.files("ddpjob_operator.client").joinpath("unpack.py").read_text(encoding="utf-8")
+    archive = f"{ARCHIVE_DIRECTORY}/{KEY}"
+    return {
+        "name": UNPACK_CONTAINER,
+        "command": ["sh", "-c", SHELL, text, NO_PYTHON, archive, CODE_DIRECTORY],
+        "resources": {"requests": dict(LITTLE), "limits": dict(LITTLE)},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": CODE_VOLUME, "mountPath": CODE_DIRECTORY},
+            {"name": ARCHIVE_VOLUME, "mountPath": ARCHIVE_DIRECTORY, "readOnly": True},
+        ],
+    }
+
+
+def _set(**fields: Any) -> Json:
+    return {field: value for field, value in fields.items() if value is not None}

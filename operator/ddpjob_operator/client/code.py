@@ -1,0 +1,207 @@
+"""The code of jobs: archives in immutable ConfigMaps, each owned by the jobs that run it, and gone with the last."""
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.contract import API_VERSION, GROUP, KIND
+
+from .archive import Archive
+from .cluster import Cluster, Document
+from .errors import RefusedError
+from .jobs import Jobs
+
+LABEL = f"{GROUP}/code"
+"""On each ConfigMap with code, so that those are found that nobody owns."""
+DIGEST = f"{GROUP}/code-digest"
+"""Annotation of such a ConfigMap, and of the jobs that run it: the SHA-256 of the archive."""
+KEY = "code.zip"
+TRIES = 5
+
+ORPHANED_AFTER = timedelta(minutes=10)
+"""Between the ConfigMap and its job a client needs a second; one that has not gone on by now never will."""
+
+OVERTAKEN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
+
+
+def name_of(archive: Archive) -> str:
+    """What its ConfigMap is called: the same code has the same name."""
+    return f"ddpjob-code-{archive.digest[:16]}"
+
+
+def config_map(archive: Archive, namespace: str) -> Document:
+    """The ConfigMap of an archive, as it is made."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name_of(archive),
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/managed-by": "ddpjob", LABEL: "archive"},
+            "annotations": {DIGEST: f"sha256:{archive.digest}"},
+        },
+        "immutable": True,
+        "binaryData": {KEY: base64.b64encode(archive.data).decode()},
+    }
+
+
+def used_by(job: Document) -> set[str]:
+    """The names of all ConfigMaps that a job's pods mount."""
+    volumes = job["spec"]["template"]["spec"].get("volumes", ())
+    return {volume["configMap"]["name"] for volume in volumes if "name" in volume.get("configMap", {})}
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """ConfigMaps that a client left behind which died halfway, by their metadata."""
+
+    adopted: dict[str, list[Document]]
+    """Those whose jobs were made, by name, with the jobs."""
+    orphaned: tuple[Document, ...]
+    """Those that no job runs, nor will."""
+
+
+def leftovers(loose: Sequence[Document], jobs: Iterable[Document], now: datetime) -> Leftovers:
+    """What is to become of ConfigMaps that nobody owns; `now` is the API server's."""
+    users: dict[str, list[Document]] = {}
+    for job in jobs:
+        for name in used_by(job):
+            users.setdefault(name, []).append(job)
+    adopted = {one["name"]: users[one["name"]] for one in loose if one["name"] in users}
+    orphaned = (one for one in loose if one["name"] not in users and now - created(one) > ORPHANED_AFTER)
+    return Leftovers(adopted, tuple(orphaned))
+
+
+def created(metadata: Document) -> datetime:
+    """When an object was made, by the API server's clock."""
+    return datetime.fromisoformat(metadata["creationTimestamp"])
+
+
+@dataclass(frozen=True)
+class Code:
+    """The ConfigMaps with code of a cluster's namespace."""
+
+    cluster: Cluster
+
+    def check(self, wanted: Document) -> None:
+        """Asks the API server whether this ConfigMap could be made; makes nothing.
+
+        Raises:
+            BadInputError: it could not, or the user may not.
+        """
+        self._make(wanted, {"dryRun": "All"})
+
+    def put(self, wanted: Document) -> tuple[Document, bool]:
+        """The ConfigMap as it is there, and whether it was made now.
+
+        Raises:
+            BadInputError: it cannot be made, or another one has its name.
+        """
+        while True:
+            if (made := self._make(wanted, {})) is not None:
+                return made, True
+            try:
+                found = self.cluster.call("GET", self._path(wanted["metadata"]["name"]))
+            except RefusedError as error:
+                if error.missing:
+                    continue  # It has gone meanwhile.
+                raise
+            if found.get("binaryData") != wanted["binaryData"] or not found.get("immutable"):
+                name, flags = wanted["metadata"]["name"], f"-n {self.cluster.namespace}"
+                raise BadInputError(
+                    f"ConfigMap {name} has the name of this code and holds something else; "
+                    f"remove it: kubectl delete configmap {name} {flags}"
+                )
+            return found, False
+
+    def own(self, wanted: Document, job: Document, found: Document | None = None) -> None:
+        """Has a job own its code, and makes that anew where it has gone since it was `found`."""
+        reference = _owner(job)
+        for _ in range(TRIES):
+            metadata = (found or self.put(wanted)[0])["metadata"]
+            owners = metadata.get("ownerReferences", [])
+            if any(owner["uid"] == reference["uid"] for owner in owners):
+                return
+            if self._own(metadata, [*owners, reference]):
+                return
+            found = None
+
+    def remove(self, metadata: Document) -> None:
+        """Removes this very ConfigMap, unless somebody has begun to use it since it was seen like this."""
+        body = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
+        try:
+            self.cluster.call("DELETE", self._path(metadata["name"]), body)
+        except RefusedError as error:
+            if error.code not in OVERTAKEN:
+                raise
+
+    def clear(self, jobs: Jobs, now: datetime) -> None:
+        """Sets right what clients left behind that died halfway; `now` is the API server's."""
+        loose = [one for one in self._all() if not one.get("ownerReferences")]
+        if not loose:
+            return
+        left = leftovers(loose, jobs.all(), now)
+        for metadata in loose:
+            if users := left.adopted.get(metadata["name"]):
+                self._own(metadata, [_owner(job) for job in users])
+        for metadata in left.orphaned:
+            self.remove(metadata)
+
+    def release(self, job: Document) -> None:
+        """Lets go of the code that a job owns and does not run any more."""
+        uid, used = job["metadata"]["uid"], used_by(job)
+        for metadata in self._all():
+            owners = metadata.get("ownerReferences", [])
+            others = [owner for owner in owners if owner["uid"] != uid]
+            if metadata["name"] in used or others == owners:
+                continue
+            if others:
+                self._own(metadata, others)
+            else:
+                self.remove(metadata)
+
+    def _make(self, wanted: Document, query: dict[str, str]) -> Document | None:
+        """None: there is one of that name."""
+        try:
+            return self.cluster.call("POST", self._path(), wanted, {"fieldValidation": "Strict", **query})
+        except RefusedError as error:
+            if error.reason == "AlreadyExists":
+                return None
+            if error.forbidden:
+                raise BadInputError(f"code travels in a ConfigMap, and {error}") from None
+            if error.details.get("kind") == "namespaces":
+                hint = f"make it with: kubectl create namespace {self.cluster.namespace}"
+                raise BadInputError(f"no namespace {self.cluster.namespace} in {self.cluster}; {hint}") from None
+            raise
+
+    def _own(self, metadata: Document, owners: list[Any]) -> bool:
+        """Whether these are the owners now: not where it has changed since it was seen like this."""
+        body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}}
+        try:
+            self.cluster.call("PATCH", self._path(metadata["name"]), body)
+        except RefusedError as error:
+            if error.code in OVERTAKEN:
+                return False
+            raise
+        return True
+
+    def _all(self) -> list[Document]:
+        """The metadata of all."""
+        return self.cluster.metadata(self._path(), {"labelSelector": LABEL})
+
+    def _path(self, *parts: str) -> str:
+        return "/".join(("/api/v1/namespaces", self.cluster.namespace, "configmaps", *parts))
+
+
+def _owner(job: Document) -> Document:
+    """Without blockOwnerDeletion, for which some clusters ask a right that users do not have."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+    }
