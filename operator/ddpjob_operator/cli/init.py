@@ -12,9 +12,9 @@ from . import program
 from .words import itself
 
 HEAD = """\
-# On this machine:  {ddpjob} run {file}
+# On this machine:  ddpjob run {file}
 # On a cluster:     kubectl apply -f {file}
-# Is it right?      {ddpjob} validate {file}
+# Is it right?      ddpjob validate {file}
 """
 
 COMMENTS = {
@@ -25,7 +25,7 @@ COMMENTS = {
     "On a cluster give it a volume, or it goes with its pod.",
     "template": "A Kubernetes pod template.",
     "image": "On a cluster: what has your script and what it imports. On this machine it is not used.",
-    "command": "ddpjob-supervise stands in place of python: it starts ranks again where they fail, and counts steps.",
+    "command": "What each node runs. ddpjob-supervise in place of python starts ranks again where they fail.",
     "args": "The script's own arguments.",
     "env": "Variables for the ranks.",
 }
@@ -46,7 +46,7 @@ def init(arguments: argparse.Namespace) -> int:
     file: Path = arguments.output or Path(f"{document['metadata']['name']}.yaml")
     try:
         with file.open("x", encoding="utf-8") as content:
-            content.write(HEAD.format(ddpjob=itself(), file=file) + commented(document))
+            content.write(HEAD.format(file=file) + commented(document))
     except FileExistsError:
         raise BadInputError(f"{file} is there already; remove it, or choose another with --output") from None
     except OSError as error:
