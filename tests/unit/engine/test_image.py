@@ -3,12 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from ddpjob_operator.api import ConditionType
 from ddpjob_operator.engine import CreatePod
 
 from .builders import Moment, a_job, plan
-from .tables import verdict
+from .tables import Table, rows, verdict
 
 TRAINER = {"name": "trainer"}
 
@@ -57,18 +56,27 @@ def test_a_job_keeps_the_image_that_it_started_with() -> None:
     assert images(resumed)["trainer"] == "ours:1"
 
 
-@pytest.mark.parametrize("trainer", [{}, {"image": ""}])
-def test_without_either_the_job_waits_and_says_what_would_help(trainer: dict[str, Any]) -> None:
-    moment = nameless(**trainer)
-    said = (
-        "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
-        "administrator set one for jobs that name none (trainerImage)"
-    )
-    assert verdict(moment) == ("", "Pending", said)
-    waiting = moment.decided()
+NO_IMAGE = (
+    "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
+    "administrator set one for jobs that name none (trainerImage)"
+)
+
+TABLE: Table = {
+    "without either it waits and says what would help": (nameless(), "", "Pending", NO_IMAGE),
+    "a name without a letter is none": (nameless(image=""), "", "Pending", NO_IMAGE),
+}
+
+
+@rows(TABLE)
+def test_a_job_without_an_image(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
+
+
+def test_it_starts_as_soon_as_an_operator_has_an_image() -> None:
+    waiting = nameless().decided()
     assert waiting.condition(ConditionType.BLOCKED).reason == "ImageMissing"
     assert waiting.decision.empty
-    assert plan(with_default(waiting, "ours:1")) == "service +1.0 +1.1", "a new operator has one"
+    assert plan(with_default(waiting, "ours:1")) == "service +1.0 +1.1"
 
 
 def test_it_waits_no_longer_than_it_is_given_to_start() -> None:

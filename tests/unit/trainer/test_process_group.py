@@ -92,11 +92,13 @@ def own_addresses() -> list[tuple[str, str]]:
     return [(name, one.address.split("%")[0]) for name, all_of in found for one in all_of if one.family in families]
 
 
-@pytest.mark.parametrize(("name", "address"), own_addresses())
-def test_an_address_of_this_machine_belongs_to_an_interface(name: str, address: str) -> None:
-    shared = [other for other, theirs in own_addresses() if theirs == address]
-    assert interface_of(address) in shared
-    assert is_loopback(address) == (name == "lo")
+def test_an_address_of_this_machine_belongs_to_an_interface() -> None:
+    for name, address in own_addresses():
+        found = interface_of(address)
+        shared = [other for other, theirs in own_addresses() if theirs == address]
+        # Others' interfaces, as those of virtual machines, come and go.
+        assert found in shared or not shared, (name, address)
+        assert is_loopback(address) == (name == "lo")
 
 
 def test_an_address_of_another_machine_belongs_to_none() -> None:
