@@ -46,14 +46,14 @@ def test_a_file_without_a_job_says_what_it_holds(here: Here, text: str, message:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "nowhere.yaml"], "cannot read nowhere.yaml: No such file or directory"),
-        (["run", "."], "cannot read .: Is a directory"),
+        (["run", "nowhere.yaml"], "there is no nowhere.yaml in {here}"),
+        (["run", "."], ". is a directory; name a script in it"),
         (["status"], "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
         (["logs", "digits"], "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
     ],
 )
 def test_a_wrong_call_says_what_would_be_right(here: Here, arguments: list[str], message: str) -> None:
-    assert here.says(*arguments) == (2, f"error: {message}\n")
+    assert here.says(*arguments) == (2, f"error: {message.format(here=here.directory)}\n")
 
 
 def test_a_job_that_needs_a_cluster_says_what_is_missing_here(here: Here) -> None:

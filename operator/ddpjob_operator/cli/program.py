@@ -150,7 +150,7 @@ def _hint(file: Path, words: list[str]) -> str:
         return f"; a command stands after --: ddpjob run -- {' '.join([str(file), *words])}"
     there = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
     names = {name: one for one in there for name in (one.name, one.stem)}
-    close = difflib.get_close_matches(file.name, names, n=1)
+    close = difflib.get_close_matches(file.name, names, n=1, cutoff=0.75)
     return f"; did you mean {names[close[0]]}?" if close else ""
 
 

@@ -4,16 +4,19 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.table import Table
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.local import as_here, find_run, find_runs, known_runs, registered
 
 from .describe import describe
-from .screen import Screen
+from .screen import Screen, visible
 from .words import age, file_path, itself
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
+UNLIMITED = 100_000
+"""Cells of a line that nobody looks at on a terminal."""
 
 
 def status(runs: Path, name: str | None, *, as_json: bool) -> int:
@@ -56,13 +59,18 @@ def ls(runs: Path) -> int:
 
 
 def tabulate(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Prints a table; its last column takes what room there is."""
+    """Prints a table. On a terminal its last column takes what room there is; in a pipe a row is a line."""
+    screen = Screen()
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
-    for column in columns:
-        table.add_column(column, no_wrap=column != columns[-1], overflow="fold")
+    for words in zip(columns, *rows, strict=True):
+        column, last = words[0], words[0] == columns[-1]
+        widest = max(cell_len(visible(word)) for word in words)
+        table.add_column(column, no_wrap=not last, min_width=None if last else widest, overflow="fold")
     for cells in rows:
         table.add_row(*cells)
-    Screen().print(table, soft_wrap=False)
+    if not screen.is_terminal:
+        screen.width = UNLIMITED
+    screen.print(table, soft_wrap=False)
 
 
 def row(job: DDPJob, age: str) -> tuple[str, ...]:

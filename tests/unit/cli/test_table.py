@@ -1,0 +1,26 @@
+"""Tables of jobs: what is cut on a narrow terminal, and nothing in a pipe."""
+
+import pytest
+from ddpjob_operator.cli.status import tabulate
+
+NAME, SAID = "a-name-of-fifty-characters-" + "x" * 23, "Rank 1 failed: " + "no " * 60
+ROWS = [(NAME, "Running", SAID.strip()), ("b", "Failed", "")]
+
+
+def test_in_a_pipe_a_row_is_a_line_and_nothing_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    tabulate(("NAME", "STATE", "MESSAGE"), ROWS)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        f"{name:<50}   {state:<7}   {said}".rstrip() for name, state, said in (("NAME", "STATE", "MESSAGE"), *ROWS)
+    ]
+
+
+def test_on_a_narrow_terminal_only_the_last_column_gives_way(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    tabulate(("NAME", "STATE", "MESSAGE"), ROWS)
+    first = capsys.readouterr().out.splitlines()[1]
+    assert first.startswith(f"{NAME}   Running   Rank 1 failed:")
+    assert len(first) <= 80
