@@ -98,7 +98,11 @@ def test_each_of_the_two_roles_of_users_is_enough_for_the_command() -> None:
         ("", "pods/log"): {"get"},
         ("", "events"): {"list"},
     }
-    change = {("ddpjob.dev", "ddpjobs"): {"create", "patch", "delete"}, ("ddpjob.dev", "ddpjobs/scale"): {"patch"}}
+    change = {
+        ("ddpjob.dev", "ddpjobs"): {"create", "update", "patch", "delete"},
+        ("ddpjob.dev", "ddpjobs/scale"): {"patch"},
+        ("", "configmaps"): {"get", "list", "create", "patch", "delete"},
+    }
     for name, role, needed in (("edit", edit, change), ("edit", edit, look), ("view", view, look)):
         lacking = {what: words - role.get(what, set()) for what, words in needed.items()}
         assert not any(lacking.values()), f"ddpjob-{name} lacks {lacking}"

@@ -11,7 +11,7 @@ from tests.plant import Plant
 from tests.plant.images import OPERATOR, TRAINER
 from tests.plant.needs import demand
 from tests.plant.real import RealPlant, start_real
-from tests.support.helm import CHART, NAMESPACE, RELEASE, helm
+from tests.support.helm import CHART, NAMESPACE, RELEASE, helm, settings
 from tests.support.jobs import Team
 
 from .external import External
@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def real() -> Iterator[Plant]:
     """A cluster of at least two nodes with the operator, installed from its chart."""
     with _cluster() as plant:
-        helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", plant=plant)
+        words = ["--namespace", NAMESPACE, "--create-namespace", "--wait", *settings([f"trainerImage={TRAINER}"])]
+        helm("install", RELEASE, CHART, *words, plant=plant)
         _wait_for_admission(plant)
         try:
             yield plant

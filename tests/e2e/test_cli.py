@@ -13,11 +13,11 @@ import yaml
 
 from tests.plant import Plant, build
 from tests.plant.images import PYTHON
-from tests.plant.real import RealPlant
 from tests.support.jobs import Team
 from tests.support.waiting import patience
 
 from .faults import pod_of
+from .work import an_engineer
 
 BIN = Path(sys.executable).parent
 DEADLINE_SECONDS = 60.0
@@ -35,15 +35,6 @@ for step in range(1, {STEPS} + 1):
 """
 SCREENS = ("submit", "follow")
 LINE = re.compile(r"^\[rank (\d)\] progress step=(\d+)/\d+ attempt=(\d)$", re.MULTILINE)
-
-
-def an_engineer(plant: Plant, namespace: str) -> Path:
-    """The kubeconfig of somebody with nothing but that role; on others' clusters, where we make no users, theirs."""
-    if not isinstance(plant, RealPlant):
-        return plant.kubeconfig
-    words = ["create", "rolebinding", "engineer", "--clusterrole=ddpjob-edit", "--user=engineer"]
-    plant.kubectl(*words, "--namespace", namespace)
-    return plant.kubeconfig_for("engineer")
 
 
 @dataclass(frozen=True)

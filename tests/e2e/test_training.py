@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.client.code import LABEL
 
 from tests.plant import Plant
 from tests.support.jobs import Team
 
 from .reading import read_with
-from .work import CODE_MOUNT, EXAMPLE, LONG, PLAIN_SCRIPT, a_training, logs, with_script
+from .work import CODE_MOUNT, EXAMPLE, LONG, PLAIN_SCRIPT, a_training, logs, submitted, with_script
 
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 
@@ -43,13 +44,38 @@ def test_the_example_of_the_readme_trains_on_two_nodes_under_the_restricted_stan
     real.wait("nothing to be left", lambda: not team.kubectl("get", kinds, "--output=name"))
 
 
-def test_an_unchanged_script_trains(team: Team) -> None:
-    pod = with_script(team, PLAIN_SCRIPT)
-    team.apply(a_training("plain", {"command": ["python", "/code/train.py"], **CODE_MOUNT}, pod=pod))
+def test_an_unchanged_script_trains_where_its_user_has_no_image_no_yaml_and_only_the_right_to_run_jobs(
+    team: Team, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(f"import constants\n{PLAIN_SCRIPT}")
+    (tmp_path / "constants.py").write_text("")
+    words = ["--nodes", "2", "--env", "OMP_NUM_THREADS=1", "--source", ".", "--name", "plain"]
+    said = submitted(team, tmp_path, *words, "--", "python", "train.py")
+    assert "packed 2 files" in said
     status = team.wait("Succeeded", "plain", LONG)
     assert "ProgressUnknown" not in {one["type"] for one in status["conditions"]}, "nobody has ever told it"
     assert not {"progress", "checkpoint"} & status.keys()
     assert {f"rank {rank} of 2 is done" for rank in range(2)} <= set(logs(team, "plain").splitlines())
+    team.delete("ddpjobs", "plain")
+    team.plant.wait("its code to go with it", lambda: not team.kubectl("get", "configmap", "-l", LABEL, "-o", "name"))
+
+
+@pytest.mark.full("the same without a supervisor, above; under one, test_in_place.py")
+def test_a_script_trains_under_the_supervisor_where_it_is_submitted_and_goes_on_as_another(
+    team: Team, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN_SCRIPT + "import time; time.sleep(3600)\n")
+    words = ["train.py", "--nodes", "2", "--env", "OMP_NUM_THREADS=1"]
+    submitted(team, tmp_path, *words)
+    team.wait("Running", "train", LONG)
+    uid = (team.job("train") or {})["metadata"]["uid"]
+    script.write_text(PLAIN_SCRIPT)
+    said = submitted(team, tmp_path, "--replace", "--wait", *words)
+    assert "train: its pods save and stop\n" in said
+    assert "[rank 1] rank 1 of 2 is done\n" in said
+    assert (team.job("train") or {})["metadata"]["uid"] == uid
+    assert len(team.kubectl("get", "configmap", "-l", LABEL, "-o", "name").split()) == 1
 
 
 @pytest.mark.full("the same without torchrun, above; tests/training/test_launching.py; tests/local/test_runs.py")

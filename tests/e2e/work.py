@@ -9,8 +9,9 @@ from typing import Any
 
 from ddpjob_operator.api.contract import API_VERSION, KIND
 
-from tests.plant import build
+from tests.plant import Plant, build
 from tests.plant.images import PYTHON, TRAINER
+from tests.plant.real import RealPlant
 from tests.support.jobs import Team
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
@@ -138,4 +139,29 @@ def ddpjob(team: Team, *arguments: str) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def an_engineer(plant: Plant, namespace: str) -> Path:
+    """The kubeconfig of somebody with nothing but that role; on others' clusters, where we make no users, theirs."""
+    if not isinstance(plant, RealPlant):
+        return plant.kubeconfig
+    words = ["create", "rolebinding", "engineer", "--clusterrole=ddpjob-edit", "--user=engineer"]
+    if not plant.kubectl("get", "rolebinding", "engineer", "--namespace", namespace, "--ignore-not-found"):
+        plant.kubectl(*words, "--namespace", namespace)
+    return plant.kubeconfig_for("engineer")
+
+
+def submitted(team: Team, directory: Path, *words: str) -> str:
+    """What `ddpjob submit` prints in a directory, for somebody who may only run jobs."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["ddpjob", "submit", "--namespace", team.namespace, *words],
+        env=os.environ | team.plant.environment(an_engineer(team.plant, team.namespace)) | {"PATH": path},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -13,7 +13,7 @@ PLUGIN = "kubectl-ddpjob"
 """Under this name on PATH kubectl finds the command, as `kubectl ddpjob`."""
 
 END_OF_OPTIONS = "--"
-RUNS_A_PROGRAM = frozenset({"run", "init"})
+RUNS_A_PROGRAM = frozenset({"run", "init", "submit"})
 """Commands after whose options `--` and a program's own arguments may stand."""
 
 COMMANDS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
@@ -111,14 +111,10 @@ def _validate(command: argparse.ArgumentParser) -> None:
 def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> None:
     """What a job is made of that has no file."""
     command.add_argument("target", nargs="?", metavar=target, help=meaning)
-    command.add_argument("-m", "--module", metavar="MODULE", help="Python module, in place of a script")
     command.add_argument("-n", "--nodes", type=int, metavar="N", help="how many nodes (default: 1)")
     command.add_argument("--procs-per-node", type=int, metavar="N", help="training processes per node (default: 1)")
     command.add_argument("--name", metavar="NAME", help="the job's name (default: after the script, and a new one)")
-    command.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks (can be repeated)"
-    )
-    command.add_argument("--max-restarts", type=int, metavar="N", help="restarts before the job fails (default: 6)")
+    _how(command)
     command.add_argument(
         "--checkpoint",
         type=Path,
@@ -127,10 +123,67 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
     )
 
 
+def _how(command: argparse._ActionsContainer) -> None:
+    """The same wherever a program runs."""
+    command.add_argument("-m", "--module", metavar="MODULE", help="Python module, in place of a script")
+    command.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks (can be repeated)"
+    )
+    command.add_argument("--max-restarts", type=int, metavar="N", help="restarts before the job fails (default: 6)")
+
+
 def _submit(command: argparse.ArgumentParser) -> None:
-    file = command.add_mutually_exclusive_group(required=True)
-    file.add_argument("file", type=Path, nargs="?", metavar="FILE", help="YAML file with one DDPJob; - for the input")
-    file.add_argument("-f", "--filename", type=Path, dest="file_too", metavar="FILE", help="the same, as for kubectl")
+    command.usage = (
+        "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n"
+        "       %(prog)s [options] -- COMMAND [ARGUMENT ...]\n"
+        "       %(prog)s {FILE | -f FILE}"
+    )
+    command.add_argument(
+        "target",
+        nargs="?",
+        metavar="SCRIPT|FILE",
+        help="Python script, or YAML file with one DDPJob; - for the input",
+    )
+    command.add_argument(
+        "-f", "--filename", type=Path, dest="file_too", metavar="FILE", help="YAML file, as for kubectl"
+    )
+    program = command.add_argument_group("program")
+    _how(program)
+    program.add_argument("--nodes", type=int, metavar="N", help="how many nodes (default: 1)")
+    program.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs of each node (default: none)")
+    program.add_argument(
+        "--procs-per-node", type=int, metavar="N", help="training processes per node (default: one per GPU, else 1)"
+    )
+    program.add_argument("--name", metavar="NAME", help="the job's name (default: after the script)")
+    program.add_argument(
+        "--source", type=Path, metavar="DIR", help="send this folder, without what its .gitignore names"
+    )
+    program.add_argument(
+        "--image", metavar="IMAGE", help="what the pods run (default: as the operator's administrator has set it)"
+    )
+    program.add_argument("--cpu", metavar="QUANTITY", help="processors of each node, such as 4 or 500m")
+    program.add_argument("--memory", metavar="QUANTITY", help="memory of each node, such as 16Gi")
+    program.add_argument(
+        "--volume",
+        action="append",
+        default=[],
+        metavar="CLAIM:/PATH",
+        help="mount a PersistentVolumeClaim (can be repeated)",
+    )
+    program.add_argument(
+        "--image-volume",
+        action="append",
+        default=[],
+        metavar="IMAGE:/PATH",
+        help="mount the files of an image; Kubernetes 1.35 or later (can be repeated)",
+    )
+    program.add_argument(
+        "--checkpoint", metavar="CLAIM:/PATH", help="claim for checkpoints; /PATH is what DDPJOB_CHECKPOINT_DIR says"
+    )
+    program.add_argument("--queue", metavar="NAME", help="Kueue's queue for the pods")
+    command.add_argument(
+        "--replace", action="store_true", help="if the job exists: suspend it, change it, and let it go on"
+    )
     command.add_argument("--wait", action="store_true", help="show what becomes of it until it ends")
     command.add_argument("--dry-run", action="store_true", help="let the API server check it; make nothing")
     _cluster(command)

@@ -45,7 +45,9 @@ def is_program(arguments: argparse.Namespace) -> bool:
     if len(named) > 1:
         raise BadInputError(f"{target} and -m {arguments.module} are two programs; name one of them")
     if not named and not arguments.program:
-        raise BadInputError("name a script, a module after -m, or a command after --; see: ddpjob run --help")
+        raise BadInputError(
+            f"name a script, a module after -m, or a command after --; see: ddpjob {arguments.command} --help"
+        )
     return target is None or _is_script(Path(target)) or not Path(target).is_file()
 
 
@@ -64,7 +66,7 @@ def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any
         max_restarts=arguments.max_restarts,
         checkpoint=checkpoint,
     )
-    return document_of(_entrypoint(arguments), options)
+    return document_of(entrypoint(arguments), options)
 
 
 def checkpoint_in(directory: Path | None) -> dict[str, Any]:
@@ -100,7 +102,12 @@ def check_can_run(document: dict[str, Any]) -> None:
         raise BadInputError(f"{program}: no such program on PATH")
 
 
-def _entrypoint(arguments: argparse.Namespace) -> Entrypoint:
+def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
+    """What the arguments name, looked for on this machine.
+
+    Raises:
+        BadInputError: there is no such program.
+    """
     words: list[str] = arguments.program or []
     if arguments.module is not None:
         _check_module(arguments.module)
@@ -112,7 +119,7 @@ def _entrypoint(arguments: argparse.Namespace) -> Entrypoint:
         raise BadInputError(f"{words[0]} stands after --, where a command begins; options stand before --")
     if words[0].endswith(".py"):
         own = " ".join(["", "--", *words[1:]]) if words[1:] else ""
-        raise BadInputError(f"{words[0]} is a script; run it with: ddpjob run {words[0]}{own}")
+        raise BadInputError(f"{words[0]} is a script; run it with: ddpjob {arguments.command} {words[0]}{own}")
     return command(words)
 
 

@@ -11,15 +11,18 @@ from .errors import ClusterError, RefusedError
 from .jobs import Jobs, as_job
 
 
-def check(jobs: Jobs, document: Document, code: Document | None) -> None:
-    """Asks the API server whether a job and the ConfigMap with its code could be made; makes nothing.
+def check(jobs: Jobs, document: Document, code: Document | None, found: Document | None = None) -> None:
+    """Asks the API server whether a job and its code could be made, or a job that was `found` changed; makes nothing.
 
     Raises:
         ExistsError: there is a job of this name.
         BadInputError: one of them could not be made, or the user may not make it.
         ClusterError: the cluster does not do its part.
     """
-    jobs.create(document, dry_run=True)
+    if found is None:
+        jobs.create(document, dry_run=True)
+    else:
+        jobs.replace(found, document | {"spec": {**document["spec"], "suspend": True}}, dry_run=True)
     if code is not None:
         Code(jobs.cluster).check(code)
 
@@ -32,9 +35,9 @@ def send(jobs: Jobs, document: Document, code: Document | None) -> Document:
         BadInputError: the job or its code cannot be made; then neither is there.
         ClusterError: the cluster does not do its part.
     """
-    check(jobs, document, code)
     if code is None:
         return jobs.create(document)
+    check(jobs, document, code)
     store = Code(jobs.cluster)
     found, is_new = store.put(code)
     try:
@@ -58,7 +61,7 @@ def replace(
         BadInputError: it may not be changed so, has finished, or is not there any more.
         ClusterError: the cluster does not do its part.
     """
-    jobs.replace(found, document | {"spec": {**document["spec"], "suspend": True}}, dry_run=True)
+    check(jobs, document, code, found)
     store = Code(jobs.cluster)
     if code is not None:
         store.own(code, found)

@@ -56,6 +56,8 @@ gcloud/
 USELESS = GitIgnoreSpec.from_lines(
     """\
 .git
+.gitattributes
+.gitignore
 .hg
 .svn
 .venv/
@@ -141,6 +143,8 @@ def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -
         is_folder = entry.is_dir(follow_symlinks=False)
         if _matches(USELESS, path, root, is_folder=is_folder) or _is_ignored(path, specs, is_folder=is_folder):
             continue
+        if not entry.name.isprintable():  # Nor is what is not UTF-8.
+            raise BadInputError(f"{directory} has a file with an unprintable name, {entry.name!a}; rename it")
         if reason := _why_not(path, root, is_folder=is_folder):
             left_out[path.relative_to(root).as_posix()] = reason
         elif is_folder:

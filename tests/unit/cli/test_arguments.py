@@ -11,7 +11,6 @@ from ddpjob_operator.cli.arguments import parser
     ("command", "lacks"),
     [
         (["validate"], "FILE"),
-        (["submit"], "FILE"),
         (["suspend"], "NAME"),
         (["resume"], "NAME"),
         (["scale", "digits"], "--nodes"),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.change import scale, suspend
 from ddpjob_operator.cli.cluster.submit import submit
 
@@ -29,7 +30,7 @@ def test_a_submission_says_what_will_be_lost(
     said = f"Suspended, preempted or restarted with new pods, it begins anew: {LOST}\n"
     for job, shown in ((a_job(), True), (a_job(volume=CLAIM), False)):
         file.write_text(json.dumps(job))
-        submit(a_cluster(job), file, None, wait=False, dry_run=dry_run)
+        submit(a_cluster(job), parse(["submit", str(file), *(["--dry-run"] if dry_run else [])]))
         assert (said in capsys.readouterr().out) is shown
 
 

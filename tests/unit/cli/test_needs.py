@@ -1,5 +1,9 @@
 """What the pods of a program have on a cluster, from what a person types."""
 
+import os
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +12,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.entrypoint import Options, document_of, script
 from ddpjob_operator.api.launchers import Size
 from ddpjob_operator.cli.cluster.needs import Needs, checkpoint_on, with_needs
+from ddpjob_operator.client.archive import File, pack
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a quantity that is none": ({"memory": "16 GB"}, "--memory 16 GB: must be a quantity as Kubernetes has it"),
@@ -63,6 +68,21 @@ def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory()
     assert unpack["command"][-2:] == ["/ddpjob/archive/code.zip", "/ddpjob/code"]
     assert "image" not in unpack, "it has the trainer's"
     assert DDPJob.from_dict(placed).spec.resolved_procs_per_node() == 8
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "said"), [(os.environ["PATH"], 0, ""), ("/nowhere", 2, "there is no python in the image")]
+)
+def test_the_code_is_unpacked_by_the_images_own_python(tmp_path: Path, path: str, code: int, said: str) -> None:
+    placed = with_needs(document(), Needs(code="ddpjob-code-1"))
+    command = placed["spec"]["template"]["spec"]["initContainers"][0]["command"]
+    assert not any("$(" in word for word in command), "Kubernetes would expand it"
+    (tmp_path / "code.zip").write_bytes(pack([File("train.py", b"print(1)")]).data)
+    places = [str(tmp_path / "code.zip"), str(tmp_path / "code")]
+    words = [shutil.which(command[0]), *command[1:-2], *places]
+    done = subprocess.run(words, env={"PATH": path}, capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert (tmp_path / "code" / "train.py").exists() == (code == 0)
 
 
 def test_what_is_not_asked_for_does_not_stand_there() -> None:

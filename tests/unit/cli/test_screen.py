@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import DDPJob
+from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.status import status as status_there
 from ddpjob_operator.cli.cluster.submit import submit
 from ddpjob_operator.cli.display import Display
@@ -72,7 +73,7 @@ def submission(directory: Path) -> None:
     file = directory / "job.yaml"
     job = {key: value for key, value in DOCUMENT.items() if key != "status"}
     file.write_text(f"{json.dumps(job)}\n---\n{json.dumps({'kind': SAID})}\n")
-    submit(a_cluster(DOCUMENT), file, None, wait=False, dry_run=True)
+    submit(a_cluster(DOCUMENT), parse(["submit", str(file), "--dry-run"]))
 
 
 def event(_: Path) -> None:

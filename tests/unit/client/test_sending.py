@@ -171,7 +171,7 @@ def suspended(generation: int) -> dict[str, Any]:
 def test_a_job_that_runs_saves_and_stops_then_is_changed_and_goes_on_and_its_old_code_goes_last() -> None:
     before = a_job(code="old")
     jobs, asked = jobs_of(
-        *(before, {}),  # the change is tried
+        *(before, {}, {}),  # both are tried
         there("5"),
         *({}, {}),  # the job owns its new code, and is suspended
         a_list(before),
@@ -185,7 +185,17 @@ def test_a_job_that_runs_saves_and_stops_then_is_changed_and_goes_on_and_its_old
     told: list[str] = []
     assert replace(jobs, before, JOB, CODE, told.append) == JOB
     assert [request for request in said(asked) if not request.startswith("GET")] == [
-        *("PUT job dry", "POST map", "PATCH map", "PATCH job", "PUT job", "PUT job", "DELETE map", "POST map"),
+        *(
+            "PUT job dry",
+            "POST map dry",
+            "POST map",
+            "PATCH map",
+            "PATCH job",
+            "PUT job",
+            "PUT job",
+            "DELETE map",
+            "POST map",
+        ),
     ]
     puts = [body for method, _, body, _ in asked if method == "PUT"]
     assert [body["spec"].get("suspend", False) for body in puts] == [True, False, False]
@@ -198,7 +208,7 @@ def test_old_code_that_another_job_runs_too_only_loses_an_owner() -> None:
     other = {**OWNER, "name": "other", "uid": "uid-0"}
     before = a_job(code="old", **suspended(2))
     jobs, asked = jobs_of(
-        *(before, {}, there("5"), {}, {}, a_list(before), before, JOB),
+        *(before, {}, {}, there("5"), {}, {}, a_list(before), before, JOB),
         [a_map("old", "3", NEW, OWNER, other)],
         *({}, THERE, there("6", OWNER), []),
     )

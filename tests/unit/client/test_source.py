@@ -43,8 +43,8 @@ TRAVELS: dict[str, tuple[list[str], str, list[str]]] = {
         "",
         ["conf/a.yaml", "models/net.py", "train.py"],
     ),
-    "not what git ignores": (["train.py", "data/a.bin", "x.log"], "data/\n*.log\n", [".gitignore", "train.py"]),
-    "what git ignores no more": (["a.log", "b.log"], "*.log\n!b.log\n", [".gitignore", "b.log"]),
+    "not what git ignores": (["train.py", "data/a.bin", "x.log"], "data/\n*.log\n", ["train.py"]),
+    "what git ignores no more": (["a.log", "b.log"], "*.log\n!b.log\n", ["b.log"]),
     "nothing of git, of environments and of caches": (
         ["a.py", ".git/config", ".venv/bin/x", "venv/x", "__pycache__/a.pyc", "ddpjob-runs/a/job.json", "p/.git"],
         "",
@@ -54,7 +54,7 @@ TRAVELS: dict[str, tuple[list[str], str, list[str]]] = {
     "no secrets, whatever git says": (
         ["a.py", ".env", ".env.local", "k/id_rsa", "tls.key", "cert.pem", ".aws/credentials", "kubeconfig"],
         "!.env\n!*.key\n",
-        [".gitignore", "a.py"],
+        ["a.py"],
     ),
     "what only sounds like one": (
         ["environment.py", "keys.py", "env/model.py"],
@@ -75,7 +75,7 @@ def test_of_a_folder_travels(tmp_path: Path, there: list[str], ignored: str, tra
 def test_the_gitignore_of_a_folder_within_and_of_the_repository_around_count(tmp_path: Path) -> None:
     put(tmp_path, ".git/config", "job/train.py", "job/big.bin", "job/sub/keep.bin", "job/sub/drop.txt")
     write(tmp_path, **{".gitignore": "*.bin\n/train.py\n", "job__sub__.gitignore": "!keep.bin\ndrop.txt\n"})
-    assert names(tmp_path / "job") == ["sub/.gitignore", "sub/keep.bin", "train.py"]
+    assert names(tmp_path / "job") == ["sub/keep.bin", "train.py"]
 
 
 def test_no_gitignore_beyond_the_repository_counts(tmp_path: Path) -> None:
@@ -150,6 +150,13 @@ def test_a_folder_without_end_is_not_searched_to_its_end(tmp_path: Path, monkeyp
     monkeypatch.setattr(sources, "MOST_FILES", 2)
     put(tmp_path, "a", "b", "c")
     with pytest.raises(BadInputError, match="more than 2 files"):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"\xff.py", b"a\nb"])
+def test_a_name_that_cannot_be_shown_is_told_and_not_sent(tmp_path: Path, name: bytes) -> None:
+    Path(os.fsdecode(bytes(tmp_path) + b"/" + name)).write_text("")
+    with pytest.raises(BadInputError, match="has a file with an unprintable name"):
         read_folder(tmp_path)
 
 

@@ -47,8 +47,7 @@ def where_there(name: str | None) -> str | None:
 
 
 def _submit(cluster: Cluster, given: argparse.Namespace) -> int:
-    file = given.file or given.file_too
-    return submit(cluster, file, given.namespace, wait=given.wait, dry_run=given.dry_run)
+    return submit(cluster, given)
 
 
 def _status(cluster: Cluster, given: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ def suspend(jobs: Jobs, name: str) -> int:
         BadInputError: there is no such job, or it has finished.
         ClusterError: the cluster does not do its part.
     """
-    document, job = _unfinished(jobs, name)
+    document, job = unfinished(jobs, name)
     if job.spec.suspend:
         print(f"{name}: suspended already")
         return 0
@@ -32,7 +32,7 @@ def resume(jobs: Jobs, name: str) -> int:
         BadInputError: there is no such job, or it has finished.
         ClusterError: the cluster does not do its part.
     """
-    document, job = _unfinished(jobs, name)
+    document, job = unfinished(jobs, name)
     if not job.spec.suspend:
         print(f"{name}: not suspended")
         return 0
@@ -50,7 +50,7 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
     """
     if nodes < 1:
         raise BadInputError(f"--nodes {nodes} is too small; to stop a job and keep it: {itself()} suspend {name}")
-    document, job = _unfinished(jobs, name)
+    document, job = unfinished(jobs, name)
     if job.spec.nodes == nodes:
         print(f"{name}: has {counted(nodes, 'node')} already")
         return 0
@@ -67,7 +67,12 @@ def _what_it_does(job: DDPJob) -> str:
     return f"; its pods stop, and as many begin anew: {lost}" if lost else "; its pods save, and start again as many"
 
 
-def _unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
+def unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
+    """A job that can still be changed.
+
+    Raises:
+        BadInputError: there is no such job, or it has finished.
+    """
     document = jobs.get(name)
     job = as_job(document)
     if job.status.finished:

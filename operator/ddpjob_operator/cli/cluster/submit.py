@@ -1,5 +1,6 @@
 """`ddpjob submit FILE`: a DDPJob on a cluster; with `--wait` as long as it lives, shown as in local mode."""
 
+import argparse
 import dataclasses
 import sys
 import threading
@@ -8,58 +9,108 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.manifest import Manifest, parse, read
 from ddpjob_operator.api.words import counted
+from ddpjob_operator.cli import program
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.cli.words import INTERRUPTED, exit_code, itself, world, writer
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
+from ddpjob_operator.client.sending import check, replace, send
 from ddpjob_operator.engine import Event
 from ddpjob_operator.engine.keeping import lost_with_pods
 
+from .change import unfinished
 from .life import Life
+from .parcel import Parcel, parcel
 from .pod_logs import FOLLOWED, PodLogs
 
 POLL_SECONDS = 0.2
+OF_A_PROGRAM = (
+    *("module", "env", "max_restarts", "nodes", "gpus_per_node", "procs_per_node", "name", "source", "image", "cpu"),
+    *("memory", "volume", "image_volume", "checkpoint", "queue"),
+)
+"""Options that a file has no need of."""
+
 UNREAD = 1
 """Nobody reads what is shown: as when `head` has enough."""
 
 
-def submit(cluster: Cluster, file: Path, namespace: str | None, *, wait: bool, dry_run: bool) -> int:
-    """Makes the job of a file; the exit code with `wait` is the job's own.
+def submit(cluster: Cluster, given: argparse.Namespace) -> int:
+    """Makes the job of a file or a program; the exit code with `wait` is the job's own.
 
     Raises:
-        BadInputError: the file is wrong, or there is a job of this name already.
+        BadInputError: the file, the program or an option is wrong, or there is a job of this name already.
         ClusterError: the cluster does not do its part.
     """
-    manifest = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
-    cluster = _in_namespace(cluster, manifest, namespace)
-    jobs = Jobs(cluster)
-    metadata = {**manifest.document["metadata"], "namespace": cluster.namespace}
+    cluster, parcel = _parcel(cluster, given)
+    jobs, screen = Jobs(cluster), Screen()
+    job = DDPJob.from_dict(parcel.document)
+    for line in parcel.told:
+        screen.print(line)
     try:
-        made = jobs.create({**manifest.document, "metadata": metadata}, dry_run=dry_run)
+        made = _brought(jobs, parcel, given, screen)
     except ExistsError as error:
-        name, flags = metadata["name"], f"-n {cluster.namespace}"
-        raise BadInputError(
-            f"{error}. Look at it: {itself()} status {name} {flags}. Change it: kubectl apply {flags} -f {file}. "
-            f"To run it anew, first: {itself()} delete {name} {flags}"
-        ) from None
-    screen = Screen()
-    job = manifest.job
+        raise BadInputError(f"{error}. {_instead(parcel.file, job)}") from None
     size = world(job.spec.nodes, job.spec.resolved_procs_per_node())
     where = f"namespace {cluster.namespace} of context {cluster.context}"
-    for kind in manifest.others:
-        screen.print(f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}")
-    if dry_run:
+    if made is None:
         screen.print(f"{job.metadata.name}: {size}, can be submitted to {where}")
         screen.print(f"It would get a Service and {counted(job.spec.nodes, 'pod')}; nothing was made")
         _warn_of_losses(screen, job)
         return 0
     screen.print(f"{job.metadata.name}: {size}, submitted to {where}")
     _warn_of_losses(screen, job)
-    if wait:
+    if given.wait:
         return _wait(jobs, made, screen)
     _say_how_to_go_on(screen, job, cluster)
     return 0
+
+
+def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parcel]:
+    """What is to be brought, and the cluster with the namespace that it goes to."""
+    if given.file_too is None and given.target != "-" and program.is_program(given):
+        return cluster, parcel(given, cluster.namespace)
+    file = Path(given.file_too or given.target)
+    _refuse_options(given, file)
+    manifest = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
+    cluster = _in_namespace(cluster, manifest, given.namespace)
+    metadata = {**manifest.document["metadata"], "namespace": cluster.namespace}
+    others = (f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}" for kind in manifest.others)
+    return cluster, Parcel({**manifest.document, "metadata": metadata}, None, tuple(others), file)
+
+
+def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Screen) -> Document | None:
+    """The job as it is made or changed; None in a dry run."""
+    name = parcel.document["metadata"]["name"]
+    found = unfinished(jobs, name)[0] if given.replace and jobs.has(name) else None
+    if given.dry_run:
+        check(jobs, parcel.document, parcel.code, found)
+        return None
+    if found is None:
+        return send(jobs, parcel.document, parcel.code)
+    try:
+        return replace(jobs, found, parcel.document, parcel.code, screen.print)
+    except KeyboardInterrupt:
+        resume = f"{itself()} resume {name} -n {jobs.cluster.namespace}"
+        screen.print(f"\n{name} is perhaps suspended; call this again or, to go on as before: {resume}")
+        raise
+
+
+def _refuse_options(given: argparse.Namespace, file: Path) -> None:
+    """What a file says is not said beside it."""
+    also = {"--filename": given.target if given.file_too else None, "--": given.program}
+    said = also | {f"--{name.replace('_', '-')}": getattr(given, name) for name in OF_A_PROGRAM}
+    if wrong := [flag for flag, value in said.items() if value not in (None, [])]:
+        raise BadInputError(f"{wrong[0]} is for programs; {file} says what is run: edit it instead")
+
+
+def _instead(file: Path | None, job: DDPJob) -> str:
+    """What to do where there is a job of this name."""
+    name, flags = job.metadata.name, f"-n {job.metadata.namespace}"
+    look, anew = f"Look at it: {itself()} status {name} {flags}.", f"first: {itself()} delete {name} {flags}"
+    if file is None:
+        return f"{look} To run beside it: --name; in its place: --replace. To run it anew, {anew}"
+    return f"{look} Change it: kubectl apply {flags} -f {file}. To run it anew, {anew}"
 
 
 def _warn_of_losses(screen: Screen, job: DDPJob) -> None:

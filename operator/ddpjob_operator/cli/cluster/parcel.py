@@ -1,0 +1,133 @@
+"""What `ddpjob submit SCRIPT` brings to a cluster: a job, and the code that it runs."""
+
+import argparse
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.entrypoint import SUPERVISOR, Entrypoint, Options, document_of, module
+from ddpjob_operator.api.launchers import Size, launcher_of
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.cli import program
+from ddpjob_operator.client import Document
+from ddpjob_operator.client.archive import pack, readable
+from ddpjob_operator.client.code import DIGEST, config_map
+from ddpjob_operator.client.source import Source, read_file, read_folder
+
+from .needs import Needs, checkpoint_on, with_needs
+
+NAMED = 20
+"""So many files are named; that there are more is said."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A job and its code, not yet made."""
+
+    document: Document
+    code: Document | None
+    """The ConfigMap with the code; None where all of it is in the image."""
+    told: tuple[str, ...] = ()
+    """What travels and what does not, in lines for people."""
+    file: Path | None = None
+    """The YAML file that it was read from; None for a program."""
+
+
+def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
+    """The job that the arguments describe, for a namespace.
+
+    Raises:
+        BadInputError: there is no such program, it is too large to travel, or an option is wrong.
+    """
+    folder = read_folder(given.source) if given.source is not None else None
+    entrypoint = _entrypoint(given)
+    source = folder or (read_file(Path(given.target)) if given.target is not None else None)
+    gpus = given.gpus_per_node or 0
+    per_gpu = gpus or None if launcher_of(entrypoint.command) else None  # Others leave it to the job: Auto.
+    options = Options(
+        image=given.image,
+        name=given.name,
+        size=Size(given.nodes, given.procs_per_node or per_gpu),
+        gpus=gpus * (given.nodes or 1),
+        env=given.env,
+        max_restarts=given.max_restarts,
+        checkpoint=checkpoint_on(given.checkpoint),
+    )
+    code = config_map(pack(source.files), namespace) if source else None
+    needs = Needs(
+        gpus_per_node=given.gpus_per_node,
+        cpu=given.cpu,
+        memory=given.memory,
+        volumes=given.volume,
+        image_volumes=given.image_volume,
+        queue=given.queue,
+        code=code["metadata"]["name"] if code else None,
+    )
+    document = with_needs(document_of(entrypoint, options), needs)
+    marks = {"annotations": {DIGEST: code["metadata"]["annotations"][DIGEST]}} if code else {}
+    document["metadata"] |= {"namespace": namespace, **marks}
+    told = (*_packed(source), *_beside(given)) if source else ()
+    return Parcel(document, code, told)
+
+
+def _entrypoint(given: argparse.Namespace) -> Entrypoint:
+    """With paths as they are in the pod."""
+    words: Sequence[str] = given.program or ()
+    if given.module is not None:
+        return module(given.module, words)  # Perhaps it is in the image alone.
+    found = program.entrypoint(given)
+    if given.target is None:
+        _check_travels(words, given.source)
+        return found
+    path = Path(given.target)
+    return replace(found, command=(SUPERVISOR, path.name if given.source is None else _within(path, given.source)))
+
+
+def _within(script: Path, folder: Path) -> str:
+    try:
+        return script.resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        raise BadInputError(
+            f"{script} is not in {folder}, which --source names; name a folder that it is in"
+        ) from None
+
+
+def _check_travels(words: Sequence[str], source: Path | None) -> None:
+    """A script that a command names is here; in the pod it is only with its folder."""
+    here = [word for word in words if word.endswith(".py") and not Path(word).is_absolute() and Path(word).is_file()]
+    if here and source is None:
+        raise BadInputError(f"{here[0]} would stay on this machine; to send it with its folder: --source .")
+
+
+def _packed(source: Source) -> Iterator[str]:
+    names = sorted(file.name for file in source.files)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    size = readable(sum(len(file.content) for file in source.files))
+    yield f"packed {counted(len(names), 'file')}, {size}: {', '.join(names[:NAMED])}{more}"
+    for name, reason in sorted(source.left_out.items())[:NAMED]:
+        yield f"not packed: {name} ({reason})"
+
+
+def _beside(given: argparse.Namespace) -> Iterator[str]:
+    """What a script that travels alone imports from the folder that it leaves."""
+    if given.source is not None or given.target is None:
+        return
+    script = Path(given.target)
+    there = [name for name in sorted(_imported(script)) if _is_module(script.parent / name)]
+    if there:
+        names = ", ".join(there)
+        yield f"{script} imports {names}, which is beside it and stays; to send the folder: --source {script.parent}"
+
+
+def _imported(script: Path) -> set[str]:
+    """The first parts of the names that it imports."""
+    nodes = [*ast.walk(ast.parse(script.read_bytes()))]
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    out_of = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    return {name.partition(".")[0] for name in plain | out_of}
+
+
+def _is_module(path: Path) -> bool:
+    return path.with_name(f"{path.name}.py").is_file() or (path / "__init__.py").is_file()

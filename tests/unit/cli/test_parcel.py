@@ -1,0 +1,85 @@
+"""What `ddpjob submit SCRIPT` brings to a cluster, from what a person types in their own directory."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.cluster.parcel import Parcel, parcel
+
+
+@pytest.fixture(autouse=True)
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("src").mkdir()
+    Path("src/train.py").write_text("import torch, model\nfrom data.sets import mnist\n")
+    Path("src/model.py").write_text("")
+    Path("elsewhere.py").write_text("")
+
+
+def submitted(words: str) -> Parcel:
+    return parcel(parse(["submit", *words.split()]), "team")
+
+
+def trainer(made: Parcel) -> dict[str, Any]:
+    found: dict[str, Any] = made.document["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+COMMANDS = {
+    "src/train.py": ["ddpjob-supervise", "train.py"],
+    "src/train.py --source .": ["ddpjob-supervise", "src/train.py"],
+    "src/train.py --source src": ["ddpjob-supervise", "train.py"],
+    "-m model --source src": ["ddpjob-supervise", "-m", "model"],
+    "-m only.in.the.image": ["ddpjob-supervise", "-m", "only.in.the.image"],
+    "--source src -- torchrun train.py": ["torchrun"],
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_program_is_found_in_the_pod_where_it_is_unpacked(words: str) -> None:
+    made = submitted(words)
+    assert trainer(made)["command"][: len(COMMANDS[words])] == COMMANDS[words]
+    travels = made.code is not None
+    assert (trainer(made).get("workingDir") == "/ddpjob/code") == travels == ("in.the.image" not in words)
+
+
+def test_the_digest_of_the_code_is_on_the_job_and_on_the_code() -> None:
+    made = submitted("src/train.py")
+    assert made.code is not None
+    annotations = made.document["metadata"]["annotations"]
+    assert annotations == made.code["metadata"]["annotations"]
+    assert made.document["metadata"]["namespace"] == made.code["metadata"]["namespace"] == "team"
+
+
+def test_a_script_that_travels_alone_and_needs_what_stays_says_how_to_send_it() -> None:
+    assert submitted("src/train.py").told == (
+        "packed 1 file, 48 bytes: train.py",
+        "src/train.py imports model, which is beside it and stays; to send the folder: --source src",
+    )
+    assert submitted("src/train.py --source src").told == ("packed 2 files, 48 bytes: model.py, train.py",)
+
+
+def test_gpus_become_processes_of_a_launcher_too() -> None:
+    made = submitted("--source src --nodes 2 --gpus-per-node 4 -- accelerate launch train.py")
+    words = trainer(made)["args"]
+    assert words[words.index("--num_processes") + 1] == "8"
+
+
+MISTAKES = {
+    "elsewhere.py --source src": "elsewhere.py is not in src, which --source names",
+    "missing.py": "there is no missing.py in ",
+    "-- torchrun elsewhere.py": "elsewhere.py would stay on this machine; to send it with its folder: --source .",
+    "src/train.py --checkpoint /ckpt": "--checkpoint /ckpt: must be CLAIM:/path",
+    "src/train.py --env SEED": "--env SEED: must be NAME=VALUE",
+    "src/train.py --name Train": "--name: 'Train' does not have the right form",
+    "src/train.py --gpus-per-node 100": "must be a whole number of GPUs, at most 64",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_told_with_what_would_be_right(words: str) -> None:
+    with pytest.raises(BadInputError) as error:
+        submitted(words)
+    assert MISTAKES[words] in str(error.value)
