@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ddpjob_trainer.supervisor.gang import control
+from ddpjob_trainer.supervisor.gang import control, link
 from ddpjob_trainer.supervisor.gang.control import STRANGERS, control_port
 from ddpjob_trainer.supervisor.gang.leader import Leader
 from ddpjob_trainer.supervisor.gang.link import FIRST_BYTES, SILENT_SECONDS, LinkLostError, TcpLink, connect
@@ -273,6 +273,7 @@ def test_without_proof_there_is_little_room_and_time(
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 def test_a_flood_pushes_out_nobody_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "PROOF_SECONDS", DEADLINE_SECONDS)
+    monkeypatch.setattr(link, "CONNECT_SECONDS", DEADLINE_SECONDS)
 
     async def test() -> None:
         async with a_port(nodes=3) as address, AsyncExitStack() as ends:

@@ -18,8 +18,8 @@ from .settings import Settings
 STRANGERS = 64
 """So many connections there may be that have proved nothing yet, beside one of each node."""
 
-PROOF_SECONDS = 5.0
-"""For a connection to prove itself, which takes a supervisor a few milliseconds."""
+PROOF_SECONDS = 20.0
+"""For a connection to prove itself: a supervisor takes some milliseconds, and seconds on a busy machine."""
 
 
 @asynccontextmanager
