@@ -4,7 +4,9 @@ Imports nothing that takes long: whoever asks for help gets it at once.
 """
 
 import argparse
+import difflib
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -15,6 +17,16 @@ PLUGIN = "kubectl-ddpjob"
 END_OF_OPTIONS = "--"
 RUNS_A_PROGRAM = frozenset({"run", "init", "submit"})
 """Commands after whose options `--` and a program's own arguments may stand."""
+
+OF_OTHERS = {
+    **dict.fromkeys(("apply", "create"), "submit"),
+    **dict.fromkeys(("get", "describe"), "status"),
+    **dict.fromkeys(("rm", "remove"), "delete"),
+    **dict.fromkeys(("cancel", "kill"), "stop"),
+    **dict.fromkeys(("launch", "start", "train"), "run"),
+    "list": "ls",
+}
+"""What kubectl and others call our commands."""
 
 COMMANDS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
 """What a person may write where a script is to stand."""
@@ -31,11 +43,22 @@ def parse(words: list[str]) -> argparse.Namespace:
     if words[:1] and words[0] in RUNS_A_PROGRAM and END_OF_OPTIONS in words:
         end = words.index(END_OF_OPTIONS)
         words, program = words[:end], words[end + 1 :]
+    if not words or words[0] == "help":
+        words = [*words[1:2], "--help"]
+    elif not words[0].startswith("-") and words[0] not in MEANINGS:
+        _refuse_command(words[0])
     arguments, unknown = top.parse_known_args(words)
     arguments.program = program
     if unknown:
         _refuse(arguments, unknown)
     return arguments
+
+
+def _refuse_command(word: str) -> NoReturn:
+    close = [OF_OTHERS[word]] if word in OF_OTHERS else difflib.get_close_matches(word, MEANINGS, n=1)
+    hint = f"did you mean {close[0]}?" if close else "see: ddpjob help"
+    print(f"error: there is no command {word}; {hint}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _refuse(arguments: argparse.Namespace, unknown: list[str]) -> NoReturn:
@@ -55,20 +78,9 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
     """All commands and their arguments."""
     top = argparse.ArgumentParser(prog=prog, description="Run PyTorch DistributedDataParallel training as a whole.")
     top.add_argument("--version", action="version", version=f"ddpjob {version('ddpjob')}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _run(commands.add_parser("run", help="run a script, a module, a command or a DDPJob on this machine"))
-    _init(commands.add_parser("init", help="write the DDPJob that runs a script into a YAML file"))
-    _validate(commands.add_parser("validate", help="check the DDPJobs of YAML files, and start nothing"))
-    _submit(commands.add_parser("submit", help="run a DDPJob on a cluster"))
-    _status(commands.add_parser("status", help="say what a job is doing and why"))
-    _logs(commands.add_parser("logs", help="print what the ranks have written"))
-    _report(commands.add_parser("report", help="write how a run went into one HTML page"))
-    _machine(commands.add_parser("ls", help="list the runs of this machine, wherever their directories are"))
-    _stop(commands.add_parser("stop", help="let a run of this machine save and stop, and keep it"))
-    _change(commands.add_parser("suspend", help="let a job on a cluster save and stop, and keep it"))
-    _change(commands.add_parser("resume", help="let a suspended job on a cluster go on"))
-    _scale(commands.add_parser("scale", help="change the number of nodes of a job on a cluster"))
-    _delete(commands.add_parser("delete", help="remove a job from a cluster, with all that belongs to it"))
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    for name, (meaning, add_arguments) in MEANINGS.items():
+        add_arguments(commands.add_parser(name, help=meaning))
     return top
 
 
@@ -264,3 +276,21 @@ def _cluster(command: argparse.ArgumentParser) -> None:
     flags.add_argument("-n", "--namespace", metavar="NAMESPACE", help="default: the context's")
     flags.add_argument("--context", metavar="NAME", help="the kubeconfig's context (default: its current one)")
     flags.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG or ~/.kube/config")
+
+
+MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "run": ("run a script, a module, a command or a DDPJob on this machine", _run),
+    "init": ("write the DDPJob that runs a script into a YAML file", _init),
+    "validate": ("check the DDPJobs of YAML files, and start nothing", _validate),
+    "submit": ("run a DDPJob on a cluster", _submit),
+    "status": ("say what a job is doing and why", _status),
+    "logs": ("print what the ranks have written", _logs),
+    "report": ("write how a run went into one HTML page", _report),
+    "ls": ("list the runs of this machine, wherever their directories are", _machine),
+    "stop": ("let a run of this machine save and stop, and keep it", _stop),
+    "suspend": ("let a job on a cluster save and stop, and keep it", _change),
+    "resume": ("let a suspended job on a cluster go on", _change),
+    "scale": ("change the number of nodes of a job on a cluster", _scale),
+    "delete": ("remove a job from a cluster, with all that belongs to it", _delete),
+}
+"""What each command does, and its arguments."""

@@ -73,7 +73,9 @@ def _from_within(configuration: Configuration, namespace: str | None) -> Cluster
     try:
         load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     except ConfigException:
-        message = "no cluster is named: there is no kubeconfig. Set KUBECONFIG to yours, or give it with --kubeconfig"
+        named = os.environ.get("KUBECONFIG")
+        where = f" at {named} (KUBECONFIG)" if named else ""
+        message = f"no cluster is named: there is no kubeconfig{where}. Set KUBECONFIG to yours, or give --kubeconfig"
         raise ClusterError(message) from None
     own = IN_CLUSTER_NAMESPACE.read_text(encoding="utf-8").strip() if IN_CLUSTER_NAMESPACE.exists() else "default"
     return Cluster(ApiClient(configuration), "in-cluster", namespace or own)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.cli import cluster
-from ddpjob_operator.cli.arguments import parser
+from ddpjob_operator.cli.arguments import parse, parser
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,34 @@ def test_a_command_says_what_it_lacks(command: list[str], lacks: str, capsys: py
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(command)
     assert lacks in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sumbit", "train.py"], "there is no command sumbit; did you mean submit?"),
+        (["describe", "digits"], "there is no command describe; did you mean status?"),
+        (["frobnicate"], "there is no command frobnicate; see: ddpjob help"),
+        (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+    ],
+)
+def test_a_wrong_command_is_told_the_right_one(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse(words)
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [([], "usage: ddpjob "), (["help"], "usage: ddpjob "), (["help", "scale"], "usage: ddpjob scale ")],
+    ids=" ".join,
+)
+def test_help_is_had_also_without_dashes(words: list[str], first: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        parse(words)
+    assert capsys.readouterr().out.startswith(first)
 
 
 @pytest.mark.parametrize(
