@@ -193,7 +193,7 @@ def test_a_node_that_is_not_fit_starts_no_rank_and_says_what_would_be_right(tmp_
 def test_how_far_a_killed_rank_had_come_is_known_where_its_program_tells(tmp_path: Path) -> None:
     with a_gang(tmp_path, 2) as gang:
         train = tmp_path / "train.py"
-        tells = "    __import__('ddpjob_trainer').report(step=1000 + step)\n    time.sleep(0.01)"
+        tells = "    __import__('ddpjob').report(step=1000 + step)\n    time.sleep(0.01)"
         train.write_text(train.read_text().replace("    time.sleep(0.01)", tells))
         gang.start("train.py", LONG)
         gang.await_steps(1, least=20)
