@@ -136,6 +136,8 @@ class Env:
     """`spec.preflight`: `Off`, `Fast` or `Full`."""
     LISTEN_ADDR = "DDPJOB_LISTEN_ADDR"
     """Only in local mode: the address on which the supervisor listens, since all nodes share one machine."""
+    RUN_DIR = "DDPJOB_RUN_DIR"
+    """Only in local mode: the directory of the run, where the supervisor keeps what it records."""
     HEARTBEAT = "DDPJOB_HEARTBEAT"
     """Set by the supervisor for its ranks: the file in which a rank says how it goes on."""
     MEAN_TIME_TO_FAILURE = "DDPJOB_MEAN_TIME_TO_FAILURE_SECONDS"

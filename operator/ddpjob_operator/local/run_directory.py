@@ -24,6 +24,7 @@ class RunDirectory:
     work.json           the directory in which the ranks work
     pods/<pod>/         one directory per pod that was not deleted
     logs/attempt-<n>/   rank-<r>.log of the gang that was made for that attempt, restarts in place included
+    metrics/            what the supervisor of rank 0 records of progress
     secrets/secret      what the job's supervisors know each other by
     volumes/            what pods share and what outlives them
     lock                held by the `ddpjob run` that carries the job on

@@ -73,7 +73,7 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
     container = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
     paths = _Paths.of(pod["spec"], container, run, pod_directory)
     directory = _directory(container, machine, paths)
-    env = _environment(pod, container, machine, paths, directory)
+    env = _environment(pod, container, machine, paths, directory) | {Env.RUN_DIR: str(run.root.absolute())}
     if not container.get("command"):
         raise BadInputError(
             "spec.template.spec.containers[trainer].command: is missing; on this machine there is no image "

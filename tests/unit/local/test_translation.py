@@ -42,6 +42,7 @@ def test_each_node_listens_on_an_address_of_its_own(rank: int, address: str, tmp
     assert (env["DDPJOB_LISTEN_ADDR"], env["ITS_IP"]) == (address, address)
     assert (env["MASTER_PORT"], env["DDPJOB_STATUS_PORT"], env["DDPJOB_CONTROL_PORT"]) == ("1", "2", "3")
     assert env["DDPJOB_IN_PLACE_RESTARTS"] == "5"
+    assert env["DDPJOB_RUN_DIR"] == str(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ def test_beside_no_checkpoints_it_is_kept_where_nobody_else_can_lay_anything_in_
     assert stat.S_IMODE(place.stat().st_mode) == stat.S_IRWXU
     assert list(places({})) == [place], "the attempts of one supervisor stand beside each other"
     assert list(places({"DDPJOB_CHECKPOINT_DIR": "/saved"})) == [Path("/saved/stalls"), place]
+    assert list(places({"DDPJOB_RUN_DIR": "/run"})) == [Path("/run/stalls"), place]
 
 
 def test_where_no_directory_can_be_made_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:

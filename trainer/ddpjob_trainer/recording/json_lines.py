@@ -21,8 +21,8 @@ class JsonLines:
         OSError: It cannot be written.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / NAME
+    def __init__(self, directory: Path, name: str = NAME) -> None:
+        self.path = directory / name
         self._file = AppendedFile(self.path)
         if self._file.last_byte() not in (b"", b"\n"):
             self._file.append(b"\n")  # A writer that died within its last line must not spoil the next one.

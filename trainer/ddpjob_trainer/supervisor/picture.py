@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Sequence
 
+from .curve import Curve
 from .gang.coordinator import Phase
 from .gang.follower import Follower
 from .gang.leader import Leader
@@ -33,12 +34,22 @@ class Picture:
         self._pace = Pace()
         self._comparison = Comparison()
         self._memory = Memory()
+        self.curve = Curve(lambda _: None)
+        """Where what is heard is recorded."""
 
     def hear(self, attempt: int, beats: Sequence[Beat]) -> None:
         """Takes beats that have just come."""
         now = time.monotonic()
         self._pace.hear(attempt, beats, now)
         self._comparison.hear(attempt, beats, now)
+        if any(beat.get("step") is not None for beat in beats):
+            self._note(attempt)
+
+    def finish(self) -> None:
+        """The gang has done all that it was to do."""
+        if self._leader is not None:
+            self._note(self._leader.coordinator.attempt, over=True)
+            self.curve.finish(time.time())
 
     async def watch_memory(self) -> None:
         """Measures now and then, as long as it is let: the kernel takes its time for it."""
@@ -89,6 +100,11 @@ class Picture:
             coordinator="" if where is None else where.address,
             now=time.time(),
         )
+
+    def _note(self, attempt: int, *, over: bool = False) -> None:
+        progress = self._pace.progress(time.monotonic(), time.time(), over=over)
+        if progress is not None:
+            self.curve.note(attempt, progress, time.time())
 
     def _measured(self) -> Memory:
         zygote = self._starter.zygote

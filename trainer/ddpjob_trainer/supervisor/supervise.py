@@ -13,6 +13,7 @@ from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.failure import leave_last_words, report_path
 
 from . import open_files
+from .curve import directory_of, recording
 from .directory import own_directory
 from .gang.control import control_port
 from .gang.follower import Follower
@@ -89,12 +90,15 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         picture = Picture(settings, follower, leader, rendezvous, starter)
         if settings.in_a_job:
             await _open_page(stack, settings, picture, leader)
+            picture.curve = stack.enter_context(recording(directory_of(env)))
         port = 0
         if settings.listens:
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, leader))
         if leader is None:
             return await follower.follow(port)
         code = await _lead(settings, leader, follower, port)
+        if code == ExitCode.DONE:
+            picture.finish()
         if settings.in_a_job and code in WELL:
             leave_last_words(picture.document(), report_path(env))
         return code

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -31,6 +31,8 @@ class Progress:
     step_seconds: float | None = None
     """Median of the recent steps. Pauses between steps, as for an evaluation, are not in it."""
     samples_per_second: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The program's own numbers."""
     anew: bool = False
     """Whether steps are counted since the last restart, and nobody knows at which one the program went on."""
 
@@ -135,6 +137,7 @@ class Pace:
             loss=self._told("loss"),
             step_seconds=step_seconds,
             samples_per_second=samples / step_seconds if samples and step_seconds else None,
+            metrics=self._told("metrics") or {},
             anew=any(process.beat.get("anew") for process in telling),
         )
 

@@ -40,6 +40,8 @@ def places(env: Mapping[str, str]) -> Iterator[Path]:
     """The directories that may do, the best first."""
     if checkpoints := env.get(Env.CHECKPOINT_DIR):
         yield Path(checkpoints) / "stalls"
+    if run := env.get(Env.RUN_DIR):
+        yield Path(run) / "stalls"
     with contextlib.suppress(OSError):
         yield _own(tempfile.gettempdir())
 

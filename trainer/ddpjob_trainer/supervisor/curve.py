@@ -1,0 +1,125 @@
+"""Records how far the gang of any program was at what time, and what it told: `ddpjob report` draws curves of it."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ddpjob_trainer.console import warn
+from ddpjob_trainer.environment import Env
+from ddpjob_trainer.recording.event import Event
+from ddpjob_trainer.recording.json_lines import JsonLines
+
+from .page.progress import Progress
+
+NAME = "progress.jsonl"
+
+POINT_SECONDS = 1.0
+SHARE = 0.001
+"""A point is so much further than the one before, so that the longest run has some ten thousand of them."""
+
+MOST_WAITING = 1000
+CLOSING_SECONDS = 0.5
+
+
+def directory_of(env: Mapping[str, str]) -> Path | None:
+    """Where it is kept: in a run of this machine, else beside the checkpoints; None: nothing outlives the pod."""
+    place = env.get(Env.RUN_DIR) or env.get(Env.CHECKPOINT_DIR)
+    return Path(place) / "metrics" if place else None
+
+
+class Curve:
+    """Follows the progress of a gang through its attempts. Pure: `write` takes what is to be kept."""
+
+    def __init__(self, write: Callable[[Event], None]) -> None:
+        self._write = write
+        self._attempt: int | None = None
+        self._seen: Event | None = None
+        self._written: Event | None = None
+
+    def note(self, attempt: int, progress: Progress, now: float) -> None:
+        """The gang is here, at `now` in seconds of the epoch."""
+        values = {
+            "epoch": progress.epoch,
+            "total_steps": progress.total_steps,
+            "loss": progress.loss,
+            "samples_per_second": progress.samples_per_second,
+            "metrics": progress.metrics or None,
+        }
+        told = {name: value for name, value in values.items() if value is not None}
+        if attempt != self._attempt:
+            self._begin(attempt, progress.step, now)
+        self._seen = Event("progress", progress.last_step_time or now, attempt, progress.step, told)
+        if self._is_due(self._seen):
+            self.flush()
+
+    def flush(self) -> None:
+        """Keeps what was seen last, too."""
+        if self._seen is not None and self._seen is not self._written:
+            self._write(self._seen)
+            self._written = self._seen
+
+    def finish(self, now: float) -> None:
+        """The program has done all that it was to do."""
+        self.flush()
+        if self._seen is not None:
+            self._write(Event("finished", now, self._seen.attempt, self._seen.step, {}))
+
+    def _begin(self, attempt: int, step: int, now: float) -> None:
+        """Nobody tells with which step an attempt begins: the first is seen, or one that is soon after it."""
+        self.flush()
+        self._attempt, self._seen, self._written = attempt, None, None
+        before = max(0, step - 1) if attempt > 1 else 0
+        self._write(Event("started", now, attempt, before, {"seen": True}))
+
+    def _is_due(self, seen: Event) -> bool:
+        last = self._written
+        if last is None or seen.step < last.step:
+            return True
+        return seen.time - last.time >= POINT_SECONDS and seen.step - last.step > SHARE * last.step
+
+
+@contextmanager
+def recording(directory: Path | None) -> Iterator[Curve]:
+    """A curve whose points go into a file, the last one included; without a directory, nowhere."""
+    keeper = Keeper(directory)
+    curve = Curve(keeper.write)
+    yield curve
+    curve.flush()
+    keeper.close()
+
+
+class Keeper:
+    """Appends events to the file. The directory may be on a server that hangs, so a thread of its own writes."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._waiting: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def write(self, event: Event) -> None:
+        """Has it written. Nobody waits for it, and what finds no room is not kept."""
+        if self._directory is None or self._waiting.qsize() >= MOST_WAITING:
+            return
+        self._waiting.put(event)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, args=[self._directory], name="curve", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Waits a little until all is written."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join(CLOSING_SECONDS)
+
+    def _work(self, directory: Path) -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            lines = JsonLines(directory, NAME)
+            while event := self._waiting.get():
+                lines.write(event)
+            lines.close()
+        except OSError as error:
+            self._directory = None
+            warn(f"{directory / NAME} is written no more: {error.strerror}. Training goes on without it")
