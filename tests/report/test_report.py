@@ -11,6 +11,7 @@ import pytest
 import yaml
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.report import find, render
+from markupsafe import escape
 
 from tests.report.browser import Tab, with_tab
 from tests.unit.report.lines import ZERO, line, write
@@ -80,11 +81,28 @@ VISIBLE = """
 """
 
 
+LAST_PLACE = """
+(() => {
+  const place = [...document.querySelectorAll("figure")[0].querySelectorAll(".place rect")].at(-1);
+  const box = place.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+})()
+"""
+POINTED_AT = """
+[...document.querySelectorAll(".tip")].filter(tip => getComputedStyle(tip).visibility === "visible")
+  .map(tip => [...tip.querySelectorAll("tspan")].map(one => one.textContent).join(" "))
+"""
+
+
 def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run: Path, tmp_path: Path) -> None:
     async def visit(tab: Tab) -> dict[str, Any]:
         await tab.look(1200, "light")
         await tab.open(run / "report.html")
         light, text = await tab.value(VISIBLE), await tab.value("document.body.innerText")
+        x, y = await tab.value(LAST_PLACE)
+        nothing = await tab.value(POINTED_AT)
+        await tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        pointed = await tab.value(POINTED_AT)
         await tab.look(1200, "dark")
         dark, page = await tab.value(VISIBLE), await tab.value("getComputedStyle(document.body).backgroundColor")
         await tab.look(360, "light")
@@ -99,6 +117,7 @@ def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run:
             "light": light,
             "dark": dark,
             "text": text,
+            "pointed": (nothing, pointed),
             "page": page,
             "width": width,
             "requests": requests,
@@ -109,11 +128,14 @@ def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run:
     assert seen["complaints"] == []
     assert seen["requests"] == [(run / "report.html").as_uri()]
     figures = {figure["name"]: figure for figure in seen["light"]}
-    assert list(figures) == ["Loss", "Metrics", "Throughput", "Step times by rank", "Parts of a step"]
+    assert list(figures) == ["Loss", "accuracy", "Throughput", "Step times by rank", "Parts of a step"]
     assert all(figure["width"] > 100 for figure in figures.values())
     assert "rgb(31, 111, 235)" in figures["Loss"]["colours"]
     assert "rgb(110, 168, 255)" in seen["dark"][0]["colours"]
     assert seen["page"] == "rgb(15, 19, 24)"
+    nothing, (told,) = seen["pointed"]
+    assert nothing == []
+    assert re.fullmatch(r"step 880 training: \S+ evaluation: \S+", told)
     assert seen["width"] == 360
     for said in ("digits Succeeded", "RuntimeError: <b>shard</b> 3 is empty", "rank 1: Application", "step-00000880"):
         assert said in seen["text"]
@@ -211,16 +233,19 @@ def test_a_file_with_only_its_first_lines_makes_a_page(tmp_path: Path) -> None:
 
 
 def test_all_metrics_are_drawn_whatever_their_names_and_their_number(tmp_path: Path) -> None:
-    names = [f"metric{number}" for number in range(7)] + ["cost in $ and in $\\nothing$"]
+    names = [f"metric{number}" for number in range(7)] + ["cost in $ and in $\\nothing$", '"><b>bold</b>', "準確率"]
     file = write(
         tmp_path / "metrics.jsonl", line("started", 1, 0), line("evaluated", 1, 9, **dict.fromkeys(names, 0.5))
     )
-    drawn = page(file.parent).split("<figcaption>Metrics", 1)[1].split("</figure>", 1)[0]
-    assert all(f">{name}</text>" in drawn for name in names)
+    drawn = page(file.parent)
+    assert all(f"<figcaption>{escape(name)} " in drawn for name in names)
+    assert "<b>bold" not in drawn
 
 
 def test_what_is_no_run_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=r"holds neither a run \(job.json\) nor metrics \(metrics.jsonl\)"):
+    with pytest.raises(
+        BadInputError, match=r"holds neither a run \(job.json\) nor metrics \(metrics.jsonl, progress.jsonl\)"
+    ):
         find(tmp_path)
     a_run(tmp_path)
     code, said = ddpjob(tmp_path, "report", "--output", "nowhere/page.html")

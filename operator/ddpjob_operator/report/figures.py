@@ -5,33 +5,40 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import cycle, product
+from itertools import pairwise
 from statistics import fmean, median, quantiles
 from typing import Any
 
 import matplotlib as mpl
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from .incidents import Incident
-from .recorded import Entry, Recorded
+from .recorded import Entry, Recorded, Start
 
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
 COLOURS = {INK: "ink", RULE: "rule", MARK: "mark"} | {colour: f"series-{at}" for at, colour in enumerate(SERIES)}
 """Stand-ins that are drawn with, and the page's names of what they stand for."""
 
-LINES = ("-", "--", ":")
-"""What tells curves apart where there are more than colours."""
-
 INCHES = (5.4, 3.0)
 """Of 72 units each: wide enough for half a desktop's page, and on a phone its letters can still be read."""
+SHORTEST_SECONDS = 0.5
+"""Between two moments that tell a pace."""
 POINTS = 300
 """Of a curve: more would not be seen."""
 DOTS = 40
 """As many can be told apart."""
+TIPS = 150
+"""So many places of a figure can be pointed at."""
+SMOOTH = 20
+"""A smoothed curve has at each point the mean of those around it: of a twentieth to each side."""
+METRICS = 32
+"""So many are drawn."""
 NAMED = 5
 """Of more incidents the axis has the numbers only."""
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
@@ -60,44 +67,52 @@ def loss(recorded: Recorded, incidents: Sequence[Incident]) -> str | None:
     if not trained and not evaluated:
         return None
     with _axes("step", "loss") as axes:
-        axes.plot(*_columns(_thinned(trained)), color=SERIES[0], label="training")
+        if trained:
+            _curve(axes, trained, SERIES[0], "training")
         if evaluated:
-            axes.plot(*_columns(_thinned(evaluated)), color=SERIES[1], label="evaluation", **_dots(evaluated))
+            _curve(axes, evaluated, SERIES[1], "evaluation")
         _mark(axes, [(one.resumed, one.number) for one in incidents if one.resumed is not None])
         axes.legend()
         return _svg(axes, "loss by step")
 
 
-def metrics(recorded: Recorded) -> str | None:
-    """The task's own metrics by step."""
-    entries = recorded.of("evaluated")
+def metrics(recorded: Recorded) -> Iterator[tuple[str, str]]:
+    """Each of the program's own metrics by step, with its name: no two need have a scale in common."""
+    curves: dict[str, list[tuple[float, float]]] = {}
     known = {"step", "attempt", "epoch", "samples", "loss"}
-    names = dict.fromkeys(name for entry in entries for name in entry.values if name not in known)
-    curves = {name: points for name in names if (points := _points(entries, name))}
-    if not curves:
-        return None
-    with _axes("step", "") as axes:
-        for (name, points), (line, colour) in zip(curves.items(), cycle(product(LINES, SERIES)), strict=False):
-            axes.plot(*_columns(_thinned(points)), color=colour, linestyle=line, label=name, **_dots(points))
-        axes.legend()
-        return _svg(axes, f"{', '.join(curves)} by step")
+    for entry in recorded.of("evaluated"):
+        for name in entry.values.keys() - known:
+            if (value := entry.number(name)) is not None:
+                curves.setdefault(name, []).append((entry.step, value))
+    for entry in recorded.of("progress"):
+        for name, value in entry.numbers("metrics").items():
+            if math.isfinite(value):
+                curves.setdefault(name, []).append((entry.step, value))
+    for name in sorted(curves)[:METRICS]:
+        with _axes("step", "") as axes:
+            _curve(axes, curves[name], SERIES[0], name)
+            yield name, _svg(axes, f"{name} by step")
 
 
 def throughput(recorded: Recorded, incidents: Sequence[Incident], zero: datetime) -> str | None:
-    """Samples per second over time, of all processes together, also of steps that were lost."""
-    entries = [entry for start in recorded.starts for entry in start.of("progress")]
-    if not entries:
+    """How much is done in a second over time, of all processes together, also of steps that were lost."""
+    what, paces = "samples/s", [_samples_per_second(start) for start in recorded.starts]
+    if not any(paces):
+        what, paces = "steps/s", [_steps_per_second(start) for start in recorded.starts]
+    if not any(paces):
         return None
-    last = max(entry.time for entry in entries)
+    last = max(time for points in paces for time, _ in points)
     scale, unit = _unit((last - zero).total_seconds())
-    with _axes(f"{unit} since the start", "samples/s") as axes:
-        for start in recorded.starts:
-            points = [
-                ((entry.time - zero).total_seconds() / scale, pace)
-                for entry in start.of("progress")
-                if (pace := entry.number("samples_per_second")) is not None
-            ]
-            axes.plot(*_columns(_thinned(points)), color=SERIES[0])
+    with _axes(f"{unit} since the start", what) as axes:
+        for points in paces:
+            at = [((time - zero).total_seconds() / scale, pace) for time, pace in points]
+            raw = _thinned(at)
+            smooth = _smoothed(raw)
+            if smooth == raw:
+                _curve(axes, raw, SERIES[0], what)
+                continue
+            axes.plot(*_columns(raw), color=SERIES[0], alpha=0.35, linewidth=1, clip_on=False)
+            _curve(axes, smooth, SERIES[0], f"{what}, smoothed")
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
         marks = [((one.time - zero).total_seconds() / scale, one) for one in incidents]
@@ -129,13 +144,17 @@ def ranks(recorded: Recorded) -> str | None:
     with _axes("ms", "rank", height) as axes:
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
+        tips = []
         for place, rank in enumerate(sorted(times)):
-            axes.hlines(place, *_most(times[rank]), color=SERIES[0], linewidth=3, alpha=0.5)
-            axes.plot(median(times[rank]), place, "o", color=SERIES[0])
+            (least, most), middle = _most(times[rank]), median(times[rank])
+            axes.hlines(place, least, most, color=SERIES[0], linewidth=3, alpha=0.5, clip_on=False)
+            axes.plot(middle, place, "o", color=SERIES[0], clip_on=False)
+            says = (f"rank {rank}: {middle:.4g} ms", f"nine in ten: {least:.4g} to {most:.4g}")
+            tips.append(_Tip(place - 0.5, place + 0.5, says, [(middle, place, SERIES[0])]))
         axes.set_yticks(range(len(times)), [str(rank) for rank in sorted(times)])
         axes.set_ylim(len(times) - 0.5, -0.5)
         axes.set_xlim(left=0)
-        return _svg(axes, "own time per step of each rank")
+        return _svg(axes, "own time per step of each rank", tips)
 
 
 def parts(recorded: Recorded) -> str | None:
@@ -160,7 +179,7 @@ def parts(recorded: Recorded) -> str | None:
 @contextmanager
 def _axes(x: str, y: str, height: float = INCHES[1]) -> Iterator[Axes]:
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(INCHES[0], height), layout="constrained")
+        figure = Figure(figsize=(INCHES[0], height), dpi=72, layout="constrained")  # As SVG has it.
         axes = figure.add_subplot()
         axes.set_xlabel(x)
         axes.set_ylabel(y)
@@ -168,7 +187,77 @@ def _axes(x: str, y: str, height: float = INCHES[1]) -> Iterator[Axes]:
         yield axes
 
 
-def _svg(axes: Axes, name: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Tip:
+    """What is shown of one place while it is pointed at."""
+
+    begin: float
+    """Of the values on the x axis, or on the y axis where that has the ranks, for which it is shown."""
+    end: float
+    says: Sequence[str]
+    dots: Sequence[tuple[float, float, str]]
+    """Points and their colours."""
+
+
+def _curve(axes: Axes, points: Sequence[tuple[float, float]], colour: str, name: str) -> None:
+    """A line through all of its points, none of which is cut off at an edge, which tells its values."""
+    shown = _columns(_thinned(points))
+    axes.plot(*shown, color=colour, label=name, gid=name, clip_on=False, **_dots(points))
+
+
+def _tips(axes: Axes) -> Iterator[_Tip]:
+    """What the curves of a figure tell, from left to right."""
+    lines = [line for line in axes.lines if line.get_gid() is not None]
+    points = [(x, y, str(line.get_color()), str(line.get_gid())) for line in lines for x, y in _values(line)]
+    size = math.ceil(len(points) / TIPS) or 1
+    places = sorted({x for x, *_ in points})[size - 1 :: size]
+    edges = [-math.inf, *((one + other) / 2 for one, other in pairwise(places)), math.inf]
+    label = axes.get_xlabel()
+    for x, begin, end in zip(places, edges, edges[1:], strict=False):
+        near = {name: (at, y, colour) for at, y, colour, name in points if begin < at <= end}
+        where = f"step {x:.0f}" if label == "step" else f"{x:.4g} {label}"
+        says = (where, *(f"{name}: {y:.4g}" for name, (_, y, _) in near.items()))
+        yield _Tip(begin, end, says, list(near.values()))
+
+
+def _values(line: Any) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in line.get_xydata()]
+
+
+def _drawn(axes: Axes, tips: Sequence[_Tip], *, across: bool) -> Iterator[str]:
+    """Places to point at, which the page's style shows then: nothing is executed for it."""
+    figure = axes.figure
+    height = 72 * figure.get_figheight()  # type: ignore[union-attr]
+    (left, right), (bottom, top) = axes.bbox.intervalx, axes.bbox.intervaly
+    for tip in tips:
+        dots = [(*axes.transData.transform((x, y)), colour) for x, y, colour in tip.dots]
+        if across:
+            ends = sorted(float(axes.transData.transform((0, y))[1]) for y in (tip.begin, tip.end))
+            box = (left, height - ends[1], right - left, ends[1] - ends[0])
+        else:
+            begin, end = (
+                float(axes.transData.transform((x, 0))[0]) if math.isfinite(x) else edge
+                for x, edge in ((tip.begin, left), (tip.end, right))
+            )
+            box = (begin, height - top, end - begin, top - bottom)
+        x, y = dots[0][0], height - (dots[0][1] if across else top)
+        right_half = x > (left + right) / 2
+        anchor, beside = ("end", x - 6) if right_half else ("start", x + 6)
+        yield '<g class="place"><rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/><g class="tip">'.format(
+            *box
+        )
+        if not across:
+            yield f'<path d="M{x:.1f} {height - bottom:.1f}V{height - top:.1f}"/>'
+        for dot_x, dot_y, colour in dots:
+            yield f'<circle cx="{dot_x:.1f}" cy="{height - dot_y:.1f}" r="3" fill="{colour}"/>'
+        yield f'<text text-anchor="{anchor}" y="{y - 2 if not across else y:.1f}">'
+        for said in tip.says:
+            yield f'<tspan x="{beside:.1f}" dy="11">{escape(said)}</tspan>'
+        yield "</text></g></g>"
+
+
+def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
+    """The drawing; `tips`: of rows, where it has no curves."""
     file = io.StringIO()
     empty: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     axes.figure.savefig(file, format="svg", transparent=True, metadata=empty)  # type: ignore[union-attr]
@@ -177,13 +266,41 @@ def _svg(axes: Axes, name: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # Several such drawings share one page, and an id is one's alone.
     svg = re.sub(r'<svg ([^>]*?)height="[^"]*"([^>]*?)width="[^"]*"', r"<svg \1\2", svg, count=1)
+    places = "".join(_drawn(axes, list(_tips(axes)) if tips is None else tips, across=tips is not None))
+    svg = svg.replace("</svg>", f"{places}</svg>")
     for colour, meaning in COLOURS.items():
         svg = svg.replace(colour, f"var(--{meaning})")
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(name)}" ', 1)
 
 
 def _points(entries: Sequence[Entry], name: str) -> list[tuple[float, float]]:
     return [(entry.step, value) for entry in entries if (value := entry.number(name)) is not None]
+
+
+def _samples_per_second(start: Start) -> list[tuple[datetime, float]]:
+    return [
+        (entry.time, pace)
+        for entry in start.of("progress")
+        if (pace := entry.number("samples_per_second")) is not None
+    ]
+
+
+def _steps_per_second(start: Start) -> list[tuple[datetime, float]]:
+    """By what was done between two entries."""
+    return [
+        (later.time, (later.step - former.step) / seconds)
+        for former, later in pairwise(start.of("progress"))
+        if (seconds := (later.time - former.time).total_seconds()) >= SHORTEST_SECONDS and later.step > former.step
+    ]
+
+
+def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Means of what is around each point."""
+    around = len(points) // SMOOTH
+    return [
+        (x, fmean(value for _, value in points[max(0, at - around) : at + around + 1]))
+        for at, (x, _) in enumerate(points)
+    ]
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -9,7 +9,7 @@ from ddpjob_operator.api.contract import Env
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json
 
-from .recorded import NAME, Recorded, read
+from .recorded import NAME, SEEN_NAME, Recorded, read
 
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")
 """Where the file can be: in the directory of the metrics, of the checkpoints, or of a run, whose volumes may have the
@@ -36,13 +36,18 @@ def find(directory: Path) -> Found:
     """
     run = RunDirectory(directory)
     job = run.load()
-    files = [file for place in PLACES for file in directory.glob(f"{place}{NAME}")]
-    files += [file for checkpoints in _checkpoints(run) if (file := checkpoints / "metrics" / NAME).is_file()]
-    if job is None and not files:
-        raise BadInputError(f"{directory} holds neither a run (job.json) nor metrics ({NAME})")
-    newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
+    files = {name: _files(directory, run, name) for name in (NAME, SEEN_NAME)}
+    if job is None and not any(files.values()):
+        raise BadInputError(f"{directory} holds neither a run (job.json) nor metrics ({NAME}, {SEEN_NAME})")
+    newest = (max(some, key=lambda file: file.stat().st_mtime) for some in files.values() if some)
+    known = (recorded for file in newest if (recorded := read(file)).starts)
     name = job.metadata.name if job else directory.resolve().name
-    return Found(name, job, read(newest) if newest else Recorded(), run.lock.holder() is not None)
+    return Found(name, job, next(known, Recorded()), run.lock.holder() is not None)
+
+
+def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
+    files = [file for place in PLACES for file in directory.glob(f"{place}{name}")]
+    return files + [file for place in _checkpoints(run) if (file := place / "metrics" / name).is_file()]
 
 
 def _checkpoints(run: RunDirectory) -> Iterator[Path]:

@@ -49,6 +49,7 @@ def _model(found: Found, now: datetime) -> dict[str, Any]:
         "facts": list(_facts(found, now)),
         "figures": list(_figures(recorded, interruptions, zero)),
         "incidents": interruptions,
+        "seen": recorded.seen,
         "checkpoints": recorded.of("saved")[-CHECKPOINTS:][::-1],
         "settings": list(_settings(found)),
     }
@@ -118,7 +119,7 @@ def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:
 def _results(recorded: Recorded) -> Iterator[tuple[str, str]]:
     progress, evaluated, finished = (recorded.of(event) for event in ("progress", "evaluated", "finished"))
     if progress:
-        total = recorded.starts[-1].began.number("total_steps")
+        total = recorded.starts[-1].began.number("total_steps") or progress[-1].number("total_steps")
         yield "Step", f"{progress[-1].step}{f' of {total:.0f}' if total else ''}"
     if progress and (value := progress[-1].number("loss")) is not None:
         yield "Loss", _number(value)
@@ -138,7 +139,7 @@ def _figures(
     """Headings, captions, and curves where there is something to draw."""
     drawn = (
         ("Loss", "of rank 0 in training, of all in evaluation", figures.loss(recorded, interruptions)),
-        ("Metrics", "in evaluation", figures.metrics(recorded)),
+        *((name, "by step", svg) for name, svg in figures.metrics(recorded)),
         ("Throughput", "of all processes together", zero and figures.throughput(recorded, interruptions, zero)),
         ("Step times by rank", "each rank's own part: median, and nine in ten", figures.ranks(recorded)),
         ("Parts of a step", "means of rank 0", figures.parts(recorded)),

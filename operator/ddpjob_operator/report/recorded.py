@@ -1,4 +1,4 @@
-"""What a trainer has recorded of its run: metrics.jsonl, of which the lines of a later start win.
+"""What a trainer or a supervisor has recorded of a run: lines of JSON, of which those of a later start win.
 
 A start that goes on from step s does the steps after s anew. What earlier starts have recorded of those counts no
 more; it is still true of its time.
@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 NAME = "metrics.jsonl"
+"""What ddpjob-train records."""
+SEEN_NAME = "progress.jsonl"
+"""What the supervisor of any program records of its progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,15 @@ class Recorded:
         for start, limit in zip(self.starts, self._limits(), strict=True):
             found |= {entry.step: entry for entry in start.of(event) if entry.step <= limit}
         return [found[step] for step in sorted(found)]
+
+    @property
+    def seen(self) -> bool:
+        """Whether a supervisor has seen it about once a second: it does not know with which step a start began."""
+        return any(start.began.values.get("seen") for start in self.starts)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a number in what training told."""
+        return any(entry.number(name) is not None for entry in self.of("progress"))
 
     @property
     def last(self) -> Entry | None:

@@ -1,5 +1,6 @@
 """What the report's figures show: the curves, marks and bars that are drawn, and the words beside them."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +20,7 @@ Run = Callable[..., Recorded]
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A figure is what was drawn, not yet SVG."""
-    monkeypatch.setattr(figures, "_svg", lambda axes, _: axes)
+    monkeypatch.setattr(figures, "_svg", lambda axes, *_: axes)
 
 
 @pytest.fixture
@@ -78,8 +79,50 @@ def test_each_metric_of_the_task_has_a_curve_and_what_all_tasks_have_has_none(ru
         line("evaluated", 1, 5, loss=1.0, epoch=1, samples=64, accuracy=0.5),
         line("evaluated", 1, 10, loss=0.9, epoch=2, samples=64, accuracy=0.75, name="digits"),
     )
-    axes: Any = figures.metrics(recorded)
-    assert curves(axes) == {"accuracy": [(5, 0.5), (10, 0.75)]}
+    assert [(name, curves(axes)) for name, axes in figures.metrics(recorded)] == [
+        ("accuracy", {"accuracy": [(5, 0.5), (10, 0.75)]})
+    ]
+
+
+def test_metrics_that_a_program_tells_its_supervisor_have_curves_each_with_a_scale_of_its_own(run: Run) -> None:
+    recorded = run(
+        line("progress", 1, 5, metrics={"lr": 1e-5, "accuracy": 0.5}),
+        line("progress", 1, 10, metrics={"lr": "NaN", "accuracy": 0.75}),
+    )
+    assert [(name, curves(axes)) for name, axes in figures.metrics(recorded)] == [
+        ("accuracy", {"accuracy": [(5, 0.5), (10, 0.75)]}),
+        ("lr", {"lr": [(5, 1e-5)]}),
+    ]
+
+
+def test_where_nobody_told_how_many_samples_a_step_has_throughput_is_of_steps(run: Run) -> None:
+    recorded = run(
+        *(line("progress", 1, step, at=at) for step, at in ((10, 10), (20, 12), (21, 12.1), (25, 13))),
+        line("started", 2, 14),
+        *(line("progress", 2, step, at=at) for step, at in ((15, 30), (14, 31), (20, 32))),
+    )
+    axes: Any = figures.throughput(recorded, [], ZERO)
+    assert axes.get_ylabel() == "steps/s"
+    shown = [list(zip(*one.get_data(), strict=True)) for one in axes.lines]
+    assert shown == [[(12, 5), (13, pytest.approx(4 / 0.9))], [(32, 6)]]
+
+
+def test_a_long_throughput_is_smoothed_with_what_was_measured_behind_it(run: Run) -> None:
+    paces = [100.0] * 20 + [300.0] + [100.0] * 20
+    recorded = run(*(line("progress", 1, at, at=at, samples_per_second=pace) for at, pace in enumerate(paces)))
+    axes: Any = figures.throughput(recorded, [], ZERO)
+    raw, smooth = axes.lines
+    assert (max(raw.get_ydata()), max(smooth.get_ydata())) == (300, 140)
+    assert raw.get_alpha() < 1
+    assert smooth.get_gid() == "samples/s, smoothed"
+
+
+def test_no_point_is_cut_off_at_an_edge(run: Run) -> None:
+    lines = [line("progress", 1, 5, at=0, loss=1.0, samples_per_second=0, metrics={"lr": 1})]
+    recorded = run(*lines, line("timed", 1, 5, rank_seconds={"0": 0.0}))
+    drawn: list[Any] = [figures.loss(recorded, []), figures.throughput(recorded, [], ZERO), figures.ranks(recorded)]
+    for axes in (*drawn, *(axes for _, axes in figures.metrics(recorded))):
+        assert [one.get_clip_on() for one in (*axes.lines, *axes.collections)].count(True) == 0
 
 
 def test_throughput_is_shown_of_each_start_also_of_steps_that_were_lost(run: Run) -> None:
@@ -141,7 +184,7 @@ def test_the_parts_of_a_step_stand_beside_each_other_and_communication_counts_on
     "figure",
     [
         lambda recorded: figures.loss(recorded, []),
-        figures.metrics,
+        lambda recorded: next(figures.metrics(recorded), None),
         lambda recorded: figures.throughput(recorded, [], ZERO),
         figures.ranks,
         figures.parts,
@@ -149,7 +192,7 @@ def test_the_parts_of_a_step_stand_beside_each_other_and_communication_counts_on
     ids=["loss", "metrics", "throughput", "ranks", "parts"],
 )
 def test_of_what_nothing_is_known_there_is_no_figure(run: Run, figure: Callable[[Recorded], str | None]) -> None:
-    assert figure(run(line("progress", 1, 5, loss="nan")) if figure is figures.metrics else run()) is None
+    assert figure(run(line("progress", 1, 5, loss="NaN"))) is None
 
 
 def test_a_long_curve_is_drawn_with_means_of_neighbours(run: Run) -> None:
@@ -158,6 +201,42 @@ def test_a_long_curve_is_drawn_with_means_of_neighbours(run: Run) -> None:
     points = curves(axes)["training"]
     assert len(points) == figures.POINTS
     assert (points[0], points[-1]) == ((1, 0.5), (count - 1, 0.5))
+
+
+def tips(svg: str) -> list[str]:
+    """The words of each place that can be pointed at."""
+    return [" ".join(re.findall("<tspan[^>]*>(.*?)</tspan>", one)) for one in svg.split('class="tip"')[1:]]
+
+
+def test_each_place_of_a_curve_tells_its_values_while_it_is_pointed_at(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    recorded = run(
+        *(line("progress", 1, step, at=step, loss=step / 8, samples_per_second=step) for step in (1, 2, 4)),
+        line("evaluated", 1, 4, loss=0.25),
+        line("timed", 1, 4, rank_seconds={"0": 0.007}),
+    )
+    loss, throughput, ranks = (
+        figures.loss(recorded, []),
+        figures.throughput(recorded, [], ZERO),
+        figures.ranks(recorded),
+    )
+    assert tips(str(loss)) == [
+        "step 1 training: 0.125",
+        "step 2 training: 0.25",
+        "step 4 training: 0.5 evaluation: 0.25",
+    ]
+    assert tips(str(throughput))[-1] == "4 seconds since the start samples/s: 4"
+    assert tips(str(ranks)) == ["rank 0: 7 ms nine in ten: 7 to 7"]
+
+
+def test_a_long_curve_tells_its_values_at_as_many_places_as_can_be_hit(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    svg = figures.loss(run(*(line("progress", 1, step, loss=step) for step in range(2000))), [])
+    assert figures.TIPS / 2 < len(tips(str(svg))) <= figures.TIPS
 
 
 def test_a_figure_takes_the_colours_of_its_page_and_has_a_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.report import find
 from ddpjob_operator.report.recorded import Entry, Recorded, read
 
 from tests.unit.report.lines import ZERO, line, write
@@ -99,3 +100,15 @@ def test_the_last_that_was_recorded_is_the_last_in_time(file: Path) -> None:
     assert last
     assert last.event == "finished"
     assert Recorded().last is None
+
+
+def test_what_a_supervisor_has_seen_counts_where_the_trainer_itself_has_recorded_nothing(tmp_path: Path) -> None:
+    metrics = tmp_path / "volumes" / "checkpoints" / "metrics"
+    write(tmp_path / "metrics" / "progress.jsonl", line("started", 1, 0, seen=True), line("progress", 1, 7, loss=7.0))
+    seen = find(tmp_path).recorded
+    assert (losses(seen), seen.seen) == ([(7, 7.0)], True)
+    write(metrics / "metrics.jsonl", "a script's own file")
+    assert losses(find(tmp_path).recorded) == [(7, 7.0)]
+    write(metrics / "metrics.jsonl", line("started", 1, 0), line("progress", 1, 8, loss=8.0))
+    told = find(tmp_path).recorded
+    assert (losses(told), told.seen) == ([(8, 8.0)], False)
