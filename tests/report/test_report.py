@@ -163,7 +163,7 @@ def a_run(directory: Path, **status: Any) -> Path:
 def test_a_run_of_which_nothing_has_happened_yet_has_a_page(tmp_path: Path) -> None:
     text = page(a_run(tmp_path))
     assert ">Pending<" in text
-    assert "No metrics" in text
+    assert "No curves. No step has been seen yet." in text
     assert "by nobody: this may be out of date" in text
 
 

@@ -1,10 +1,11 @@
 """`ddpjob report RUN`: how a run went, in one HTML page."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local import find_run, find_runs
+from ddpjob_operator.local import RunDirectory, find_run, find_runs
 
 from .words import file_path
 
@@ -21,13 +22,17 @@ def report(runs: Path, run: str | None, output: Path | None) -> int:
     directory = _directory(runs, run)
     try:
         from ddpjob_operator.report import find, render  # noqa: PLC0415  It has libraries of its own.
+
+        from .printed import printed  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
         raise BadInputError(
             f"ddpjob report needs {error.name}; install it with: pip install 'ddpjob[report]'"
         ) from None
-    page = render(find(directory), datetime.now(UTC))
+    now = datetime.now(UTC)
+    found = replace(find(directory), printed=printed(RunDirectory(directory).logs, now))
+    page = render(found, now)
     file = (output or directory / PAGE).absolute()
     try:
         file.write_text(page, encoding="utf-8")

@@ -5,5 +5,6 @@ Needs the extra `report`. Imports api and local.
 
 from .found import Found, find
 from .page import render
+from .recorded import Entry, Recorded, Start
 
-__all__ = ["Found", "find", "render"]
+__all__ = ["Entry", "Found", "Recorded", "Start", "find", "render"]

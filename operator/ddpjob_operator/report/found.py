@@ -1,7 +1,7 @@
 """What there is of a run: its job, and what its trainer has recorded."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob
@@ -10,6 +10,7 @@ from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json
 
 from .recorded import NAME, SEEN_NAME, Recorded, read
+from .stacks import Stack, stacks
 
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")
 """Where the file can be: in the directory of the metrics, of the checkpoints, or of a run, whose volumes may have the
@@ -26,6 +27,10 @@ class Found:
     recorded: Recorded
     carried_on: bool = True
     """Whether a job that is not finished is in somebody's hands."""
+    stacks: Sequence[Stack] = ()
+    """What its ranks were doing when it hung."""
+    printed: Recorded = field(default_factory=Recorded)
+    """What its program has printed of its progress."""
 
 
 def find(directory: Path) -> Found:
@@ -42,7 +47,8 @@ def find(directory: Path) -> Found:
     newest = (max(some, key=lambda file: file.stat().st_mtime) for some in files.values() if some)
     known = (recorded for file in newest if (recorded := read(file)).starts)
     name = job.metadata.name if job else directory.resolve().name
-    return Found(name, job, next(known, Recorded()), run.lock.holder() is not None)
+    stuck = stacks(directory, _checkpoints(run))
+    return Found(name, job, next(known, Recorded()), run.lock.holder() is not None, stuck)
 
 
 def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -40,6 +41,7 @@ def _model(found: Found, now: datetime) -> dict[str, Any]:
         replace(one, message=masking.script(one.message)) for one in incidents(found.job, found.recorded)
     ]
     zero = _began(found)
+    told = recorded if recorded.has("loss") or not found.printed.starts else found.printed
     return {
         "name": found.name,
         "now": now,
@@ -47,8 +49,10 @@ def _model(found: Found, now: datetime) -> dict[str, Any]:
         "state": _state(found),
         "message": masking.script(found.job.status.message) if found.job else "",
         "facts": list(_facts(found, now)),
-        "figures": list(_figures(recorded, interruptions, zero)),
+        "figures": list(_figures(recorded, told, interruptions, zero)),
+        "advice": _advice(found.job),
         "incidents": interruptions,
+        "stacks": [replace(one, story=masking.script(one.story)) for one in found.stacks],
         "seen": recorded.seen,
         "checkpoints": recorded.of("saved")[-CHECKPOINTS:][::-1],
         "settings": list(_settings(found)),
@@ -91,8 +95,9 @@ def _facts(found: Found, now: datetime) -> Iterator[tuple[str, str]]:
         yield "World", f"{counted(nodes, 'node')} x {counted(procs, 'process')}, {job.status.backend}"
     elif recorded.starts:
         yield "World", counted(int(recorded.starts[-1].began.values.get("world_size", 1)), "process")
-    yield from _results(recorded)
-    if not recorded.of("progress"):
+    told = recorded if recorded.of("progress") else found.printed
+    yield from _results(told)
+    if not told.of("progress"):
         yield from _told(job)
     if job:
         yield "Restarts", f"{job.status.restarts}, and {job.status.disruptions} not counted"
@@ -134,12 +139,13 @@ def _results(recorded: Recorded) -> Iterator[tuple[str, str]]:
 
 
 def _figures(
-    recorded: Recorded, interruptions: list[Incident], zero: datetime | None
+    recorded: Recorded, told: Recorded, interruptions: list[Incident], zero: datetime | None
 ) -> Iterator[tuple[str, str, Markup]]:
-    """Headings, captions, and curves where there is something to draw."""
+    """Headings, captions, and curves where there is something to draw; `told` has loss and metrics."""
+    evaluated = ", of all in evaluation" if told.of("evaluated") else ""
     drawn = (
-        ("Loss", "of rank 0 in training, of all in evaluation", figures.loss(recorded, interruptions)),
-        *((name, "by step", svg) for name, svg in figures.metrics(recorded)),
+        ("Loss", f"of rank 0 in training{evaluated}", figures.loss(told, interruptions)),
+        *((name, "by step", svg) for name, svg in figures.metrics(told)),
         ("Throughput", "of all processes together", zero and figures.throughput(recorded, interruptions, zero)),
         ("Step times by rank", "each rank's own part: median, and nine in ten", figures.ranks(recorded)),
         ("Parts of a step", "means of rank 0", figures.parts(recorded)),
@@ -147,6 +153,20 @@ def _figures(
     for heading, caption, svg in drawn:
         if svg:
             yield heading, caption, Markup(svg)  # noqa: S704  Drawn here; matplotlib escapes its text.
+
+
+def _advice(job: DDPJob | None) -> str:
+    """What makes curves, where there are none."""
+    if job is None:
+        return ""
+    command = Path(next(iter(job.spec.trainer.get("command", ())), "")).name
+    if command == "ddpjob-train":
+        return "No step has been seen yet."
+    if command == "ddpjob-supervise" or job.status.supervised:
+        return (
+            "No step has been seen. A program that steps no optimizer of PyTorch tells them by ddpjob.report(step=…)."
+        )
+    return "Steps are seen under ddpjob-supervise, or where the program prints: progress step=1 loss=0.5"
 
 
 def _settings(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:

@@ -1,12 +1,16 @@
 """What the page says of a run whose program records nothing."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.cli.printed import printed
 from ddpjob_operator.report import find, render
+
+from tests.unit.report.lines import ZERO, line, write
 
 DOCUMENT = {
     "apiVersion": "ddpjob.dev/v1alpha1",
@@ -33,4 +37,75 @@ def test_how_far_it_came_is_told_by_its_supervisor(
     page = render(find(tmp_path), datetime(2026, 1, 1, tzinfo=UTC))
     assert all(fact in page for fact in facts)
     assert "<dt>Loss" in page or "loss" not in progress
-    assert "No metrics: ddpjob-train records them" in page
+
+
+def a_page(directory: Path, command: list[str]) -> str:
+    trainer = {"name": "trainer", "image": "any", "command": command}
+    document = DOCUMENT | {"spec": {"template": {"spec": {"containers": [trainer]}}}}
+    (directory / "job.json").write_text(json.dumps(document))
+    return render(find(directory), datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (["ddpjob-train"], "No step has been seen yet."),
+        (["/opt/bin/ddpjob-supervise", "train.py"], "tells them by ddpjob.report(step=…)."),
+        (["python", "train.py"], "under ddpjob-supervise, or where the program prints: progress step=1"),
+    ],
+)
+def test_where_there_are_no_curves_the_advice_fits_the_program(
+    command: list[str], advice: str, tmp_path: Path
+) -> None:
+    page = a_page(tmp_path, command)
+    assert advice in page
+    assert "--log-dir" not in page
+    assert "Checkpoints" not in page, "it has told of none"
+
+
+@pytest.mark.parametrize("place", ["stalls", "volumes/checkpoints/stalls", "volumes/data/some/where/stalls"])
+def test_what_ranks_did_when_they_hung_is_shown_as_text_without_secrets(place: str, tmp_path: Path) -> None:
+    for attempt, rank in ((1, 0), (2, 10), (2, 9)):
+        file = tmp_path / place / f"attempt-{attempt}" / f"rank-{rank}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"<b>rank {rank}</b> in load(token='not-to-be-seen')")
+    page = a_page(tmp_path, ["python"])
+    order = ("Attempt 2, rank 9", "Attempt 2, rank 10", "Attempt 1, rank 0")
+    assert sorted(order, key=page.index) == list(order)
+    assert "&lt;b&gt;rank 9&lt;/b&gt; in load" in page
+    assert "not-to-be-seen" not in page
+
+
+def test_the_stacks_beside_metrics_alone_are_found(tmp_path: Path) -> None:
+    write(tmp_path / "metrics" / "progress.jsonl", line("started", 1, 0))
+    write(tmp_path / "stalls" / "attempt-1" / "rank-0.txt", "in load_batch")
+    assert "in load_batch" in render(find(tmp_path / "metrics"), datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_what_a_program_has_printed_of_rank_0_is_drawn_where_nothing_else_tells_a_loss(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "attempt-1" / "rank-0.log"
+    write(
+        log,
+        "hello",
+        "progress step=1/9 loss=0.5 accuracy=0.1",
+        "progress step=2/9 loss=1e-3 accuracy=0.2",
+        "progress rank=1 step=7 loss=9",
+        "progress step=2 loss=nan samples_per_second=7",
+        "evaluated step=2 loss=0.25 f1=0.5",
+        "progress epoch=3",
+    )
+    write(log.with_name("rank-1.log"), "progress step=5 loss=9")
+    write(tmp_path / "logs" / "attempt-2" / "rank-0.log", "progress step=2 loss=0.75", "progress step=3/9 loss=0.5")
+    told = printed(tmp_path / "logs", ZERO)
+    assert [(entry.attempt, entry.step, entry.number("loss")) for entry in told.of("progress")] == [
+        (1, 1, 0.5),
+        (2, 2, 0.75),
+        (2, 3, 0.5),
+    ]
+    write(tmp_path / "job.json", json.dumps(DOCUMENT))
+    alone = render(replace(find(tmp_path), printed=told), datetime(2026, 1, 1, tzinfo=UTC))
+    assert "<dt>Step</dt><dd>3 of 9</dd>" in alone
+    write(tmp_path / "metrics" / "progress.jsonl", line("started", 1, 0), line("progress", 1, 2))
+    found = replace(find(tmp_path), printed=told)
+    page = render(found, datetime(2026, 1, 1, tzinfo=UTC))
+    assert all(f"<figcaption>{heading} " in page for heading in ("Loss", "accuracy"))
