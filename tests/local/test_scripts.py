@@ -41,8 +41,15 @@ def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_direct
     code, output = elsewhere.ddpjob("logs", "train", "--rank", "1", **here.state)
     assert (code, "[node 1] rank 2 of 4" in output) == (0, True), output
 
-    code, output = here.ddpjob("run", "train.py")
+    (here.directory / "go").unlink()
+    assert here.ddpjob("run", "--detach", "train.py", "--name", "train")[0] == 2
+    code, output = here.ddpjob("run", "--detach", "train.py")
     assert (code, output.startswith("train-2: 1 node x 1 process")) == (0, True), output
+    assert output.endswith("Stop it with: ddpjob stop train-2\n"), output
+    here.wait("the rank", lambda: "rank 0 of 1" in here.log("train-2", 0))
+    (here.directory / "go").touch()
+    here.wait("its end", lambda: here.status("train-2").get("state") == "Succeeded")
+    assert "[rank 0] rank 0 of 1" in (here.run("train-2") / "output.log").read_text()
 
 
 def test_what_goes_on_without_its_ddpjob_run_is_stopped_too(here: Here) -> None:

@@ -98,6 +98,9 @@ def _run(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="forget an earlier run of this job, and the checkpoints in its run directory",
     )
+    command.add_argument(
+        "-d", "--detach", action="store_true", help="return once it runs; it goes on without this terminal"
+    )
     command.add_argument("--dry-run", action="store_true", help="check it; start nothing")
     command.add_argument(
         "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print the DDPJob that it is"

@@ -27,6 +27,7 @@ from ddpjob_operator.local import (
 )
 
 from . import program
+from .detach import Leave, detachable
 from .display import Display
 from .follow import Follower
 from .progress import Progress
@@ -80,8 +81,11 @@ def run(arguments: argparse.Namespace, runs: Path) -> int:
     wanted = _wanted(arguments, runs, gpus)
     if arguments.dry_run:
         return _dry_run(wanted, runs, gpus, arguments.output)
+    leave = detachable() if arguments.detach else None
+    if isinstance(leave, int):
+        return leave
     try:
-        return _run(wanted, runs, gpus, fresh=arguments.fresh)
+        return _run(wanted, runs, gpus, leave, fresh=arguments.fresh)
     except OSError as error:
         raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
 
@@ -158,14 +162,14 @@ def _free_names(wanted: Wanted, runs: Path) -> Iterator[str]:
     )
 
 
-def _run(wanted: Wanted, runs: Path, gpus: list[str], *, fresh: bool) -> int:
+def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fresh: bool) -> int:
     backend, reason = choose_backend(wanted.job.spec, gpus)
     before, spec = wanted.job, wanted.job.spec.model_copy(update={"backend": backend})
     wanted = replace(wanted, job=before.model_copy(update={"spec": spec}))
     check_runs_here(RunDirectory((runs / wanted.name).absolute()), wanted.job)
     wanted, directory, lock = _begun(wanted, runs) if wanted.new else _found(wanted, runs)
     register(directory)
-    screen = Screen()
+    screen = Screen(force_terminal=False if leave else None)
     follower = Follower(directory.logs, writer=writer(wanted.job.spec.resolved_procs_per_node()))
     display = Display(screen, follower)
     display.catch_up()
@@ -178,6 +182,9 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], *, fresh: bool) -> int:
     if job.status.succeeded:
         return _succeeded_already(screen, job, before, wanted.again)
     _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
+    if leave:
+        _say_how_to_look(screen, wanted.name, directory)
+        leave(directory.output)
     runner = Runner(directory, job, gpus, display.tell)
     stopped = _carry_on(runner, display)
     _say_what_came_of_it(screen, runner.job, display.progress, directory, wanted.again)
@@ -243,6 +250,12 @@ def _say_what_starts(screen: Screen, job: DDPJob, backend: str, directory: RunDi
     again = f", going on from attempt {job.status.attempt}" if job.status.attempt else ""
     screen.print(f"{job.metadata.name}: {world(nodes, procs)}, backend {backend}{again}")
     screen.print(f"logs and checkpoints: {file_path(directory.root)}")
+
+
+def _say_how_to_look(screen: Screen, name: str, directory: RunDirectory) -> None:
+    screen.print(f"It runs in the background; what is said of it goes to {file_path(directory.output)}")
+    screen.print(f"Watch it with: {itself()} logs {name} --follow")
+    screen.print(f"Stop it with: {itself()} stop {name}")
 
 
 def _say_what_came_of_it(

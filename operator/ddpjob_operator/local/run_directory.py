@@ -26,6 +26,7 @@ class RunDirectory:
     logs/attempt-<n>/   rank-<r>.log of the gang that was made for that attempt, restarts in place included
     metrics/            what the supervisor of rank 0 records of progress
     secrets/secret      what the job's supervisors know each other by
+    output.log          what a `ddpjob run --detach` has said
     volumes/            what pods share and what outlives them
     lock                held by the `ddpjob run` that carries the job on
     """
@@ -51,6 +52,11 @@ class RunDirectory:
     def logs(self) -> Path:
         """Directory of the logs."""
         return self.root / "logs"
+
+    @property
+    def output(self) -> Path:
+        """What is said of a run that has no terminal."""
+        return self.root / "output.log"
 
     @property
     def volumes(self) -> Path:
