@@ -280,11 +280,6 @@ def test_ctrl_c_ends_the_ranks_although_the_disk_is_full(here: Here) -> None:
             "stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file, and",
             marks=REFUSED,
         ),
-        pytest.param(
-            ["delete", "mine"],
-            "stop it with Ctrl-C, or: kill -INT {pid}, and remove its directory: ddpjob-runs/mine",
-            marks=REFUSED,
-        ),
     ],
 )
 def test_what_only_a_cluster_does_says_what_does_the_same_here(here: Here, command: list[str], said: str) -> None:

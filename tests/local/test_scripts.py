@@ -49,7 +49,11 @@ def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_direct
     here.wait("the rank", lambda: "rank 0 of 1" in here.log("train-2", 0))
     (here.directory / "go").touch()
     here.wait("its end", lambda: here.status("train-2").get("state") == "Succeeded")
-    assert "[rank 0] rank 0 of 1" in (here.run("train-2") / "output.log").read_text()
+    output_log = here.run("train-2") / "output.log"
+    here.wait("its output", lambda: "[rank 0] rank 0 of 1" in output_log.read_text())
+
+    here.wait("its process to end", lambda: here.says("rm", "train-2")[0] == 0)
+    assert (here.run("train").exists(), here.run("train-2").exists()) == (True, False)
 
 
 def test_what_goes_on_without_its_ddpjob_run_is_stopped_too(here: Here) -> None:

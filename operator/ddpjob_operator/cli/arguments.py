@@ -21,7 +21,7 @@ RUNS_A_PROGRAM = frozenset({"run", "init", "submit"})
 OF_OTHERS = {
     **dict.fromkeys(("apply", "create"), "submit"),
     **dict.fromkeys(("get", "describe"), "status"),
-    **dict.fromkeys(("rm", "remove"), "delete"),
+    "remove": "delete",
     **dict.fromkeys(("cancel", "kill"), "stop"),
     **dict.fromkeys(("launch", "start", "train"), "run"),
     "list": "ls",
@@ -237,6 +237,15 @@ def _stop(command: argparse.ArgumentParser) -> None:
     _machine(command)
 
 
+def _rm(command: argparse.ArgumentParser) -> None:
+    command.description = (
+        "Remove a run of this machine that does not run: its directory, with the logs and the checkpoints in it. A"
+        " directory of your own that --checkpoint has named stays."
+    )
+    command.add_argument("name", metavar="NAME", help="the run")
+    _machine(command)
+
+
 def _change(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the job")
     _either(command)
@@ -291,9 +300,10 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "report": ("write how a run went into one HTML page", _report),
     "ls": ("list the runs of this machine, wherever their directories are", _machine),
     "stop": ("let a run of this machine save and stop, and keep it", _stop),
+    "rm": ("remove a run of this machine, with the logs and checkpoints in its directory", _rm),
     "suspend": ("let a job on a cluster save and stop, and keep it", _change),
     "resume": ("let a suspended job on a cluster go on", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),
-    "delete": ("remove a job from a cluster, with all that belongs to it", _delete),
+    "delete": ("remove a job from a cluster with all that belongs to it, or a run as rm does", _delete),
 }
 """What each command does, and its arguments."""

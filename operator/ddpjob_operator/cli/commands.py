@@ -11,6 +11,7 @@ from ddpjob_operator.api import BadInputError
 from .elsewhere import refuse
 from .init import init
 from .logs import Which, logs
+from .remove import remove
 from .report import report
 from .run import run
 from .status import ls, status
@@ -23,7 +24,7 @@ BAD_INPUT = 2
 UNREAD = 1
 
 
-HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop"})
+HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm"})
 """Commands that are about this machine, whatever else there is."""
 
 
@@ -67,6 +68,8 @@ HERE: dict[str, Callable[[argparse.Namespace, Path], int]] = {
     "status": lambda arguments, runs: status(runs, arguments.name, as_json=arguments.output == "json"),
     "ls": lambda _, runs: ls(runs),
     "stop": lambda arguments, runs: stop(runs, arguments.name),
+    "rm": lambda arguments, runs: remove(runs, arguments.name),
+    "delete": lambda arguments, runs: remove(runs, arguments.name),
     "logs": _logs,
     "report": lambda arguments, runs: report(runs, arguments.name, arguments.output),
 }

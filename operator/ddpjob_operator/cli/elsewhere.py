@@ -10,14 +10,12 @@ RUNNING = {
     "suspend": "to let it save and stop, press Ctrl-C in its terminal, or: kill -INT {pid}",
     "resume": "process {pid} carries it on",
     "scale": f"to change its size, {STOP}, edit nodes in its file, and call: ddpjob run FILE",
-    "delete": f"to remove it and its checkpoints, {STOP}, and remove its directory: {{root}}",
 }
 """By command, where a process carries the run on."""
 IDLE = {
     "suspend": "nothing carries it on now; to let it go on, call: ddpjob run FILE",
     "resume": "to let it go on, call: ddpjob run FILE",
     "scale": "to change its size, edit nodes in its file, and call: ddpjob run FILE",
-    "delete": "to remove it and its checkpoints, remove its directory: {root}",
 }
 """By command, where none does."""
 
@@ -30,5 +28,5 @@ def refuse(runs: Path, name: str, command: str) -> int:
     """
     run = find_run(runs, name)
     pid = run.lock.holder()
-    instead = (RUNNING if pid else IDLE)[command].format(pid=pid, root=run.root)
+    instead = (RUNNING if pid else IDLE)[command].format(pid=pid)
     raise BadInputError(f"{name} is a run of this machine, not of a cluster; {instead}")

@@ -18,7 +18,7 @@ from ddpjob_operator.local import RUNS, find_runs, names_in_use
 from .arguments import called_by_kubectl
 
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
-"""Only a cluster does this; of a run of this machine there is something else to say."""
+"""Who names no run of this machine means a cluster, also where no kubeconfig tells of one."""
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
 ANSWER_SECONDS = 3.0

@@ -3,8 +3,8 @@
 from .differences import as_here, differences
 from .files import Lock
 from .machine import choose_backend, visible_gpus
-from .opening import open_job, stop_job
-from .registry import find_run, find_runs, known_runs, names_in_use, register, registered
+from .opening import open_job, remove_run, stop_job
+from .registry import find_run, find_runs, known_runs, names_in_use, register, registered, unregister
 from .run_directory import RUNS, RunDirectory
 from .runner import Runner, check_runs_here
 
@@ -24,6 +24,8 @@ __all__ = [
     "open_job",
     "register",
     "registered",
+    "remove_run",
     "stop_job",
+    "unregister",
     "visible_gpus",
 ]

@@ -88,6 +88,22 @@ def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> D
     return runner.job
 
 
+def remove_run(run: RunDirectory) -> None:
+    """Removes a run's directory, and not what links in it lead to. The caller holds its lock.
+
+    The object goes last: whoever dies before that removes the rest the next time.
+    """
+    last = (run.job_file, run.lock_file)
+    for entry in set(run.root.iterdir()) - set(last):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    for file in last:
+        file.unlink()
+    run.root.rmdir()
+
+
 def _forget(run: RunDirectory) -> None:
     for directory in (run.pods, run.logs, run.volumes):
         shutil.rmtree(directory)

@@ -19,11 +19,16 @@ def registry() -> Path:
 
 def register(run: RunDirectory) -> None:
     """Makes a run known. Where no link can be made, it is found in its directory alone."""
-    root = str(run.root)
-    link = registry() / f"{run.root.name}-{hashlib.sha256(root.encode()).hexdigest()[:8]}"
+    link = _link(run)
     with contextlib.suppress(OSError):
         link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        link.symlink_to(root)
+        link.symlink_to(run.root)
+
+
+def unregister(run: RunDirectory) -> None:
+    """Makes a run unknown."""
+    with contextlib.suppress(OSError):  # What leads nowhere is found to do so later.
+        _link(run).unlink()
 
 
 def registered() -> Iterator[RunDirectory]:
@@ -74,6 +79,11 @@ def find_run(runs: Path, name: str | None) -> RunDirectory:
 def names_in_use(runs: Path) -> frozenset[str]:
     """Names that a new run cannot have, if it is to be found by its name from any directory."""
     return frozenset(find_runs(runs)) | {run.root.name for run in registered()}
+
+
+def _link(run: RunDirectory) -> Path:
+    root = run.root.absolute()
+    return registry() / f"{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
 
 
 def _names(runs: list[RunDirectory]) -> str:

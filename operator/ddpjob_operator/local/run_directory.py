@@ -79,9 +79,20 @@ class RunDirectory:
         return self.root / "secrets"
 
     @property
+    def lock_file(self) -> Path:
+        """Every run directory has it."""
+        return self.root / "lock"
+
+    @property
     def lock(self) -> Lock:
         """Held by whoever carries the job on."""
-        return Lock(self.root / "lock")
+        return Lock(self.lock_file)
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody carries the job on, or a process of it has been left behind."""
+        locks = (self.lock, *(Lock(pod / "lock") for pod in self.pods.glob("*")))
+        return any(lock.holder() is not None for lock in locks)
 
     def logs_of(self, attempt: int) -> Path:
         """The logs of a gang that is made for this attempt; restarts in place go on in the same files."""
@@ -120,7 +131,7 @@ class RunDirectory:
         try:
             for directory in (self.pods, self.logs, self.volumes):
                 directory.mkdir(parents=True, exist_ok=True)
-            (self.root / "lock").touch()
+            self.lock_file.touch()
         except OSError as error:
             message = f"cannot write the run directory {self.root}: {error.strerror}; choose another with --run-dir"
             raise BadInputError(message) from None

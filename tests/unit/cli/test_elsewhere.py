@@ -13,14 +13,11 @@ RUNNING = {
     "resume": "process {pid} carries it on",
     "scale": "to change its size, stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file,"
     " and call: ddpjob run FILE",
-    "delete": "to remove it and its checkpoints, stop it with Ctrl-C, or: kill -INT {pid}, and remove its directory:"
-    " {root}",
 }
 IDLE = {
     "suspend": "nothing carries it on now; to let it go on, call: ddpjob run FILE",
     "resume": "to let it go on, call: ddpjob run FILE",
     "scale": "to change its size, edit nodes in its file, and call: ddpjob run FILE",
-    "delete": "to remove it and its checkpoints, remove its directory: {root}",
 }
 
 
@@ -35,8 +32,8 @@ def test_what_to_do_instead_depends_on_whether_it_runs(command: str, tmp_path: P
     run = RunDirectory(tmp_path / "mine")
     run.create()
     run.job_file.touch()
-    assert refused(run, command) == IDLE[command].format(root=run.root)
+    assert refused(run, command) == IDLE[command]
     lock = run.lock
     assert lock.acquire()
-    assert refused(run, command) == RUNNING[command].format(pid=os.getpid(), root=run.root)
+    assert refused(run, command) == RUNNING[command].format(pid=os.getpid())
     lock.release()
