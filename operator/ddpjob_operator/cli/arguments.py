@@ -5,6 +5,8 @@ Imports nothing that takes long: whoever asks for help gets it at once.
 
 import argparse
 import difflib
+import math
+import re
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -27,6 +29,11 @@ OF_OTHERS = {
     "list": "ls",
 }
 """What kubectl and others call our commands."""
+
+UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+"""Seconds of each."""
+PART_OF_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+DURATION = re.compile(rf"(?:{PART_OF_DURATION.pattern})+")
 
 COMMANDS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
 """What a person may write where a script is to stand."""
@@ -215,10 +222,30 @@ def _logs(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", nargs="?", metavar="NAME", help="the job; not needed where there is only one")
     command.add_argument("--rank", type=int, metavar="N", help="only this node's")
     command.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    command.add_argument("--tail", type=_tail, metavar="N", help="the last N lines of each rank (default: all)")
+    command.add_argument(
+        "--since", type=_seconds, metavar="DURATION", help="only what is newer, such as 90s or 1h30m (cluster only)"
+    )
+    command.add_argument("--timestamps", action="store_true", help="each line with its time (cluster only)")
     attempt = command.add_mutually_exclusive_group()
     attempt.add_argument("-p", "--previous", action="store_true", help="of the attempt before the present one")
     attempt.add_argument("--attempt", type=int, metavar="N", help="of this attempt, where its logs are still there")
     _either(command)
+
+
+def _tail(text: str) -> int | None:
+    """As kubectl has it: -1 is all."""
+    if not re.fullmatch(r"-1|\d+", text):
+        raise argparse.ArgumentTypeError(f"{text} is no number of lines; -1 means all")
+    return None if text == "-1" else int(text)
+
+
+def _seconds(text: str) -> int:
+    """A length of time as kubectl takes it, in whole seconds: the API takes no part of one, and no 0."""
+    if not DURATION.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text} is no length of time, such as 90s, 5m or 1h30m")
+    seconds = sum(float(number) * UNITS[unit] for number, unit in PART_OF_DURATION.findall(text))
+    return max(1, math.ceil(seconds))
 
 
 def _report(command: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from ddpjob_operator.api import BadInputError
 
 from .elsewhere import refuse
 from .init import init
-from .logs import Which, logs
+from .logs import logs, which_of
 from .remove import remove
 from .report import report
 from .run import run
@@ -53,8 +53,7 @@ def _call(arguments: argparse.Namespace) -> int:
 
 
 def _logs(arguments: argparse.Namespace, runs: Path) -> int:
-    which = Which(arguments.rank, arguments.attempt, previous=arguments.previous)
-    return logs(runs, arguments.name, which, follow=arguments.follow)
+    return logs(runs, arguments.name, which_of(arguments), follow=arguments.follow)
 
 
 def _refuse(arguments: argparse.Namespace, runs: Path) -> int:

@@ -1,14 +1,17 @@
 """`ddpjob logs [NAME]`: what the ranks of a run have written, merged and prefixed."""
 
+import argparse
 import time
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import chain, starmap
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJobStatus
 from ddpjob_operator.local import RunDirectory, find_run
 
-from .follow import Follower
+from .follow import Follower, Line
 from .words import failed_first, span_of_attempts, writer
 
 POLL_SECONDS = 0.2
@@ -24,19 +27,42 @@ class Which:
     """Only of this attempt; None: of the present one."""
     previous: bool = False
     """Of the attempt before the present one."""
+    tail: int | None = None
+    """Only so many lines of each, its last; None: all."""
+    since_seconds: int | None = None
+    """Only what is no older; None: all."""
+    timestamps: bool = False
+    """Each line with the moment it was written."""
 
     @property
     def past(self) -> bool:
         """Whether nothing is to come of them."""
         return self.previous or self.attempt is not None
 
+    def shown(self, moment: str, text: str) -> str:
+        """A line as it is printed, as by `kubectl logs`."""
+        return f"{moment} {text}" if self.timestamps else text
+
+
+def which_of(arguments: argparse.Namespace) -> Which:
+    """What the arguments ask for."""
+    return Which(
+        arguments.rank,
+        arguments.attempt,
+        previous=arguments.previous,
+        tail=arguments.tail,
+        since_seconds=arguments.since,
+        timestamps=arguments.timestamps,
+    )
+
 
 def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
     """Prints the logs of an attempt, the rank that failed first before the others.
 
     Raises:
-        BadInputError: there is no such run, rank or attempt.
+        BadInputError: there is no such run, rank or attempt, or times are asked for.
     """
+    _check_needs_no_times(which)
     run = find_run(runs, name)
     job = run.load()
     status = job.status if job else DDPJobStatus()
@@ -54,13 +80,35 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
         writer=writer(status.procs_per_node),
         first=failed_first(status, attempt),
     )
+    tail = which.tail
     while True:
         over = which.past or not follow or _over(run)
-        for line in follower.lines(last=over):
+        for line in _last(follower.lines(last=over), tail):
             print(line, flush=True)
+        tail = None
         if over:
             return 0
         time.sleep(POLL_SECONDS)
+
+
+def _check_needs_no_times(which: Which) -> None:
+    """Here ranks write their logs themselves; on a cluster the container runtime does, with the time of each line."""
+    flags = {"--since": which.since_seconds is not None, "--timestamps": which.timestamps}
+    if given := [flag for flag, is_given in flags.items() if is_given]:
+        raise BadInputError(
+            f"{given[0]} is for jobs of a cluster: lines of a run of this machine have no times; for its last lines"
+            " use --tail"
+        )
+
+
+def _last(lines: Iterable[Line], number: int | None) -> Iterable[Line]:
+    """The last lines of each rank."""
+    if number is None:
+        return lines
+    kept: defaultdict[int, deque[Line]] = defaultdict(lambda: deque(maxlen=number))
+    for line in lines:
+        kept[line.rank].append(line)
+    return chain.from_iterable(kept.values())
 
 
 def _attempt(run: RunDirectory, status: DDPJobStatus, which: Which) -> int:

@@ -203,17 +203,23 @@ class Jobs:
             raise
         return now if now.uid == pod.uid else None
 
-    def log(self, pod: Pod, after: str | None = None) -> Iterator[tuple[str, str]]:
+    def log(
+        self, pod: Pod, after: str | None = None, *, tail: int | None = None, since_seconds: int | None = None
+    ) -> Iterator[tuple[str, str]]:
         """Lines of the trainer's log, each with the moment it was written.
 
         Without `after` those that there are; with it those after that moment (`""`: all), and on and on until the
-        trainer ends, or the connection does.
+        trainer ends, or the connection does. `tail` begins that many lines before the last, `since_seconds` so long
+        ago; neither matters once there is a moment to go on from.
 
         Raises:
             UnreachableError: the connection broke.
             RefusedError: there is no such pod, or it has no log yet.
         """
         query = {"container": TRAINER_CONTAINER, "timestamps": "true"}
+        if not after:
+            limits = {"tailLines": tail, "sinceSeconds": since_seconds}
+            query |= {name: str(limit) for name, limit in limits.items() if limit is not None}
         if after is not None:
             query |= {"follow": "true"} | ({"sinceTime": after} if after else {})
         passing = bool(after)  # The server counts whole seconds, so some come again.

@@ -53,6 +53,30 @@ def test_help_is_had_also_without_dashes(words: list[str], first: str, capsys: p
 
 
 @pytest.mark.parametrize(
+    ("since", "seconds"),
+    [("90s", 90), ("5m", 300), ("1h30m", 5400), ("1.5h", 5400), ("2m0.5s", 121), ("10ms", 1), ("0s", 1)],
+)
+def test_a_length_of_time_is_taken_as_kubectl_takes_it(since: str, seconds: int) -> None:
+    assert parse(["logs", "--since", since]).since == seconds
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--since=5", "5 is no length of time, such as 90s, 5m or 1h30m"),
+        ("--since=yesterday", "yesterday is no length of time, such as 90s, 5m or 1h30m"),
+        ("--since=-5m", "-5m is no length of time, such as 90s, 5m or 1h30m"),
+        ("--tail=-2", "-2 is no number of lines; -1 means all"),
+        ("--tail=all", "all is no number of lines; -1 means all"),
+    ],
+)
+def test_what_is_no_part_of_a_log_is_refused(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse(["logs", flag])
+    assert capsys.readouterr().err.endswith(f"{said}\n")
+
+
+@pytest.mark.parametrize(
     ("flags", "waits"), [([], True), (["--wait"], True), (["--wait=true"], True), (["--wait=false"], False)]
 )
 def test_delete_waits_as_kubectl_does(flags: list[str], monkeypatch: pytest.MonkeyPatch, *, waits: bool) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.cli.cluster.logs import logs
+from ddpjob_operator.cli.cluster.pod_logs import PodLogs
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.client import Pod
 
@@ -57,9 +58,40 @@ def test_it_is_told_that_the_log_that_matters_is_gone_where(
     left: list[int], rank: int | None, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs: Any = SimpleNamespace(
-        get=lambda _: a_failed_job(), pods=lambda _: [a_pod(one) for one in left], log=lambda _: [("", "a line")]
+        get=lambda _: a_failed_job(),
+        pods=lambda _: [a_pod(one) for one in left],
+        log=lambda *_, **__: [("", "a line")],
     )
     assert logs(jobs, "digits", Which(rank=rank), follow=False) == 0
     printed = capsys.readouterr()
     assert printed.err == said
     assert printed.out == "".join(f"[rank {one}] a line\n" for one in left if rank in {None, one})
+
+
+def test_the_last_lines_and_their_times_are_asked_for_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    read: list[dict[str, Any]] = []
+
+    def log(_: Pod, **part: Any) -> list[tuple[str, str]]:
+        read.append(part)
+        return [("2026-01-01T12:00:00.5Z", "a line")]
+
+    jobs: Any = SimpleNamespace(get=lambda _: a_failed_job(), pods=lambda _: [a_pod(0)], log=log)
+    assert logs(jobs, "digits", Which(tail=5, since_seconds=60, timestamps=True), follow=False) == 0
+    assert read == [{"tail": 5, "since_seconds": 60}]
+    assert capsys.readouterr().out == "[rank 0] 2026-01-01T12:00:00.5Z a line\n"
+
+
+def test_who_follows_gets_the_last_lines_of_what_runs_and_all_of_what_begins_later() -> None:
+    runs, begins = a_pod(0), a_pod(1)
+    read: dict[int, Any] = {}
+
+    def log(pod: Pod, _: str, **part: Any) -> list[tuple[str, str]]:
+        read[pod.rank] = part["tail"]
+        return [("2026-01-01T12:00:00Z", "a line")]
+
+    jobs: Any = SimpleNamespace(watch_pods=lambda _: iter([]), pods=lambda _: [runs, begins], log=log)
+    stream = PodLogs(jobs, {}, (0, 1), which=Which(tail=5, timestamps=True))
+    stream.follow(begun=[runs])
+    stream.settle()
+    assert read == {0: 5, 1: None}
+    assert sorted(line.text for line in stream.lines()) == ["2026-01-01T12:00:00Z a line"] * 2

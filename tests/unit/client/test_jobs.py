@@ -187,6 +187,21 @@ def test_no_line_of_a_log_is_told_twice(after: str | None, query: dict[str, str]
     assert asked == [("GET", f"{PODS}/digits-0/log", None, {"container": "trainer", "timestamps": "true", **query})]
 
 
+@pytest.mark.parametrize(
+    ("after", "asked_for"),
+    [
+        (None, {"tailLines": "0", "sinceSeconds": "90"}),
+        ("", {"tailLines": "0", "sinceSeconds": "90", "follow": "true"}),
+        (SECOND, {"sinceTime": SECOND, "follow": "true"}),
+    ],
+    ids=["what there is", "and what comes", "from where it broke off"],
+)
+def test_a_log_is_read_from_where_is_asked_unless_it_goes_on(after: str | None, asked_for: dict[str, str]) -> None:
+    jobs, asked = jobs_of([])
+    assert [*jobs.log(A_POD, after, tail=0, since_seconds=90)] == []
+    assert asked[0][-1] == {"container": "trainer", "timestamps": "true", **asked_for}
+
+
 def test_once_past_what_was_told_a_log_is_told_whole_though_its_clock_goes_back() -> None:
     jobs, _ = jobs_of([*LOG, f"{FIRST} again\n".encode()])
     assert [text for _, text in jobs.log(A_POD, SECOND)] == ["three", "again"]

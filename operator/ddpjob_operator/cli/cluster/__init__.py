@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.cli.logs import Which
+from ddpjob_operator.cli.logs import which_of
 from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
 
 from .change import resume, scale, suspend
@@ -56,8 +56,7 @@ def _status(cluster: Cluster, given: argparse.Namespace) -> int:
 
 
 def _logs(cluster: Cluster, given: argparse.Namespace) -> int:
-    which = Which(given.rank, given.attempt, previous=given.previous)
-    return logs(Jobs(cluster), given.name, which, follow=given.follow)
+    return logs(Jobs(cluster), given.name, which_of(given), follow=given.follow)
 
 
 COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int]] = {

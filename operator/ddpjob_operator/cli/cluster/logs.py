@@ -27,17 +27,17 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     document = jobs.get(name) if name else jobs.only()
     job = as_job(document)
     if which.past:
-        return _print(jobs, job, _left(job, jobs.pods(document), which))
+        return _print(jobs, job, _left(job, jobs.pods(document), which), which)
     nodes, rank = job.status.nodes or job.spec.nodes, which.rank
     if rank is not None and not 0 <= rank < nodes:
         raise BadInputError(f"no rank {rank}; {job.metadata.name} has 0 to {nodes - 1}")
     pods = jobs.pods(document)
     if follow and not job.status.finished:
-        return _follow(jobs, document, pods, rank)
+        return _follow(jobs, document, pods, which)
     found = present(pods, job.status)
     if rank is None and found:
         _miss_first(job, found)
-    return _print(jobs, job, [pod for pod in found if rank is None or pod.rank == rank])
+    return _print(jobs, job, [pod for pod in found if rank is None or pod.rank == rank], which)
 
 
 def _miss_first(job: DDPJob, pods: list[Pod]) -> None:
@@ -67,14 +67,15 @@ def _left(job: DDPJob, pods: list[Pod], which: Which) -> list[Pod]:
     raise BadInputError(f"no pod of a previous attempt is left, and its log went with it.{ended}")
 
 
-def _print(jobs: Jobs, job: DDPJob, pods: list[Pod]) -> int:
+def _print(jobs: Jobs, job: DDPJob, pods: list[Pod], which: Which) -> int:
     """Prints each log as far as it goes, the one that failed first before the others; 1 if one cannot be had."""
     code = 0
     for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.last_attempt(job.status))):
         try:
-            for _, text in jobs.log(pod) if pod.started else ():
+            log = jobs.log(pod, tail=which.tail, since_seconds=which.since_seconds) if pod.started else ()
+            for moment, text in log:
                 if (shown := shown_last(text)) is not None:
-                    print(_line(job, pod, shown))
+                    print(_line(job, pod, which.shown(moment, shown)))
         except ClusterError as error:
             code = 1
             _say(f"rank {pod.rank}: {error}")
@@ -88,15 +89,16 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[Pod]) -> int:
     return code
 
 
-def _follow(jobs: Jobs, document: Document, pods: list[Pod], rank: int | None) -> int:
+def _follow(jobs: Jobs, document: Document, pods: list[Pod], which: Which) -> int:
     """Prints lines as they come, until the job ends."""
-    life = Life(jobs, document)
+    life, rank = Life(jobs, document), which.rank
     if rank is None and life.job.spec.nodes > FOLLOWED:
         _say(f"ranks 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --rank")
     ranks = range(FOLLOWED) if rank is None else (rank,)
-    stream = PodLogs(jobs, document, ranks, writer(life.job.spec.resolved_procs_per_node()))
+    stream = PodLogs(jobs, document, ranks, writer(life.job.spec.resolved_procs_per_node()), which)
     incarnations = life.job.status.incarnations
-    stream.follow(skipped=[pod for pod in pods if pod.incarnation < incarnations.of(pod.rank)])
+    former = [pod for pod in pods if pod.incarnation < incarnations.of(pod.rank)]
+    stream.follow(skipped=former, begun=[pod for pod in pods if pod.started])
     while True:
         over = life.over
         if over:

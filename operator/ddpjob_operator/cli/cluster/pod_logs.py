@@ -6,10 +6,12 @@ import time
 from collections.abc import Collection, Iterator
 
 from ddpjob_operator.cli.follow import Line, shown_last
+from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, RefusedError, UnreachableError
 
 FOLLOWED = 64
 """Ranks whose logs are followed at once where none is asked for: each takes a connection."""
+EVERYTHING = Which()
 RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 20.0
 """How long the last lines of an ended job may take to arrive."""
@@ -18,19 +20,29 @@ SETTLE_SECONDS = 20.0
 class PodLogs:
     """Reads every log of a job's pods, each in a thread of its own, into one stream of lines."""
 
-    def __init__(self, jobs: Jobs, document: Document, ranks: Collection[int], writer: str = "rank") -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        document: Document,
+        ranks: Collection[int],
+        writer: str = "rank",
+        which: Which = EVERYTHING,
+    ) -> None:
         self.problem: ClusterError | None = None
         """Why no more logs come, where that is so."""
         self._jobs = jobs
         self._document = document
         self._ranks = ranks
         self._writer = writer
+        self._which = which
+        self._begun: frozenset[str] = frozenset()
         self._lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
         self._readers: dict[str, threading.Thread] = {}
         self._starting = threading.Lock()
 
-    def follow(self, skipped: Collection[Pod] = ()) -> None:
-        """Begins to read all logs but those of these pods."""
+    def follow(self, skipped: Collection[Pod] = (), begun: Collection[Pod] = ()) -> None:
+        """Begins to read all logs but those of these pods; what had begun before is read only as far as is asked."""
+        self._begun = frozenset(pod.uid for pod in begun)
         self._readers |= {pod.uid: threading.Thread() for pod in skipped}
         threading.Thread(target=self._watch, daemon=True, name="pods").start()
 
@@ -80,14 +92,16 @@ class PodLogs:
     def _read(self, pod: Pod) -> None:
         """Reads a log to its end: what was read in one go after the trainer had ended has the last line."""
         now: Pod | None = pod
-        after = ""
+        after, asked = "", self._which if pod.uid in self._begun else EVERYTHING
         while now is not None:
             whole, before = now.ended, after
             try:
-                for line_after, text in self._jobs.log(pod, after):
-                    after = line_after
+                log = self._jobs.log(pod, after, tail=asked.tail, since_seconds=asked.since_seconds)
+                for moment, text in log:
+                    after = moment
                     if (shown := shown_last(text)) is not None:
-                        self._lines.put(Line(pod.rank, pod.attempt, shown, self._writer))
+                        line = self._which.shown(moment, shown)
+                        self._lines.put(Line(pod.rank, pod.attempt, line, self._writer))
                 if whole:
                     return
                 now = self._jobs.pod(pod)

@@ -1,0 +1,49 @@
+"""`ddpjob logs` of a run of this machine, where it does not take real processes."""
+
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.commands import call
+
+
+@pytest.fixture
+def _two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    logs = Path("ddpjob-runs/train/logs/attempt-1")
+    logs.mkdir(parents=True)
+    template = '{"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["x"]}]}}'
+    Path("ddpjob-runs/train/job.json").write_text(
+        f'{{"metadata": {{"name": "train"}}, "spec": {{"template": {template}}}}}'
+    )
+    for rank, lines in ((0, "one\ntwo\nthree\n"), (1, "four\n5%\r100%\nsix")):
+        (logs / f"rank-{rank}.log").write_text(lines)
+
+
+@pytest.mark.usefixtures("_two_ranks")
+@pytest.mark.parametrize(
+    ("tail", "printed"),
+    [
+        ("--tail=2", ["[rank 0] two", "[rank 0] three", "[rank 1] 100%", "[rank 1] six"]),
+        ("--tail=0", []),
+        (
+            "--tail=-1",
+            ["[rank 0] one", "[rank 0] two", "[rank 0] three", "[rank 1] four", "[rank 1] 100%", "[rank 1] six"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("follow", [[], ["--follow"]], ids=["there is", "and follow"])
+def test_the_last_lines_of_each_rank_are_printed(
+    tail: str, printed: list[str], follow: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(parse(["logs", "train", "--local", tail, *follow])) == 0
+    assert capsys.readouterr().out.splitlines() == printed
+
+
+@pytest.mark.usefixtures("_two_ranks")
+@pytest.mark.parametrize("flags", [["--since", "5m"], ["--timestamps"]], ids=" ".join)
+def test_lines_of_this_machine_have_no_times(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(parse(["logs", "train", "--local", *flags])) == 2
+    said = f"{flags[0]} is for jobs of a cluster: lines of a run of this machine have no times; for its last lines"
+    assert capsys.readouterr().err == f"error: {said} use --tail\n"
