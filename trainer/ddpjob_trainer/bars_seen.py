@@ -75,9 +75,7 @@ class Bars:
         if believed is not bar:
             self._believed = weakref.ref(bar)
             self._passes += per_unit < COARSE
-        moved = see_bar(round(bar.n * per_unit), *self._told(bar, per_unit), _loss(bar))
-        for one in self._seen.values():
-            one.steps += moved
+        see_bar(round(bar.n * per_unit), *self._told(bar, per_unit), _loss(bar))
 
     def _told(self, bar: Any, per_unit: float) -> tuple[int | None, int | None]:
         """The steps that are left, and the present epoch."""

@@ -114,28 +114,30 @@ def count_step(before: int | None = None) -> None:
         record, now = teller.record, time.monotonic()
         if math.isnan(record.step):
             record.counted = COUNTED_ANEW if before is None and record.attempt > 1 else COUNTED
-        teller.finish((before or 0) + 1 if math.isnan(record.step) else record.step + 1, now)
+            teller.origin = before or 0
+        teller.finish(teller.origin + 1 if math.isnan(record.step) else record.step + 1, now)
         teller.write(now)
 
 
 def counted_steps() -> float | None:
-    """How many steps have been counted for this program; None where it reports them itself, or nobody asks."""
+    """How many steps this program has made, as counted; None where it reports them itself, or nobody asks."""
     teller = _current or _look()
     if teller is None or teller.record.counted == 0:
         return None
-    return 0.0 if math.isnan(teller.record.step) else teller.record.step
+    return 0.0 if math.isnan(teller.record.step) else teller.record.step - teller.origin
 
 
-def see_bar(position: int, left: int | None, epoch: int | None, loss: float | None) -> float:
-    """What a bar tells that moves along with counted steps; returns by how much the count moved for that.
+def see_bar(position: int, left: int | None, epoch: int | None, loss: float | None) -> None:
+    """What a bar tells that moves along with counted steps.
 
     `left`: steps that are still to come; None: nobody knows, and no total is believed any more. Where steps are
     counted anew after a restart, a bar that knows how many are left knows at which one, `position`, the program is.
     """
     if not (teller := _current):
-        return 0.0
-    record, before = teller.record, teller.record.step
+        return
+    record = teller.record
     if left is not None and record.counted == COUNTED_ANEW:
+        teller.origin += position - record.step
         record.step, record.counted = position, COUNTED
     record.total_steps = math.nan if left is None else min(record.step + left, LARGEST)
     if epoch is not None:
@@ -143,7 +145,6 @@ def see_bar(position: int, left: int | None, epoch: int | None, loss: float | No
     if loss is not None:
         record.loss, record.loss_is_nan = loss, 1 if math.isnan(loss) else math.nan
     teller.write(time.monotonic())
-    return record.step - before
 
 
 def tell_end() -> None:

@@ -36,6 +36,8 @@ class Teller:
         self.record = Record(process=_variable(Env.RANK), attempt=_variable(Env.ATTEMPT))
         self._pace = Pace()
         self._number = newest_number(self._page[:])
+        self.origin = 0.0
+        """How many steps were finished before the first one that this program counted."""
         self._metrics = b""
         self._measured = False
         """Whether there are other metrics since they were encoded."""

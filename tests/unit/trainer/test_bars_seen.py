@@ -36,8 +36,8 @@ class Here:
         self._open.remove(made)
         made.close()
 
-    def step(self) -> None:
-        reporting.count_step()
+    def step(self, before: int | None = None) -> None:
+        reporting.count_step(before)
         for bar in self._open:
             self._bars.look(bar)
 
@@ -95,6 +95,14 @@ def test_after_a_restart_a_bar_tells_at_which_step_its_program_went_on(
     step, total, _ = here.told()
     assert not here.beat.anew
     assert (step, total) == (6 * unit, 9 * unit)
+
+
+def test_the_steps_before_a_restart_that_an_optimizer_knows_are_not_those_of_a_bar(here: Here) -> None:
+    for number in here.bar(range(40)):
+        here.step(before=880)
+        if number == 9:
+            break
+    assert here.told() == (890, 920, None)
 
 
 def test_of_two_bars_the_outer_one_is_believed(here: Here) -> None:
