@@ -297,6 +297,11 @@ def _delete(command: argparse.ArgumentParser) -> None:
     _either(command)
 
 
+def _version(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--client", action="store_true", help="ask no cluster")
+    _cluster(command)
+
+
 def _either(command: argparse.ArgumentParser) -> None:
     """Flags of what this machine has, and a cluster too."""
     command.add_argument("--local", action="store_true", help="the run of this machine")
@@ -332,5 +337,6 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "resume": ("let a suspended job on a cluster go on", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),
     "delete": ("remove a job from a cluster with all that belongs to it, or a run as rm does", _delete),
+    "version": ("print the versions of this command, and of a cluster's operator and CRD", _version),
 }
 """What each command does, and its arguments."""

@@ -17,6 +17,7 @@ from .run import run
 from .status import ls, status
 from .stop import stop
 from .validate import validate
+from .version import version
 from .where import on_cluster, run_directory
 from .words import INTERRUPTED
 
@@ -44,6 +45,8 @@ def call(arguments: argparse.Namespace) -> int:
 
 
 def _call(arguments: argparse.Namespace) -> int:
+    if arguments.command == "version":
+        return version(arguments)
     if _is_for_cluster(arguments):
         from .cluster import call  # noqa: PLC0415  Its client takes longer to import than all the rest.
 

@@ -51,6 +51,11 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
     return False
 
 
+def means_cluster(arguments: argparse.Namespace) -> bool:
+    """Whether a cluster is named, for a command that is about no job."""
+    return bool(_given(arguments, CLUSTER_FLAGS)) or called_by_kubectl() or _has_kubeconfig()
+
+
 def _check_only_here(arguments: argparse.Namespace) -> None:
     """Finds out whether the cluster has it too. Where the cluster does not tell, that is said.
 

@@ -13,6 +13,7 @@ from .delete import delete
 from .logs import logs
 from .status import status
 from .submit import submit
+from .version import version
 
 __all__ = ["call", "where_there"]
 
@@ -63,6 +64,7 @@ COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int]] = {
     "submit": _submit,
     "status": _status,
     "logs": _logs,
+    "version": lambda cluster, _: version(cluster),
     "suspend": lambda cluster, given: suspend(Jobs(cluster), given.name),
     "resume": lambda cluster, given: resume(Jobs(cluster), given.name),
     "scale": lambda cluster, given: scale(Jobs(cluster), given.name, given.nodes),
