@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.docs.pages import PAGES, blocks
@@ -22,25 +21,14 @@ def here(tmp_path: Path) -> Iterator[Here]:
             (tmp_path / block.title).write_text(text)
     place = Here(tmp_path)
     yield place
-    for process in place.started:
-        process.kill()
-        process.communicate()
-    for file in tmp_path.glob("ddpjob-runs/*/job.json"):
-        for left in place.processes(file.parent.name):
-            left.kill()
-
-
-def ranks(here: Here, name: str) -> list[psutil.Process]:
-    """What was forked from the zygote."""
-    processes = ((process, process.parent()) for process in here.processes(name))
-    return [process for process, parent in processes if parent and "starting.zygote" in " ".join(parent.cmdline())]
+    place.end()
 
 
 @pytest.mark.parametrize("name", ["parallel", "accelerated", "lit"])
 def test_a_script_goes_on_from_its_checkpoint(here: Here, name: str) -> None:
     run = here.start("run", f"{name}.yaml")
     here.wait("two epochs", lambda: "epoch=2/10" in here.log(name, 0))
-    ranks(here, name)[-1].kill()
+    here.ranks(name)[-1].kill()
     output, _ = run.communicate(timeout=120)
     assert run.returncode == 0, output
     went_on = re.search(r"going on after epoch (\d+)", output)

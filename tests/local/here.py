@@ -1,5 +1,6 @@
 """Real runs of `ddpjob run`: real processes, real signals, in a directory of their own."""
 
+import contextlib
 import io
 import json
 import os
@@ -123,6 +124,26 @@ class Here:
         file = self.run(name) / "job.json"
         uid = json.loads(file.read_text())["metadata"]["uid"] if file.exists() else "?"
         return [process for process in psutil.process_iter() if _variable(process, "DDPJOB_UID") == uid]
+
+    def ranks(self, name: str) -> list[psutil.Process]:
+        """The living training processes of a job: what its supervisors have forked."""
+        processes = ((process, process.parent()) for process in self.processes(name))
+        return [
+            process for process, parent in processes if parent and "starting.zygote" in " ".join(parent.cmdline())
+        ]
+
+    def end(self) -> None:
+        """Kills whatever is left of what was started here."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            if process.stdout:
+                process.stdout.close()
+        for file in self.directory.glob("ddpjob-runs/*/job.json"):
+            for left in self.processes(file.parent.name):
+                with contextlib.suppress(psutil.NoSuchProcess):  # It may end by itself meanwhile.
+                    left.kill()
 
     def wait(self, what: str, condition: Callable[[], Any]) -> Any:
         """Waits until a condition holds, and gives its value; fails with all that is known of the jobs."""
