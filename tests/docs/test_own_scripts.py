@@ -24,7 +24,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
     place.end()
 
 
-@pytest.mark.parametrize("name", ["parallel", "accelerated", "lit"])
+@pytest.mark.parametrize("name", ["accelerated", "lit"])
 def test_a_script_goes_on_from_its_checkpoint(here: Here, name: str) -> None:
     run = here.start("run", f"{name}.yaml")
     here.wait("two epochs", lambda: "epoch=2/10" in here.log(name, 0))
