@@ -56,6 +56,7 @@ STRANGERS = [
         "--epochs EPOCHS --dist-backend gloo --resume checkpoint.pth.tar",
         r"Epoch: \[(\d+)\]\[ *0/",
     ),
+    Stranger("accelerated.py", "EPOCHS", r"epoch (\d+) begins"),
 ]
 DEAR = pytest.mark.full("the multinode tutorial shows it, and here are the others")
 
