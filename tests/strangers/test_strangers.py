@@ -49,23 +49,22 @@ class Stranger:
         return abs(self.epoch(here, 0) - self.epoch(here, 1)) <= 1
 
 
-STRANGERS = [
-    Stranger("multinode.py", "EPOCHS 1", r"Epoch (\d+) \| Batchsize"),
-    Stranger(
+STRANGERS = {
+    "multinode": Stranger("multinode.py", "EPOCHS 1", r"Epoch (\d+) \| Batchsize"),
+    "imagenet": Stranger(
         "imagenet.py",
         "--epochs EPOCHS --dist-backend gloo --resume checkpoint.pth.tar",
         r"Epoch: \[(\d+)\]\[ *0/",
     ),
-    Stranger("accelerated.py", "EPOCHS", r"epoch (\d+) begins"),
-]
+    "accelerated": Stranger("accelerated.py", "EPOCHS", r"epoch (\d+) begins"),
+}
 DEAR = pytest.mark.full("the multinode tutorial shows it, and here are the others")
 
 
-def parameter(stranger: Stranger, *marks: pytest.MarkDecorator) -> object:
-    return pytest.param(stranger, id=stranger.name, marks=marks)
+ROWS = [pytest.param(one, id=name, marks=[] if name == "multinode" else DEAR) for name, one in STRANGERS.items()]
 
 
-@pytest.mark.parametrize("stranger", [parameter(STRANGERS[0]), *(parameter(one, DEAR) for one in STRANGERS[1:])])
+@pytest.mark.parametrize("stranger", ROWS)
 def test_a_script_is_killed_and_stopped_and_goes_on_with_its_ranks_together(here: Here, stranger: Stranger) -> None:
     shutil.copy(SCRIPTS / stranger.script, here.directory)
     name = stranger.name
