@@ -20,6 +20,11 @@ END_OF_OPTIONS = "--"
 RUNS_A_PROGRAM = frozenset({"run", "init", "submit"})
 """Commands after whose options `--` and a program's own arguments may stand."""
 
+OF_A_PROGRAM = (
+    "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n       %(prog)s [options] -- COMMAND [ARGUMENT ...]"
+)
+"""How these are called with one."""
+
 OF_OTHERS = {
     **dict.fromkeys(("apply", "create"), "submit"),
     **dict.fromkeys(("get", "describe"), "status"),
@@ -92,12 +97,7 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
 
 
 def _run(command: argparse.ArgumentParser) -> None:
-    command.usage = (
-        "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n"
-        "       %(prog)s [options] -- COMMAND [ARGUMENT ...]\n"
-        "       %(prog)s FILE\n"
-        "       %(prog)s --resume NAME"
-    )
+    command.usage = f"{OF_A_PROGRAM}\n       %(prog)s FILE\n       %(prog)s --resume NAME"
     _program(command, "SCRIPT|FILE", "Python script, or YAML file with one DDPJob")
     command.add_argument("--resume", metavar="NAME", help="go on with the run of this name")
     command.add_argument(
@@ -116,10 +116,7 @@ def _run(command: argparse.ArgumentParser) -> None:
 
 
 def _init(command: argparse.ArgumentParser) -> None:
-    command.usage = (
-        "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n"
-        "       %(prog)s [options] -- COMMAND [ARGUMENT ...]"
-    )
+    command.usage = OF_A_PROGRAM
     _program(command, "SCRIPT", "Python script")
     command.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: the job's name and .yaml")
 
@@ -155,11 +152,7 @@ def _how(command: argparse._ActionsContainer) -> None:
 
 
 def _submit(command: argparse.ArgumentParser) -> None:
-    command.usage = (
-        "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n"
-        "       %(prog)s [options] -- COMMAND [ARGUMENT ...]\n"
-        "       %(prog)s {FILE | -f FILE}"
-    )
+    command.usage = f"{OF_A_PROGRAM}\n       %(prog)s {{FILE | -f FILE}}"
     command.add_argument(
         "target",
         nargs="?",

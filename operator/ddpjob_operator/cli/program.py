@@ -51,6 +51,18 @@ def is_program(arguments: argparse.Namespace) -> bool:
     return target is None or _is_script(Path(target)) or not Path(target).is_file()
 
 
+def refuse_options(arguments: argparse.Namespace, options: Iterable[str], why: str) -> None:
+    """Permits none of these options here.
+
+    Raises:
+        BadInputError: one is given; `why` follows its name.
+    """
+    for option in options:
+        if getattr(arguments, option) not in (None, []):
+            flag = "" if option == "program" else option.replace("_", "-")
+            raise BadInputError(f"--{flag} {why}")
+
+
 def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any] | None) -> dict[str, Any]:
     """The DDPJob that the arguments describe.
 

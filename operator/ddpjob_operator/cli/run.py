@@ -109,7 +109,7 @@ def _wanted(arguments: argparse.Namespace, runs: Path, gpus: list[str]) -> Wante
 
 def _in_file(arguments: argparse.Namespace) -> Wanted:
     file = Path(arguments.target)
-    _refuse_options(arguments, f"is for scripts; {file} says what is run: edit it instead")
+    program.refuse_options(arguments, program.OPTIONS, f"is for scripts; {file} says what is run: edit it instead")
     manifest = read(file)
     return Wanted(manifest.job, manifest.document, manifest.others, file)
 
@@ -119,19 +119,12 @@ def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
     as_started = "cannot stand beside --resume, which goes on with a run as it was started"
     if arguments.target is not None:
         raise BadInputError(f"{arguments.target} {as_started}")
-    _refuse_options(arguments, as_started)
+    program.refuse_options(arguments, program.OPTIONS, as_started)
     directory = find_run(runs, arguments.resume)
     job = directory.load()
     assert job is not None, "find_run found its file"
     going = job.model_copy(update={"spec": job.spec.model_copy(update={"suspend": False})})
     return Wanted(going, going.to_document(), directory=directory)
-
-
-def _refuse_options(arguments: argparse.Namespace, why: str) -> None:
-    for option in program.OPTIONS:
-        if getattr(arguments, option) not in (None, []):
-            flag = "" if option == "program" else option.replace("_", "-")
-            raise BadInputError(f"--{flag} {why}")
 
 
 def _dry_run(wanted: Wanted, runs: Path, gpus: list[str], output: str | None) -> int:

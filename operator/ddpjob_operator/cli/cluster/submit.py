@@ -98,10 +98,10 @@ def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Scre
 
 def _refuse_options(given: argparse.Namespace, file: Path) -> None:
     """What a file says is not said beside it."""
-    also = {"--filename": given.target if given.file_too else None, "--": given.program}
-    said = also | {f"--{name.replace('_', '-')}": getattr(given, name) for name in OF_A_PROGRAM}
-    if wrong := [flag for flag, value in said.items() if value not in (None, [])]:
-        raise BadInputError(f"{wrong[0]} is for programs; {file} says what is run: edit it instead")
+    why = f"is for programs; {file} says what is run: edit it instead"
+    if given.file_too and given.target is not None:
+        raise BadInputError(f"--filename {why}")
+    program.refuse_options(given, ("program", *OF_A_PROGRAM), why)
 
 
 def _instead(file: Path | None, job: DDPJob) -> str:
