@@ -8,11 +8,13 @@ from typing import Any
 
 import ddpjob
 import pytest
-from ddpjob_trainer import reporting, teller
+from ddpjob_trainer import reporting
 from ddpjob_trainer.bars_seen import Bars
 from ddpjob_trainer.supervisor.watching.beat import Beat
 from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 from tqdm import tqdm
+
+from tests.unit.trainer.told import a_rank, beat_of
 
 Loader = list[int]
 
@@ -48,20 +50,13 @@ class Here:
 
     @property
     def beat(self) -> Beat:
-        beat = self._heartbeats.read()[0]
-        assert beat, "nothing was told"
-        return beat
+        return beat_of(self._heartbeats)
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
-    monkeypatch.setattr(teller, "_warned", set())
-    heartbeats = Heartbeats(tmp_path, 1)
-    monkeypatch.setenv("DDPJOB_HEARTBEAT", str(heartbeats.path(0)))
-    reporting._forget()
-    yield Here(heartbeats)
-    reporting._forget()
-    heartbeats.close()
+    with a_rank(monkeypatch, tmp_path) as heartbeats:
+        yield Here(heartbeats)
 
 
 def test_a_bar_over_steps_tells_how_many_there_are_to_be(here: Here) -> None:

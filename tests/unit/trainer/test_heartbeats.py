@@ -20,6 +20,8 @@ from ddpjob_trainer.pace import Pace
 from ddpjob_trainer.supervisor.watching.beat import Beat, Checkpoint, check
 from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 
+from tests.unit.trainer.told import a_rank, beat_of
+
 DEADLINE_SECONDS = 30
 CALL_BOUND = 50e-6
 
@@ -110,22 +112,13 @@ class Here:
 
     @property
     def beat(self) -> Beat:
-        beat = self.heartbeats.read()[0]
-        assert beat, "nothing was told"
-        return beat
+        return beat_of(self.heartbeats)
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
-    monkeypatch.setattr(teller, "_warned", set())
-    heartbeats = Heartbeats(tmp_path, 1)
-    monkeypatch.setenv("DDPJOB_HEARTBEAT", str(heartbeats.path(0)))
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("DDPJOB_ATTEMPT", "2")
-    reporting._forget()
-    yield Here(heartbeats)
-    reporting._forget()
-    heartbeats.close()
+    with a_rank(monkeypatch, tmp_path, RANK="3", DDPJOB_ATTEMPT="2") as heartbeats:
+        yield Here(heartbeats)
     assert heartbeats.read() == [None], "who asks while a supervisor ends gets an answer"
 
 

@@ -8,26 +8,15 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_trainer import reporting, teller
-from ddpjob_trainer.supervisor.watching.beat import Beat
 from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
+
+from tests.unit.trainer.told import a_rank, beat_of
 
 
 @pytest.fixture
 def heartbeats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Heartbeats]:
-    monkeypatch.setattr(teller, "_warned", set())
-    made = Heartbeats(tmp_path, 1)
-    monkeypatch.setenv("DDPJOB_HEARTBEAT", str(made.path(0)))
-    reporting._forget()
-    yield made
-    reporting._forget()
-    made.close()
-
-
-def beat(heartbeats: Heartbeats) -> Beat:
-    told = heartbeats.read()[0]
-    assert told, "nothing was told"
-    return told
+    with a_rank(monkeypatch, tmp_path) as made:
+        yield made
 
 
 def integration(monkeypatch: pytest.MonkeyPatch, library: str, module: str, base: str) -> Any:
@@ -71,12 +60,12 @@ def test_lightnings_steps_epoch_and_loss_are_told(lightning: Any, heartbeats: He
     (callback,) = lightning.callbacks()
     callback.on_train_start(trainer(0), None)
     callback.on_train_batch_end(trainer(120), None, {"loss": Loss(0.5)}, None, 0)
-    told = beat(heartbeats)
+    told = beat_of(heartbeats)
     assert (told.step, told.total_steps, told.epoch, told.loss, told.reports) == (120, 400, 2, 0.5, True)
     callback.on_validation_start(trainer(120), None)
-    assert beat(heartbeats).activity == "evaluation"
+    assert beat_of(heartbeats).activity == "evaluation"
     callback.on_validation_end(trainer(120), None)
-    assert beat(heartbeats).activity == "training"
+    assert beat_of(heartbeats).activity == "training"
 
 
 @pytest.mark.parametrize(("step", "loss"), [(99, None), (100, 0.5)])
@@ -84,13 +73,13 @@ def test_lightnings_loss_on_a_gpu_is_read_where_its_loggers_read_theirs(
     lightning: Any, heartbeats: Heartbeats, step: int, loss: float | None
 ) -> None:
     lightning.DDPJobCallback().on_train_batch_end(trainer(step), None, Loss(0.5, is_cpu=False), None, 0)
-    assert beat(heartbeats).loss == loss
+    assert beat_of(heartbeats).loss == loss
 
 
 @pytest.mark.parametrize("total", [float("inf"), -1])
 def test_of_a_training_without_an_end_none_is_told(lightning: Any, heartbeats: Heartbeats, total: float) -> None:
     lightning.DDPJobCallback().on_train_start(trainer(0, total), None)
-    assert beat(heartbeats).total_steps is None
+    assert beat_of(heartbeats).total_steps is None
 
 
 def test_a_training_whose_steps_cannot_be_estimated_goes_on(lightning: Any) -> None:
@@ -106,8 +95,8 @@ def test_what_accelerate_logs_is_told(accelerate: Any, heartbeats: Heartbeats) -
     tracker = accelerate.DDPJobTracker(total=400)
     tracker.start()
     tracker.log({"loss": 0.5, "accuracy": 0.75, "epoch": 0, "step": 119, "note": "warm"}, step=120)
-    told = beat(heartbeats)
+    told = beat_of(heartbeats)
     assert (told.step, told.total_steps, told.epoch, told.loss) == (120, 400, None, 0.5)
     assert told.metrics == {"accuracy": 0.75}
     tracker.log({"train_loss": 0.25})
-    assert (beat(heartbeats).step, beat(heartbeats).loss) == (120, 0.25)
+    assert (beat_of(heartbeats).step, beat_of(heartbeats).loss) == (120, 0.25)
