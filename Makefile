@@ -109,7 +109,7 @@ lock: $(READY) ## Resolve the dependencies anew into requirements/
 	done
 	# Not in the environment: the one test that wants it installs it beside that.
 	compile --constraint requirements/dev.txt --output-file requirements/transformers.txt - <<< 'transformers>=5'
-	compile --upgrade --output-file requirements/build.txt - <<< 'hatchling>=1.27'
+	compile --upgrade --output-file requirements/build.txt - <<< $$'hatchling>=1.27\nuv'
 
 bench-train: $(READY) ## Our trainer beside the smallest DDP script and other yardsticks (about 40 min; QUICK=1: to try it)
 	@$(BIN)/python -m tests.bench.train $(if $(QUICK),--quick)

@@ -203,10 +203,15 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
+def uv() -> Path | None:
+    """uv from PATH or from the environment, as `make setup` finds it."""
+    places = (shutil.which("uv"), Path(sys.executable).with_name("uv"))
+    return next((Path(place) for place in places if place and Path(place).exists()), None)
+
+
 def _pip() -> list[str] | None:
-    for uv in (shutil.which("uv"), Path(sys.executable).with_name("uv")):
-        if uv and Path(uv).exists():
-            return [str(uv), "pip"]
+    if found := uv():
+        return [str(found), "pip"]
     with_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False)
     return None if with_pip.returncode else [sys.executable, "-m", "pip"]
 

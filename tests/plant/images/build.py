@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.plant.build import CACHE
+from tests.plant.build import CACHE, uv
 from tests.plant.errors import PlantError
 
 from .store import STORE, names
@@ -68,7 +68,13 @@ def _build_all() -> None:
             _build_base()
     for name, tag in (("operator", OPERATOR), ("trainer", TRAINER)):
         with _timed(tag):
-            _run(ROOT / "deploy/images/build", name, tag, "--build-arg", f"BASE={PYTHON}")
+            _run(ROOT / "deploy/images/build", name, tag, "--build-arg", f"BASE={PYTHON}", *_uv_cache())
+
+
+def _uv_cache() -> list[str]:
+    """The environment of the tests is made of the same wheels, which uv keeps unpacked: they need only be copied."""
+    found = uv()
+    return ["--build-context", f"uv-cache={_run(found, 'cache', 'dir').strip()}"] if found else []
 
 
 @contextmanager
