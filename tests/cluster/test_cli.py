@@ -287,7 +287,7 @@ def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
     user.team.create(pod)
     deleting = user.start("delete", "digits")
     user.wait("the job to go", lambda: user.job() is None)
-    assert user.printed == "digits: deleting it, its Service and 1 pod\n"
+    user.reads("digits: deleting it, its Service and 1 pod\n")
     assert deleting.poll() is None
     user.team.delete("pods", "digits-0", grace=0)
     assert deleting.wait(patience(60)) == 0
