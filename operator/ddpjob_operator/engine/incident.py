@@ -9,7 +9,7 @@ another one's failure is nobody's cause.
 from datetime import datetime, timedelta
 from typing import Any
 
-from ddpjob_operator.api import Cause, DDPJobStatus, Failure, RestartAction
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, RestartAction
 from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.status import HISTORY, Progress
 from ddpjob_operator.api.words import counted
@@ -74,6 +74,18 @@ def told(incident: Failure) -> str:
     others = f" ({counted(incident.consequences, 'more rank')} failed with it)" if incident.consequences else ""
     tie = ", one of several at the same moment" if incident.tied else ""
     return f"{incident.who.capitalize()} failed{tie}: {incident.cause}: {incident.message}{others}"
+
+
+def culprit(status: DDPJobStatus) -> str:
+    """The name of the pod over which a gang ends; empty where none does, or where the pod was taken away.
+
+    It may still run, and is not to take its log with it.
+    """
+    known, said = status.last_failure, status.condition(ConditionType.RESTARTING)
+    if known is None or known.cause in TAKEN_AWAY:
+        return ""
+    starts_again = said is not None and (said.status, said.reason) == ("True", known.cause)
+    return known.pod if starts_again or status.is_true(ConditionType.FAILURE_TARGET) else ""
 
 
 def remembered(status: DDPJobStatus, incident: Failure) -> dict[str, Any]:

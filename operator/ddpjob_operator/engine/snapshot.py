@@ -99,6 +99,11 @@ class Pod:
         return self.exit is None
 
     @property
+    def stopping(self) -> bool:
+        """Whether it was told to end and to stay, and something of it still runs."""
+        return self.stopped and (self.active or self.lingering)
+
+    @property
     def succeeded(self) -> bool:
         """Whether the trainer ended well, and by itself: told to end, many a program saves and exits with 0."""
         ended = self.exit

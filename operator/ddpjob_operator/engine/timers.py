@@ -94,16 +94,29 @@ def finish_timeout(view: View) -> datetime | None:
 
 def stop_timeout(view: View) -> datetime | None:
     """When a pod that was told to stop and to stay has not, and its node is taken for lost."""
-    decided = view.status.condition(ConditionType.FAILURE_TARGET)
-    if decided is None or decided.status != "True":
+    status = view.status
+    failing, created = status.condition(ConditionType.FAILURE_TARGET), status.condition(ConditionType.CREATED)
+    if failing is not None and failing.status == "True":
+        since = failing.last_transition_time
+    elif created is not None and created.status == "False":  # Its gang is to start again.
+        since = created.last_transition_time
+    else:
         return None
     grace = view.spec.template["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
-    return decided.last_transition_time + timedelta(seconds=grace) + LOST_AFTER
+    return since + timedelta(seconds=grace) + LOST_AFTER
+
+
+def is_stop_overdue(view: View) -> bool:
+    """Whether that moment has passed."""
+    limit = stop_timeout(view)
+    return limit is not None and view.now >= limit
 
 
 def next_look(view: View, wanted: datetime | None, status: DDPJobStatus) -> datetime | None:
     """The next moment at which time alone changes the decision; `status` is what is said now."""
-    times = (wanted, *_loss(view), *(_ahead(view, status)))
+    stopping = any(pod.stopping for pod in view.snapshot.pods)
+    stopped = stop_timeout(view.with_status(status)) if stopping else None
+    times = (wanted, stopped, *_loss(view), *(_ahead(view, status)))
     return min((time for time in times if time is not None and time > view.now), default=None)
 
 
@@ -125,8 +138,6 @@ def _ahead(view: View, status: DDPJobStatus) -> Iterator[datetime | None]:
         yield from lost_at(view).values()
         yield silent_at(view)
         yield view.quiet_at
-    if any(pod.stopped for pod in view.active):
-        yield stop_timeout(view)
 
 
 def _loss(view: View) -> Iterator[datetime]:

@@ -95,7 +95,7 @@ class View:
         """Names of ended pods that stay for their logs: the first that failed in each of the last incidents."""
         first = {failure.pod for failure in self.status.history[:KEPT_INCIDENTS]}
         return frozenset(
-            pod.name for pod in self.snapshot.pods if pod.name in first and pod.failed and not pod.lingering
+            pod.name for pod in self.snapshot.pods if pod.name in first and not pod.active and not pod.lingering
         )
 
     @cached_property

@@ -5,6 +5,7 @@ but for what a moment is about: a pod that is told to end keeps terminating unti
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -172,9 +173,11 @@ class Moment:
 
     def former_fails(self, rank: int, **how: Any) -> "Moment":
         """The trainer of a rank of the attempt before ends."""
-        back = Incarnations(default=self.status.incarnations.default - 1)
-        then = self._with_status(self.status.model_copy(update={"incarnations": back})).fails(rank, **how)
-        return then._with_status(self.status)
+        return self._before(lambda then: then.fails(rank, **how))
+
+    def former_lingers(self, rank: int) -> "Moment":
+        """Other containers go on beside the trainer of a rank of the attempt before, which has ended."""
+        return self._before(lambda then: then.lingers(rank))
 
     def reports(self, rank: int, /, *, code: int = 1, at: float = 0, **report: Any) -> "Moment":
         """The trainer of a rank fails and leaves a failure report."""
@@ -335,6 +338,13 @@ class Moment:
         )
 
     # How it is done.
+
+    def _before(self, happens: Callable[["Moment"], "Moment"]) -> "Moment":
+        """Something happens to the attempt before."""
+        back = Incarnations(default=self.status.incarnations.default - 1)
+        return happens(self._with_status(self.status.model_copy(update={"incarnations": back})))._with_status(
+            self.status
+        )
 
     def _with_status(self, status: DDPJobStatus) -> "Moment":
         return self._with_job(self.snapshot.job.model_copy(update={"status": status}))

@@ -136,13 +136,13 @@ TABLE: Table = {
     # where that is the end
     "what the rules call final is, be it answered already": (
         supervised(rules=[{"signals": ["SIGKILL"], "action": "Fail"}]).hears(attempt=2, incidents=[an_incident(1)]),
-        "-1.0/5 -1.1/5 -1.2/5",
+        "!1.1 -1.0/5 -1.2/5",
         "Running",
         ("Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL (spec.restart.rules[0] says Fail)"),
     ),
     "so is what no rule has to name": (
         both.decided(),
-        "-1.0/5 -1.1/5 -1.2/5",
+        "!1.2 -1.0/5 -1.1/5",
         "Restarting",
         "Stopping 3 pods: Rank 2 failed: StorageFull: killed by SIGKILL",
     ),
@@ -158,13 +158,13 @@ TABLE: Table = {
     ),
     "and one restart too many": (
         supervised(maxRestarts=0).hears(attempt=2, incidents=[an_incident(1)]),
-        "-1.0/5 -1.1/5 -1.2/5",
+        "!1.1 -1.0/5 -1.2/5",
         "Running",
         ("Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; no restart is left of 0 (maxRestarts)"),
     ),
     "and a crash loop": (
         gang.hears(attempt=4, incidents=same_step).decided(2),
-        "-1.0/5 -1.1/5 -1.2/5",
+        "!1.1 -1.0/5 -1.2/5",
         "Restarting",
         LOOPS,
     ),
@@ -176,7 +176,7 @@ TABLE: Table = {
     ),
     "going on as far as before is one": (
         gang.hears(attempt=4, incidents=same_step, progress={"step": 7, "lastStepTime": LATER}).decided(2),
-        "-1.0/5 -1.1/5 -1.2/5",
+        "!1.1 -1.0/5 -1.2/5",
         "Restarting",
         LOOPS,
     ),
@@ -184,7 +184,7 @@ TABLE: Table = {
         gang.hears(attempt=4, incidents=same_step, progress={"step": 8, "lastStepTime": START.isoformat()}).decided(
             2
         ),
-        "-1.0/5 -1.1/5 -1.2/5",
+        "!1.1 -1.0/5 -1.2/5",
         "Restarting",
         LOOPS,
     ),
@@ -426,7 +426,12 @@ TABLE: Table = {
         "Running",
         "Rank 0's supervisor waits for rank 1",
     ),
-    "then all pods are replaced": (waits_for_1.after(60), "-1.0/5 -1.1/5 -1.2/5", "Restarting", UNHEARD),
+    "then all pods are replaced, and its own keeps its log": (
+        waits_for_1.after(60),
+        "!1.1 -1.0/5 -1.2/5",
+        "Restarting",
+        UNHEARD,
+    ),
     "unless its node turns out to be lost: then only that rank's": (
         dead_node,
         "-1.1/5",
@@ -462,7 +467,7 @@ TABLE: Table = {
     ),
     "and one that never comes is given up just so": (
         gathers.after(60),
-        "-1.0/5 -1.1/5 -1.2/5",
+        "!1.1 -1.0/5 -1.2/5",
         "Restarting",
         UNHEARD,
     ),

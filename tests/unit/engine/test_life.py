@@ -8,6 +8,8 @@ from .tables import Table, rows, verdict
 two = a_job(nodes=2)
 rank_zero = a_job(nodes=3, successPolicy="RankZero").running()
 hurried = a_job(nodes=3, finishTimeoutSeconds=60, restart={"backoffSeconds": 0}).running()
+lingered = hurried.succeeds(0, 1).after(60)
+last_time = a_job(nodes=3, finishTimeoutSeconds=60, restart={"maxRestarts": 0}).running()
 
 NO_NODE = "rank 0 and 1 more: waiting for a node"
 TOLD = "Rank 0 failed, one of several at the same moment: PodDeleted: exit code 0"
@@ -106,20 +108,68 @@ TABLE: Table = {
         "Running",
         "2 of 3 nodes finished: rank 0 and 1 more",
     ),
-    "which is counted from the last one that has, and after it the rank is stalled": (
+    "which is counted from the last one that has, and after it the rank is stalled, and keeps its log": (
         hurried.succeeds(0).after(10).succeeds(1).after(60),
-        "-1.0/5 -1.1/5 -1.2/5",
+        "!1.2 -1.0/5 -1.1/5",
         "Restarting",
         f"{LINGERS}; restart 1 of 6 in 0.0 s",
     ),
-    "where two have not, both are": (
+    "where two have not, both are, and the one that is blamed keeps its log": (
         hurried.succeeds(0).after(60),
-        "-1.0/5 -1.1/5 -1.2/5",
+        "!1.1 -1.0/5 -1.2/5",
         "Restarting",
         (
             "Rank 1 failed, one of several at the same moment: Stalled: has not finished 60 s after the other ranks "
             "(finishTimeoutSeconds) (1 more rank failed with it); restart 1 of 6 in 0.0 s"
         ),
+    ),
+    "an operator that died before it stopped the rank does it then": (
+        lingered.said(),
+        "!1.2 -1.0/5 -1.1/5",
+        "Restarting",
+        "Waiting for 1 pod of the last attempt to end",
+    ),
+    "its end is waited for, its grace and a little more": (
+        lingered.decided().after(39.9),
+        "",
+        "Restarting",
+        "Waiting for 1 pod of the last attempt to end",
+    ),
+    "then it is deleted: its node may be lost": (
+        lingered.decided().after(40),
+        "-1.2/5",
+        "Restarting",
+        "Waiting for 1 pod of the last attempt to end",
+    ),
+    "once it has ended, however, all start again": (
+        lingered.decided().former_fails(2, code=0).gone(),
+        "+2.0 +2.1 +2.2",
+        "Restarting",
+        "Creating 3 of 3 pods",
+    ),
+    "other containers of its pod have that time, too": (
+        lingered.decided().former_fails(2, code=143).former_lingers(2).gone(),
+        "+2.0 +2.1 +2.2",
+        "Restarting",
+        "Creating 3 of 3 pods",
+    ),
+    "a suspension in between leaves it that time": (
+        lingered.decided().asks(suspend=True).after(39.9),
+        "",
+        "Suspending",
+        "1 pod to save and stop",
+    ),
+    "with no restart left it is stopped as well": (
+        last_time.succeeds(0, 1).after(60),
+        "!1.2",
+        "Running",
+        f"Stopping 1 pod: {LINGERS}; no restart is left of 0 (maxRestarts)",
+    ),
+    "and stays when the job has failed": (
+        last_time.succeeds(0, 1).after(60).decided().gone().decided(),
+        "",
+        "Failed",
+        f"{LINGERS}; no restart is left of 0 (maxRestarts)",
     ),
     "a job of which no rank has finished may take for ever": (
         hurried.after(1e6),

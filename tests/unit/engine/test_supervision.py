@@ -139,7 +139,7 @@ TABLE: Table = {
     ),
     "and is given up then": (
         unled.after(60).asks_another("Gathering"),
-        "-1.0/5 -1.1/5",
+        "!1.0 -1.1/5",
         "Restarting",
         f"{LOST_LEADER}; restart 1 of 6 in 0.9 s",
     ),

@@ -8,15 +8,15 @@ from ddpjob_operator.api import CleanPodPolicy, Condition, ConditionType, Restar
 from ddpjob_operator.api.reasons import DEADLINES, Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import charged, too_many_disruptions
-from ddpjob_operator.engine.decision import Action, DeleteJob, StopPod
-from ddpjob_operator.engine.incident import told
+from ddpjob_operator.engine.decision import Action, DeleteJob
+from ddpjob_operator.engine.incident import culprit, told
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.timers import deadline, expiry, start_deadline, stop_timeout
+from ddpjob_operator.engine.timers import deadline, expiry, start_deadline
 from ddpjob_operator.engine.view import View
 
 from .hindsight import excuse, hindsight
-from .steps import budget, delete, short_grace
+from .steps import budget, delete, short_grace, stop
 from .verdict import Verdict
 
 GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
@@ -103,8 +103,8 @@ def end(view: View, target: ConditionType, reason: str, message: str, **fields: 
     blame = fields or hindsight(view)
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
-        stopping = f"Stopping {counted(len(left), 'pod')}: {message}"
-        return Verdict(updated(view, decided, **blame), stopping, _stopping(view, left, reason))
+        stopping, status = f"Stopping {counted(len(left), 'pod')}: {message}", updated(view, decided, **blame)
+        return Verdict(status, stopping, _stopping(view, left, reason, culprit(status)))
     ended = (
         decided,
         Say(ConditionType.FAILED if failed else ConditionType.SUCCEEDED, value=True, reason=reason, message=message),
@@ -138,15 +138,14 @@ def _goes_on(view: View, pod: Pod, reason: str) -> bool:
     return keeps and not pod.deleting and pod.rank < view.nodes
 
 
-def _stopping(view: View, pods: tuple[Pod, ...], reason: str) -> tuple[Action, ...]:
-    """Ends pods. At a deadline those that run are kept, with their logs: nothing else tells what they did."""
-    if reason not in DEADLINES:
-        return delete(view, pods, grace=None if reason in GENTLE else short_grace(view))
-    limit = stop_timeout(view)
-    overdue = limit is not None and view.now >= limit
-    keep = {pod.name for pod in pods if pod.running and not pod.deleting and not (overdue and pod.stopped)}
-    stops = tuple(StopPod(pod.name, pod.uid) for pod in pods if pod.name in keep and not pod.stopped)
-    return (*stops, *delete(view, (pod for pod in pods if pod.name not in keep), grace=None))
+def _stopping(view: View, pods: tuple[Pod, ...], reason: str, first: str) -> tuple[Action, ...]:
+    """Ends pods. At a deadline those that run are kept, with their logs: nothing else tells what they did.
+
+    Else `first` is, the one that failed first.
+    """
+    if reason in DEADLINES:
+        return stop(view, pods, {pod.name for pod in pods}, grace=None)
+    return delete(view, pods, grace=None) if reason in GENTLE else stop(view, pods, {first}, grace=short_grace(view))
 
 
 def _left_over(view: View) -> Iterator[Pod]:

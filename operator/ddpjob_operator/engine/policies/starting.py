@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.incident import culprit
 from ddpjob_operator.engine.saying import Obstacle, Say, updated
 from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
 from ddpjob_operator.engine.supervision import comes_up, missed, quiet_of, said_of, unguarded
@@ -12,7 +13,7 @@ from ddpjob_operator.engine.view import View
 from ddpjob_operator.engine.waiting import VOLUMES_AND_NETWORK, needed
 
 from .sizing import lacking, look_out
-from .steps import creating, default_image, delete, grace_between, short_grace, start, waiting_to_end
+from .steps import creating, default_image, delete, grace_between, short_grace, start, stop, waiting_to_end
 from .verdict import Verdict
 
 SERVICE_RECHECK = timedelta(seconds=5)
@@ -34,7 +35,7 @@ def between_attempts(view: View) -> Verdict | None:
     """No attempt begins before its backoff is over, nor while pods of a former one may still run."""
     if view.created:
         return None
-    actions = delete(view, view.previous, grace=grace_between(view))
+    actions = stop(view, view.previous, {culprit(view.status)}, grace=grace_between(view))
     running = sum(view.lives(pod) for pod in view.previous)
     until = view.status.backoff_until
     waiting = until is not None and until > view.now

@@ -1,6 +1,6 @@
 """Steps that several policies take: starting once more, making what is missing, ending what runs."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,10 +17,13 @@ from ddpjob_operator.engine.decision import (
     CreateService,
     DeleteNetworkPolicy,
     DeletePod,
+    StopPod,
 )
+from ddpjob_operator.engine.incident import culprit
 from ddpjob_operator.engine.naming import network_policy_name
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod, Service
+from ddpjob_operator.engine.timers import is_stop_overdue
 from ddpjob_operator.engine.view import View
 
 from .verdict import Verdict
@@ -66,7 +69,7 @@ def start_again(
     until = view.now + wait if wait else None
     status = updated(view, *says, **{**next_attempt(view), **fields, "backoff_until": until})
     left = view.with_status(status).removable
-    return Verdict(status, message, delete(view, left, grace=grace), wake_at=until)
+    return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
 
 
 def replace_alone(
@@ -188,13 +191,27 @@ def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
 
 
 def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
-    """Deletes what nobody has deleted yet, or only with a much longer grace period than this."""
+    """Deletes what nobody has deleted yet, or only with a much longer grace period than this.
+
+    A pod that was told to stop and to stay has its time for that.
+    """
     limit = None if grace is None else view.now + timedelta(seconds=grace) + HURRY_MARGIN
+    overdue = is_stop_overdue(view)
 
     def late(pod: Pod) -> bool:
         return limit is not None and pod.gone_by is not None and pod.gone_by > limit
 
-    return tuple(DeletePod(pod.name, pod.uid, grace) for pod in pods if not pod.deleting or late(pod))
+    goes = (pod for pod in pods if late(pod) or not (pod.deleting or (pod.stopping and not overdue)))
+    return tuple(DeletePod(pod.name, pod.uid, grace) for pod in goes)
+
+
+def stop(view: View, pods: Iterable[Pod], stay: Collection[str], *, grace: int | None) -> tuple[Action, ...]:
+    """Ends pods: those of these names that run are kept, with their logs, and the others deleted."""
+    overdue, left = is_stop_overdue(view), tuple(pods)
+    stays = {pod.name for pod in left if pod.name in stay and pod.running and not pod.deleting}
+    stops = tuple(StopPod(pod.name, pod.uid) for pod in left if pod.name in stays and not pod.stopped)
+    others = (pod for pod in left if pod.name not in stays or (pod.stopped and overdue))
+    return (*stops, *delete(view, others, grace=grace))
 
 
 def short_grace(view: View) -> int:
