@@ -28,6 +28,7 @@ BEGIN = 1_700_000_000.0
 KILLED = End(1, 137, BEGIN, "Application", "killed by SIGKILL")
 LOST = End(0, 1, BEGIN, "PeerLost", "Connection closed by peer", "PeerLostError")
 RAISED = End(1, 1, BEGIN, "Application", "No module named 'httpx'", "ModuleNotFoundError")
+AT_7 = End(1, 1, BEGIN, "Application", "bad batch", "ValueError", 7)
 CONFIG = End(1, 2, BEGIN, "ConfigError", "no such workload", "ConfigError")
 STOPPED = End(0, 137, BEGIN)
 """Ended by its supervisor."""

@@ -22,7 +22,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     UnreadableError,
 )
 
-from .gangs import BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, WELL, Gang, hello, limits
+from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, WELL, Gang, hello, limits
 
 Row = tuple[Gang, Phase, str, list[str]]
 """A gang; then the phase, what was said last, and the incidents."""
@@ -225,6 +225,14 @@ LEAVING_IT_TO_THE_OPERATOR: dict[str, Row] = {
     "nor where no operator brings a new pod": (
         Gang(patience=60).starts().breaks(1, RAISED),
         *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "three incidents in a row at the same step, which may be the end of the job": (
+        trains().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7),
+        *(D, "Leave(3: rank 1 Application) to 0 1", [KILL, "2: rank 1 Application"]),
+    ),
+    "not where no operator ends it": (
+        Gang(patience=60).starts().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7),
+        *(R, "Start(4) to 0 1", [KILL, "2: rank 1 Application", "3: rank 1 Application"]),
     ),
     "only the first failure counts": (
         trains(codes=(2,)).fails(1).idle(1, KILLED).after(0.1).fails(0).idle(0, CONFIG),

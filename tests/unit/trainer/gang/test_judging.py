@@ -14,7 +14,7 @@ from ddpjob_trainer.supervisor.gang.judging import (
     is_well,
     left_to_operator,
 )
-from ddpjob_trainer.supervisor.gang.messages import INCIDENTS_KEPT, NAMED, End, Incident
+from ddpjob_trainer.supervisor.gang.messages import INCIDENTS_KEPT, NAMED, End, Incident, Past
 
 from .gangs import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
 
@@ -134,6 +134,25 @@ ANSWERS: dict[str, tuple[Limits, list[tuple[float, End, bool]], list[bool]]] = {
 def test_an_incident_is_answered_in_place_within_limits(title: str) -> None:
     limits, incidents, expected = ANSWERS[title]
     assert answers(limits, *incidents) == expected
+
+
+ROWS: dict[str, tuple[list[tuple[int, int | None]], bool]] = {
+    "as far as before, and as before that": ([(4, 7), (5, 7), (6, 7)], True),
+    "less far, and less": ([(4, 7), (5, 6), (6, 5)], True),
+    "further than the first": ([(4, 7), (5, 7), (6, 8)], False),
+    "further in between": ([(4, 7), (5, 8), (6, 7)], False),
+    "only twice": ([(5, 7), (6, 7)], False),
+    "further before that": ([(3, 1), (4, 7), (5, 7), (6, 7)], True),
+    "an attempt in between that a lost node ended": ([(3, 7), (4, 7), (6, 7)], False),
+    "one that does not say how far it was": ([(4, 7), (5, None), (6, 7)], False),
+}
+
+
+@pytest.mark.parametrize("title", ROWS)
+def test_three_in_a_row_that_get_no_further_may_be_a_crash_loop(title: str) -> None:
+    steps, expected = ROWS[title]
+    *before, last = [Incident(attempt, 1, replace(KILLED, step=step)) for attempt, step in steps]
+    assert Record(Limits(), Past(tuple(before))).gets_no_further(last) is expected
 
 
 @pytest.mark.parametrize(

@@ -451,18 +451,22 @@ class Coordinator:
     def _answer(self, incident: Incident, now: float) -> None:
         """One more attempt in place, or it is the operator's."""
         lost = self._patience is not None and self._gone()  # Without an operator nobody brings a node back.
-        left = self._someone_is_done or self._check_first or lost or self._asks_for_a_new_pod(incident)
+        left = self._someone_is_done or self._check_first or lost or self._is_for_the_operator(incident)
         if left or not self._record.takes(incident, now, progressed=self._got_somewhere):
             self._give_up(incident, now)
             return
         self._course.answered = True
 
-    def _asks_for_a_new_pod(self, incident: Incident) -> bool:
-        """Whether a rank raised an error of its own before it got anywhere: here it would only raise it again.
+    def _is_for_the_operator(self, incident: Incident) -> bool:
+        """Whether it may be the end of the job, since training got no further, or asks for a new pod.
 
-        Without an operator there is no other place.
+        It does where a rank raised an error of its own before it got anywhere: here it would only raise it again.
+        Without an operator there is no other place, nor anybody who ends a job.
         """
-        return self._patience is None and is_explained(incident) and not self._got_somewhere
+        if self._patience is not None:
+            return False
+        raised = is_explained(incident) and not self._got_somewhere
+        return raised or self._record.gets_no_further(incident)
 
     @property
     def _got_somewhere(self) -> bool:

@@ -14,6 +14,9 @@ PEER_LOST = PeerLostError.cause
 FRUITLESS = 2
 """So many attempts in a row that got nowhere are no matter for one more restart in place: new pods may help."""
 
+LOOP = 3
+"""So many incidents in a row at which training got no further are a crash loop, and only the operator ends a job."""
+
 MOST_CODE = 255
 """No process ends with a higher exit code."""
 
@@ -53,6 +56,15 @@ class Record:
     def got_somewhere(self) -> None:
         """So did an attempt that no failure ended."""
         self.past = replace(self.past, fruitless=0)
+
+    def gets_no_further(self, incident: Incident) -> bool:
+        """Whether this incident is one of a row in which training got no further, by the operator's rule.
+
+        An attempt that ended since a node was lost lies between two that are no row.
+        """
+        row = [one for one in (*self.past.incidents, incident) if one.attempt > incident.attempt - LOOP]
+        steps = [one.end.step for one in row if one.end.step is not None]
+        return len(steps) == LOOP and max(steps) == steps[0]
 
     def takes(self, incident: Incident, now: float, *, progressed: bool) -> bool:
         """Whether one more restart in place answers an incident; then it is counted."""
