@@ -190,7 +190,8 @@ class Failure(_Said):
     message: Annotated[str, Field(max_length=512)] = ""
     """The program's last words: as a rule the last line of its exception."""
     step: int | None = None
-    """The last step that the rank had finished or, where it does not say so, the last that any other says."""
+    """The last step that the rank had finished or, where it does not say so, the last that any other says. Of a
+    disruption: how far training was known to be."""
     at_start: bool = False
     """No step was finished before or, where none is reported, all ranks ran for less than a minute."""
     tied: bool = False

@@ -112,7 +112,7 @@ def is_crash_loop(status: DDPJobStatus, incident: Failure, progress: Progress | 
         if failure.action is RestartAction.RESTART and (since is None or failure.time > since - RESOLUTION)
     ]
     steps = [step for step in counted if step is not None]
-    return len(steps) == LOOP and max(steps) == steps[-1] and not _went_further(progress, steps[-1], incident.time)
+    return len(steps) == LOOP and max(steps) == steps[-1] and not went_further(progress, steps[-1], incident.time)
 
 
 def got_further(last: Failure, incident: Failure, progress: Progress | None = None) -> bool:
@@ -120,10 +120,11 @@ def got_further(last: Failure, incident: Failure, progress: Progress | None = No
     if last.step is None:
         return False
     by_then = incident.step is not None and incident.step > last.step
-    return by_then or _went_further(progress, last.step, last.time)
+    return by_then or went_further(progress, last.step, last.time)
 
 
-def _went_further(progress: Progress | None, step: int, since: datetime) -> bool:
+def went_further(progress: Progress | None, step: int, since: datetime) -> bool:
+    """Whether a step beyond this one has been finished since that moment."""
     if progress is None or progress.step is None or progress.last_step_time is None:
         return False
     return progress.last_step_time > since and progress.step > step

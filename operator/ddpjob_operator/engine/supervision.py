@@ -184,8 +184,7 @@ def _reported(view: View, status: DDPJobStatus) -> dict[str, Any]:
     """The fields of a status that tell what the supervisors report; without news they stay as they are."""
     heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
-    last_progress, last_checkpoint = _last_words(view)
-    progress = last_progress or (heard.progress if heard and heard.progress else status.progress)
+    progress, (_, last_checkpoint) = progress_of(view), _last_words(view)
     stragglers = status.stragglers if runs else ()
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)
@@ -195,6 +194,12 @@ def _reported(view: View, status: DDPJobStatus) -> dict[str, Any]:
         "checkpoint": _checkpoint(view, status, last_checkpoint),
         "stragglers": stragglers,
     }
+
+def progress_of(view: View) -> Progress | None:
+    """How far training has come: as rank 0's pod said at its end, else its supervisor, else the status."""
+    last, _ = _last_words(view)
+    return last or (view.heard and view.heard.progress) or view.status.progress
+
 
 
 def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:

@@ -510,6 +510,24 @@ def test_restarts_in_place(moment: Moment, expected: tuple[str, str, str]) -> No
 
 
 # Restarts, disruptions, what is used of the budget, and the attempt that follows.
+def evicted_at(step: int | None, moment: Moment) -> Moment:
+    """Rank 0's pod is evicted a minute after it finished a step, or any, and a new one runs with the others."""
+    then = moment.after(60)
+    if step is not None:
+        then = then.hears(progress={"step": step, "lastStepTime": then.snapshot.now.isoformat()}).settled()
+    return (
+        then.disrupted(0, "EvictionByEvictionAPI")
+        .settled()
+        .gone()
+        .settled()
+        .after(60)
+        .settled()
+        .runs(0)
+        .hears()
+        .settled()
+    )
+
+
 ACCOUNTS: dict[str, tuple[Moment, int, int, Budget, int]] = {
     "a restart in place counts": (again.decided(), 1, 0, Budget(used=1, streak=1), 2),
     "once": (
@@ -617,6 +635,51 @@ ACCOUNTS: dict[str, tuple[Moment, int, int, Budget, int]] = {
     "a failure report may know of attempts that were never heard of": (
         gang.reports(1, cause="Application", attempt=6, message="no").decided(),
         *(1, 0, Budget(used=1, streak=1), 7),
+    ),
+    "a disruption does not raise the backoff either where training got further since the one before": (
+        evicted_at(9, evicted_at(8, evicted_at(7, gang))),
+        *(0, 3, Budget(disruptions=3, streak=1), 4),
+    ),
+    "it does where it only got as far": (
+        evicted_at(7, evicted_at(7, gang)),
+        *(0, 2, Budget(disruptions=2, streak=2), 3),
+    ),
+    "and where it has not yet got so far again, whatever was heard of it before": (
+        evicted_at(5, evicted_at(7, gang)),
+        *(0, 2, Budget(disruptions=2, streak=2), 3),
+    ),
+    "also where one comes before the next step": (
+        evicted_at(None, evicted_at(7, gang)),
+        *(0, 2, Budget(disruptions=2, streak=2), 3),
+    ),
+    "nor how far it was heard to be before it went back": (
+        evicted_at(
+            None,
+            gang.after(60)
+            .hears(progress={"step": 7, "lastStepTime": LATER})
+            .reports(1, cause="Application", message="no", step=5)
+            .fails(0, 2, code=204)
+            .restarted()
+            .hears()
+            .settled(),
+        ),
+        *(1, 1, Budget(used=1, disruptions=1, streak=2), 3),
+    ),
+    "a rank that fails further on than at the disruption before": (
+        evicted_at(7, gang)
+        .settled()
+        .reports(1, cause="Application", message="no", step=8)
+        .fails(0, 2, code=204)
+        .decided(),
+        *(1, 1, Budget(used=1, disruptions=1, streak=1), 3),
+    ),
+    "one that fails where that was": (
+        evicted_at(7, gang)
+        .settled()
+        .reports(1, cause="Application", message="no", step=7)
+        .fails(0, 2, code=204)
+        .decided(),
+        *(1, 1, Budget(used=1, disruptions=1, streak=2), 3),
     ),
     "five restarts in place that went well do not make the next one, with new pods, wait for longer": (
         gang.hears(attempt=6, incidents=[an_incident(attempt) for attempt in range(1, 6)])

@@ -2,20 +2,32 @@
 
 from typing import Any
 
-from ddpjob_operator.api import Budget, Failure, Progress, RestartAction
+from ddpjob_operator.api import Budget, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import charged, too_many_disruptions
 from ddpjob_operator.engine.crash_loop import fails_at_start, is_same_again
-from ddpjob_operator.engine.incident import got_further, is_crash_loop, told
+from ddpjob_operator.engine.incident import got_further, is_crash_loop, told, went_further
 from ddpjob_operator.engine.rules import ruled
+from ddpjob_operator.engine.supervision import progress_of
 from ddpjob_operator.engine.view import View
 
 
 def judged(view: View, incident: Failure) -> Failure:
     """A new incident, with what is to be done about it."""
     known = incident.model_copy(update={"at_start": fails_at_start(view, incident)})
-    return ruled(view.spec.restart, known, has_run=view.has_run)
+    found = ruled(view.spec.restart, known, has_run=view.has_run)
+    if found.step is None and found.action is RestartAction.RESTART_FREE:
+        return found.model_copy(update={"step": _step_reached(view)})
+    return found
+
+
+def _step_reached(view: View) -> int | None:
+    """How far training had come by now, of which a pod that is taken away says nothing: at least as far as before."""
+    last, progress = view.status.last_failure, progress_of(view)
+    if last is None or last.step is None:
+        return None if progress is None else progress.step
+    return progress.step if went_further(progress, last.step, last.time) else last.step
 
 
 def charge(view: View, incident: Failure, found: Budget) -> Budget:
@@ -24,7 +36,7 @@ def charge(view: View, incident: Failure, found: Budget) -> Budget:
     Where training has got further since the last one, that was answered well: the backoff begins anew.
     """
     last = view.status.last_failure
-    anew = last is not None and got_further(last, incident, _progress(view))
+    anew = last is not None and got_further(last, incident, progress_of(view))
     return charged(found.model_copy(update={"streak": 0}) if anew else found, incident.action)
 
 
@@ -54,13 +66,9 @@ def why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] 
         return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
     if budget.used > restart.max_restarts:
         return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"
-    if is_crash_loop(view.status, incident, _progress(view)):
+    if is_crash_loop(view.status, incident, progress_of(view)):
         furthest = view.status.history[1].step
         return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
     if is_same_again(view, incident):
         return Reason.CRASH_LOOP, f"{said}; the same error in a row before any step: trying again does not help"
     return None
-
-
-def _progress(view: View) -> Progress | None:
-    return None if view.heard is None else view.heard.progress
