@@ -36,6 +36,8 @@ class RealPod:
     """Another container goes on although the trainer has ended."""
     reason: str = ""
     disruption: Disruption | None = None
+    sandbox_lost: bool = False
+    """Its node has lost its sandbox while the trainer ran, and ends that."""
     stop_by: datetime | None = None
     """When its kubelet will have ended it, once it is told to stop and to stay."""
     told_at: datetime | None = None
@@ -63,7 +65,7 @@ class RealPod:
     @property
     def told(self) -> bool:
         """Whether somebody wants it to end."""
-        return self.deleting or self.stop_by is not None or self.disruption is not None
+        return self.deleting or self.stop_by is not None or self.disruption is not None or self.sandbox_lost
 
     @property
     def waits(self) -> bool:
@@ -88,6 +90,7 @@ class RealPod:
             scheduled_at=self.scheduled_at,
             reason=self.reason,
             disruption=self.disruption,
+            sandbox_lost=self.sandbox_lost,
             stopped=self.stop_by is not None,
             gone_by=self.gone_by,
             lingering=self.lingering,

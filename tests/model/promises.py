@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import Snapshot, decide
+from ddpjob_operator.engine.causes import OOM_KILLED
+from ddpjob_operator.engine.rules import DEFAULTS
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
 from .pods import RealPod
@@ -104,6 +106,7 @@ def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> N
     _check_counters(world, before, after)
     _check_verdict(before, after)
     _check_success(world, before, after)
+    _check_blame(world, before, after)
     _check_budget(world, before, after)
     _check_history(after)
     _check_size(world, before, after)
@@ -132,6 +135,19 @@ def _check_success(world: "World", before: DDPJobStatus, after: DDPJobStatus) ->
     present = [pod for pod in world.pods.values() if pod.incarnation == after.incarnations.of(pod.rank)]
     undone = [pod for pod in present if pod.rank < count and not pod.done]
     assert not undone, f"{decided.reason}, and these have not finished: {undone}"
+
+
+def _check_blame(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """A job is not at fault where a node has lost the sandbox of a pod that nobody wanted to end.
+
+    Of supervisors' incidents any may be heard of late.
+    """
+    failure = after.last_failure
+    pod = world.pods.get(failure.pod) if failure and failure != before.last_failure else None
+    if failure is None or pod is None or not pod.sandbox_lost or world.supervised:
+        return
+    otherwise = pod.deleting or pod.reason or (pod.exit is not None and pod.exit.reason == OOM_KILLED)
+    assert otherwise or DEFAULTS[failure.cause] is RestartAction.RESTART_FREE, f"its node did it, not {failure}"
 
 
 def _may_go_on(world: "World", status: DDPJobStatus, pod: RealPod) -> bool:

@@ -192,7 +192,7 @@ class Search:
         if pod.running and not pod.dead:
             unwanted = not pod.deleting and not pod.stop_by and _is_over(moment.world, pod)
             yield By.CHANCE if unwanted else By.WORLD, "exit 0", lambda world, pod: world.end(pod, 0, "Completed")
-        if pod.running and not pod.dead and (pod.deleting or pod.stop_by):
+        if pod.running and not pod.dead and (pod.deleting or pod.stop_by or pod.sandbox_lost):
             yield By.WORLD, "exit 1, as it was told to", _exit(1)
         if pod.deleting and not pod.dead:
             yield By.WORLD, "gone", World.remove
@@ -256,7 +256,8 @@ def _state_of(pod: RealPod, world: World) -> str:
     ended = pod.exit and (pod.exit.code, pod.seen().succeeded)
     lost = world.lost.get(pod.node or "")
     made = pod.uid.rpartition("-")[2]
-    return f"{pod.incarnation} {made} {pod.running} {pod.node is None} {lost} {pod.gone_by} {pod.stop_by} {ended}"
+    going = f"{pod.gone_by} {pod.stop_by} {pod.sandbox_lost}"
+    return f"{pod.incarnation} {made} {pod.running} {pod.node is None} {lost} {going} {ended}"
 
 
 def _exit(code: int, reason: str = "Error") -> Callable[[World, RealPod], None]:
@@ -272,12 +273,16 @@ EDITS: dict[str, Change] = {
 """What people do to a job."""
 
 FAIL_ON_ERROR = {"exitCodes": [1], "action": "Fail"}
+SANDBOX_LOST = "sandbox lost"
 FAULTS: dict[str, Callable[[RealPod], Callable[[World, RealPod], None] | None]] = {
     "exit 1": lambda pod: _exit(1) if pod.running and not pod.dead else None,
     "deleted by hand": lambda pod: None if pod.deleting else World.delete,
     "node lost": lambda pod: (lambda world, pod: world.lose(str(pod.node))) if pod.node and pod.live else None,
+    SANDBOX_LOST: lambda pod: World.lose_sandbox if pod.running and not pod.dead and not pod.told else None,
 }
 """What goes wrong with a pod, where it can."""
+ANY = tuple(name for name in FAULTS if name != SANDBOX_LOST)
+"""The others: what a lost sandbox leads to, none of them changes, and all of them together take long."""
 
 
 def _is_over(world: World, pod: RealPod) -> bool:
@@ -313,7 +318,10 @@ def _act(index: int) -> Change:
 def _world_key(world: World) -> Any:
     """What a decision rests on."""
     pods = frozenset(
-        (pod.uid, pod.running, pod.node, pod.dead, pod.gone_by, pod.stop_by, pod.exit and pod.exit.code, pod.done)
+        (
+            *(pod.uid, pod.running, pod.node, pod.dead, pod.gone_by, pod.stop_by, pod.sandbox_lost),
+            *(pod.exit and pod.exit.code, pod.done),
+        )
         for pod in world.pods.values()
     )
     return _said(world.written), _asked(world), world.now, pods, frozenset(world.lost.items())

@@ -164,9 +164,15 @@ class Histories(RuleBasedStateMachine):
         return [pod for pod in self.world.live if pod.trains and pod.node is not None]
 
     @property
+    def running(self) -> list[RealPod]:
+        """Pods whose trainer runs."""
+        return [pod for pod in self.training if pod.running]
+
+    @property
     def told(self) -> list[RealPod]:
         """Pods that live and are to end."""
-        return [pod for pod in [*self.world.going, *self.world.stopping] if pod.live]
+        ends = (self.world.going, self.world.stopping, (pod for pod in self.running if pod.sandbox_lost))
+        return [pod for pods in ends for pod in pods if pod.live]
 
     @happens(index=which, when=lambda self: self.waiting)
     def pod_is_placed(self, index: int) -> None:
@@ -200,9 +206,9 @@ class Histories(RuleBasedStateMachine):
         if really == 0:
             self.world.end(self.pick(self.training, index), *FINAL_EXITS[how])
 
-    @happens(index=which, lingering=st.booleans(), when=lambda self: any(pod.running for pod in self.training))
+    @happens(index=which, lingering=st.booleans(), when=lambda self: self.running)
     def pod_succeeds(self, index: int, *, lingering: bool) -> None:
-        pod = self.pick([pod for pod in self.training if pod.running], index)
+        pod = self.pick(self.running, index)
         self.world.end(pod, 0, "Completed")
         pod.lingering = lingering
 
@@ -239,6 +245,10 @@ class Histories(RuleBasedStateMachine):
     def pods_end_as_they_were_told_to(self, index: int, code: int, *, all_of_them: bool) -> None:
         for pod in self.told if all_of_them else [self.pick(self.told, index)]:
             self.world.end(pod, code)
+
+    @happens(index=which, when=lambda self: self.running)
+    def pod_loses_its_sandbox(self, index: int) -> None:
+        self.world.lose_sandbox(self.pick(self.running, index))
 
     # Nodes.
 

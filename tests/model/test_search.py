@@ -14,9 +14,8 @@ import pytest
 from _pytest.mark import ParameterSet
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 
-from .search import DELETE_ALL, FAULTS, NO_ERROR, SUSPEND, By, Graph, Search
+from .search import ANY, DELETE_ALL, NO_ERROR, SANDBOX_LOST, SUSPEND, By, Graph, Search
 
-ANY = tuple(FAULTS)
 CRASH = frozenset({By.CRASH})
 no_wait = {"backoffSeconds": 0}
 WELL = "AllRanksSucceeded"
@@ -43,6 +42,9 @@ CASES: dict[str, Case] = {
     "one pod, and no restart": Case(1, ANY, 2, {WELL, "MaxRestartsExceeded"}, {"restart": {"maxRestarts": 0}}),
     "one pod, and no disruption": Case(
         1, ANY, 2, {WELL, "MaxDisruptionsExceeded"}, {"restart": {"maxDisruptions": 0}}
+    ),
+    "one pod, and a node that loses its sandbox": Case(
+        1, (SANDBOX_LOST,), 1, {WELL}, {"restart": {"maxRestarts": 0}}
     ),
     "one pod, suspended twice": Case(1, (SUSPEND,), 2, {WELL}),
     "one pod, to be deleted in its time": Case(1, ("exit 1",), 1, {WELL}, {"ttlSecondsAfterFinished": 60}),

@@ -168,6 +168,10 @@ class World:
         pod.disruption = Disruption(why, "said by the cluster")
         self.delete(pod)
 
+    def lose_sandbox(self, pod: RealPod) -> None:
+        """A node that is well loses what a pod's containers need, and is to end its trainer."""
+        pod.sandbox_lost = True
+
     def lose(self, node: str) -> None:
         """A node dies with all that runs there."""
         self.lost[node] = ""
