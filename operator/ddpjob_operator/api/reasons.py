@@ -40,6 +40,8 @@ class Reason(StrEnum):
     """Some pods do not run yet; the message tells what the first of them waits for."""
     ALL_PODS_RUNNING = "AllPodsRunning"
     """The trainer runs in every pod."""
+    SUPERVISOR_OUTDATED = "SupervisorOutdated"
+    """The same, and its image is older than the operator: its supervisors believe whoever reaches them."""
     RESTARTED = "Restarted"
     """The next attempt runs."""
     UNSTALLED = "Unstalled"
@@ -111,6 +113,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.PODS_STARTING: "Read the message. A pod without a node: free one, or ask for less. An image: mend its "
     "name.",
     Reason.ALL_PODS_RUNNING: NOTHING,
+    Reason.SUPERVISOR_OUTDATED: "Build the image anew. Then suspend the job, give it that image, and resume it.",
     Reason.RESTARTED: NOTHING,
     Reason.UNSTALLED: NOTHING,
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts for a moment. Else see whether a NetworkPolicy or a firewall "

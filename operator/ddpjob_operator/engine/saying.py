@@ -98,12 +98,18 @@ def completed(view: View, status: DDPJobStatus, message: str, *, blocked: Obstac
 def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
     """One event for each condition that has come true, or is true anew: a second incident on the heels of a first."""
     return tuple(
-        Event(condition.type in WARNINGS, condition.type, condition.message)
+        _event(condition)
         for condition in after.conditions
         if condition.type in ANNOUNCED
         and condition.status == "True"
         and _is_news(before.condition(condition.type), condition)
     )
+
+
+def _event(condition: Condition) -> Event:
+    if condition.reason == Reason.SUPERVISOR_OUTDATED:
+        return Event(warning=True, reason=condition.reason, message=condition.message)
+    return Event(condition.type in WARNINGS, condition.type, condition.message)
 
 
 def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatus:

@@ -125,13 +125,12 @@ def said_of(view: View) -> str:
     return _told(view, stall) if stall else missed(view)
 
 
-def unguarded(view: View) -> str:
-    """That the supervisors of a gang are too old to know its secret, as the rest of a sentence."""
-    if view.nodes == 1 or view.heard is None or view.heard.guarded:
-        return ""
-    return (
-        "; their image is older than this operator, and its supervisors believe whoever reaches them: build it anew"
-    )
+def is_outdated(view: View) -> bool:
+    """Whether the supervisors of a gang are too old to know its secret."""
+    if is_unheard_yet(view):
+        said = view.status.condition(ConditionType.RUNNING)
+        return said is not None and said.reason == Reason.SUPERVISOR_OUTDATED
+    return view.nodes > 1 and view.heard is not None and not view.heard.guarded
 
 
 def quiet_of(view: View) -> str:

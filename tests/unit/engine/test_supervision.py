@@ -34,6 +34,18 @@ TABLE: Table = {
         "Running",
         f"2 nodes running; {TOO_OLD}",
     ),
+    "also while another operator has not heard it yet": (
+        gang.hears(guarded=False).decided().has_not_heard_yet(),
+        "",
+        "Running",
+        f"2 nodes running; {TOO_OLD}",
+    ),
+    "until it is built anew": (
+        gang.hears(guarded=False).decided().hears(),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
     "one that is alone has nobody to talk to": (
         a_job(nodes=1).running().hears(guarded=False).settled(),
         "",
@@ -244,6 +256,13 @@ def test_a_stall_and_silence_are_warnings() -> None:
         [(event.warning, event.reason) for event in moment.decision.events] for moment in (stands, silent.after(30))
     ]
     assert told == [[(True, "Stalled")], [(True, "ProgressUnknown")]]
+
+
+def test_an_image_that_knows_no_proof_is_a_warning_and_told_once() -> None:
+    open_gang = gang.hears(guarded=False)
+    told = [(event.warning, event.reason, event.message) for event in open_gang.decision.events]
+    assert told == [(True, "SupervisorOutdated", f"2 nodes running; {TOO_OLD}")]
+    assert open_gang.decided().has_not_heard_yet().decision.events == ()
 
 
 OTHER_WORDS: dict[str, Moment] = {

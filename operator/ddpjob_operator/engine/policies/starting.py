@@ -8,7 +8,7 @@ from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.incident import culprit
 from ddpjob_operator.engine.saying import Obstacle, Say, updated
 from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
-from ddpjob_operator.engine.supervision import comes_up, missed, quiet_of, said_of, unguarded
+from ddpjob_operator.engine.supervision import comes_up, is_outdated, missed, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 from ddpjob_operator.engine.waiting import VOLUMES_AND_NETWORK, needed
 
@@ -24,6 +24,8 @@ NO_IMAGE = (
     "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
     "administrator set one for jobs that name none (trainerImage)"
 )
+
+OUTDATED = "their image is older than this operator, and its supervisors believe whoever reaches them: build it anew"
 
 
 def first_start(view: View) -> Verdict | None:
@@ -110,10 +112,12 @@ def under_way(view: View) -> Verdict | None:
         return Verdict(updated(view, created, said), message, late)
     if comes_up(view):
         return Verdict(updated(view, created), missed(view) or view.status.message, late)
-    all_run = f"{counted(view.nodes, 'node')} running{unguarded(view)}"
+    all_run, why = f"{counted(view.nodes, 'node')} running", Reason.ALL_PODS_RUNNING
+    if is_outdated(view):
+        all_run, why = f"{all_run}; {OUTDATED}", Reason.SUPERVISOR_OUTDATED
     message = _finished(view) if view.succeeded else all_run
     message = said_of(view) or "; ".join(part for part in (message, quiet_of(view)) if part)
-    running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
+    running = Say(ConditionType.RUNNING, value=True, reason=why, message=all_run)
     attempt = f"Attempt {view.status.attempt} runs"
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
     status = updated(view, created, running, recovered, backoff_until=None, first_run_time=_first_run(view))
