@@ -25,7 +25,8 @@ FORKS.set_forkserver_preload(["tests.training.template"])
 def settle(environment: Mapping[str, str], outputs: Iterable[tuple[int, Path]]) -> None:
     """Gives a child of the template an environment of its own, and descriptors that write to files."""
     for descriptor, file in outputs:
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        # Appended to: of two descriptors of one file, each would write from its beginning, over the other's words.
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND), descriptor)
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # It may have workers.
     os.environ.clear()
     os.environ.update(environment)
