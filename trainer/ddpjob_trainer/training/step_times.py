@@ -58,8 +58,9 @@ class StepTimes:
             return None
         self._window_began = self._mark
         parts = self._laps.take() | (self._ddp.times.take() if self._ddp is not None else {})
-        # Backward contains communication.
-        self.own_seconds = sum(parts.values()) - 2 * parts.get("communication", 0.0)
+        if self._ddp is None or "backward" in parts:  # Long steps: of none in this window is all known.
+            # Backward contains communication.
+            self.own_seconds = sum(parts.values()) - 2 * parts.get("communication", 0.0)
         return parts
 
 
