@@ -3,10 +3,11 @@
 It runs not a single tensor operation, as a zygote must not: a child of a process with OpenMP's threads hangs.
 """
 
-import gc
 from importlib import import_module
 
-for name in (
+from ddpjob_trainer.importing import uncollected
+
+NAMES = (
     "encodings.idna",
     "torch._dynamo",
     "ddpjob_trainer.main",
@@ -18,7 +19,7 @@ for name in (
     "ddpjob_trainer.workloads.mlp",
     "tests.training.forking",
     "tests.training.ranks",
-):
-    import_module(name)
-gc.collect()
-gc.freeze()  # A collection in a child would write to all of this, and so copy it: three quarters of a rank's time.
+)
+with uncollected():  # A collection in a child would write to all of it, and so copy it: most of a rank's time.
+    for name in NAMES:
+        import_module(name)

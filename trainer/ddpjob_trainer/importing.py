@@ -1,13 +1,30 @@
-"""Doing something once a module is imported, which may be now, later, or never: nobody waits for it."""
+"""Importing much, and doing something once a module is imported, which may be now, later, or never."""
 
+import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
 Act = Callable[[ModuleType], None]
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """What is imported meanwhile is for good: the garbage collector looks at it once, and never again.
+
+    It would come by the hundred while PyTorch is imported, for a third of the time that this takes.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def once_imported(name: str, act: Act) -> None:

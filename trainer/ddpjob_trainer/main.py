@@ -14,6 +14,7 @@ from .environment import TORCHRUN, Env
 from .errors import PeerLostError, TrainerError
 from .exit_codes import ExitCode
 from .failure import clear, is_peer_lost, leave, peer_lost_words, report_of, report_path
+from .importing import uncollected
 from .inference import commands
 from .places.variables import place_variables, presumed
 from .position import Position
@@ -78,7 +79,8 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
     stop = StopRequest()
     stop.listen()
     # Here, since it imports torch, which takes seconds: help and mistakes are answered before.
-    from .training.run import run  # noqa: PLC0415
+    with uncollected():
+        from .training.run import run  # noqa: PLC0415
 
     run(config, world, position, stop)
 

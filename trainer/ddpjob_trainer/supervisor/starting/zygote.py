@@ -6,7 +6,6 @@ first `{"ready": true}`, or `{"error": "cannot import ..."}`; for each request `
 `{"pid": 4711, "status": 9}` as waitpid has it. It ends when the supervisor does, and the ranks end when it does.
 """
 
-import gc
 import importlib
 import json
 import os
@@ -20,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from ddpjob_trainer.exit_codes import ExitCode
+from ddpjob_trainer.importing import uncollected
 from ddpjob_trainer.parent_death import die_with
 
 from .program import program_of
@@ -41,10 +41,9 @@ def main() -> None:
     """Imports what it is told to and serves until the supervisor is gone; in a child, runs what was asked for."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
-    for name in sys.argv[3:]:
-        _import(name, connection)
-    gc.collect()
-    gc.freeze()  # What is never looked at by the collector stays shared with the children.
+    with uncollected():  # What is never looked at by the collector stays shared with the children, too.
+        for name in sys.argv[3:]:
+            _import(name, connection)
     request = _serve(connection)
     if request is None:
         os._exit(0)
