@@ -20,6 +20,7 @@ PROCESSES: Mapping[str, Sequence[str]] = {
     "operator/ddpjob_operator/engine": ("tests/model",),
     "operator/ddpjob_operator/local": ("tests/local",),
     "operator/ddpjob_operator/report": ("tests/report",),
+    "trainer/ddpjob/": ("tests/training/test_reporting.py", "tests/local/test_integrations.py"),
     "trainer/ddpjob_trainer/inference": ("tests/training/test_inference.py",),
     "trainer/ddpjob_trainer/process_group": ("tests/training/test_communication.py", "tests/training/test_stacks.py"),
     "trainer/ddpjob_trainer/sources": ("tests/training/test_imagenet.py", "tests/training/test_loading.py"),
