@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.cgroups import GREEDY, small_cgroup, within
 from tests.support.waiting import patience
-from tests.training.test_ranks_of_a_node import NODE, PRELUDE, SUPERVISOR
+from tests.training.node import NODE
+from tests.training.test_ranks_of_a_node import PRELUDE
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_a_rank_that_takes_too_much_is_told_from_one_that_somebody_kills(
 ) -> None:
     script = tmp_path / "program.py"
     script.write_text(f"{PRELUDE}\nif rank == '0': time.sleep(60)\n{GREEDY}")
-    command = (sys.executable, "-c", SUPERVISOR, method, str(script))
+    command = (sys.executable, "-m", "tests.training.node", method, str(script))
     code, said, report = ended_within(limited, *command, report=tmp_path / "report", **NODE)
     message = "killed by SIGKILL: the memory limit was reached"
     assert f"error: rank 1 was {message}" in said

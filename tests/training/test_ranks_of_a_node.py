@@ -3,42 +3,17 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
 
-from tests.support.waiting import patience
-
-SUPERVISOR = """
-import asyncio, os, sys
-from ddpjob_trainer.supervisor import supervise
-from ddpjob_trainer.supervisor.gang.settings import read_settings
-from ddpjob_trainer.supervisor.starting.cold import Cold
-from ddpjob_trainer.supervisor.starting.program import program_of
-from ddpjob_trainer.supervisor.starting.warm import Warm
-
-def main(method, script):
-    settings = read_settings(os.environ)
-    starter = Warm(preloaded=["json"]) if method == "warm" else Cold()
-    return asyncio.run(supervise.take_part(settings, program_of([script]), starter, os.environ))
-
-sys.exit(main(*sys.argv[1:]))
-"""
-NODE = {
-    "NNODES": "1",
-    "NODE_RANK": "0",
-    "NPROC_PER_NODE": "2",
-    "WORLD_SIZE": "2",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "29500",
-}
-"""A node with two processes; the arguments are the method and the script."""
+from tests.support.waiting import patience, wait_for
+from tests.training.forking import FORKS, Forked, settle
+from tests.training.node import NODE, supervise
 
 PRELUDE = """
 import os, signal, sys, time
@@ -51,18 +26,32 @@ for _ in range(600): time.sleep(0.1)"""
 DEADLINE_SECONDS = 30
 
 
+def _forked(environment: Mapping[str, str], screen: Path, method: str, script: str) -> NoReturn:
+    os.setsid()
+    settle(environment, [(1, screen), (2, screen)])
+    supervise(method, script)
+
+
 @dataclass
 class Launched:
-    process: subprocess.Popen[str]
+    process: Forked
+    screen: Path
     report_file: Path
+    seen: int = 0
 
     def lines(self, count: int) -> list[str]:
-        assert self.process.stdout
-        return [self.process.stdout.readline().strip() for _ in range(count)]
+        """The next lines of the screen."""
+        wait_for(f"{count} lines", lambda: self._unseen().count("\n") >= count, story=self.screen.read_text)
+        lines = self._unseen().splitlines(keepends=True)[:count]
+        self.seen += sum(map(len, lines))
+        return [line.strip() for line in lines]
 
     def end(self) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=patience(DEADLINE_SECONDS))
-        return self.process.returncode, output
+        """The exit code, and what is on the screen below those lines."""
+        return self.process.wait(patience(DEADLINE_SECONDS)), self._unseen()
+
+    def _unseen(self) -> str:
+        return self.screen.read_text()[self.seen :]
 
     def report(self) -> dict[str, object]:
         report: dict[str, object] = json.loads(self.report_file.read_text())
@@ -76,17 +65,13 @@ class Launcher:
         self.launched: list[Launched] = []
 
     def __call__(self, program: str) -> Launched:
-        report = self._directory / "report"
-        script = self._directory / "program.py"
+        report, screen, script = (self._directory / name for name in ("report", "screen", "program.py"))
         script.write_text(PRELUDE + program)
-        process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR, self._method, str(script)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, **NODE, "DDPJOB_TERMINATION_LOG": str(report)},
-        )
-        self.launched.append(Launched(process, report))
+        screen.touch()
+        environment = {**os.environ, **NODE, "DDPJOB_TERMINATION_LOG": str(report)}
+        process = FORKS.Process(target=_forked, args=(environment, screen, self._method, str(script)), daemon=True)
+        process.start()
+        self.launched.append(Launched(Forked(process), screen, report))
         return self.launched[-1]
 
 
@@ -96,7 +81,7 @@ def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]
     yield launcher
     for launched in launcher.launched:
         launched.process.kill()
-        launched.process.communicate()
+        launched.process.wait()
 
 
 def test_each_process_knows_its_place(launch: Launcher) -> None:
@@ -161,13 +146,13 @@ def test_a_request_reaches_every_process(launch: Launcher, request_: signal.Sign
 
 
 def test_a_second_request_ends_those_that_do_not_heed_any(launch: Launcher) -> None:
-    launched = launch(f"signal.signal(signal.SIGINT, signal.SIG_IGN)\n{WAIT}")
+    launched = launch(f"signal.signal(signal.SIGINT, lambda *_: say('heard'))\n{WAIT}")
     launched.lines(2)
-    for _ in range(2):
-        launched.process.send_signal(signal.SIGINT)
-        time.sleep(0.1)  # Two that come at once are one.
+    launched.process.send_signal(signal.SIGINT)
+    assert launched.lines(2) == ["heard", "heard"]  # Two requests that come at once are one.
+    launched.process.send_signal(signal.SIGINT)
     code, output = launched.end()
-    assert (code, output) == (137, "")
+    assert (code, set(output.split()) <= {"heard"}) == (137, True), output
 
 
 def test_a_killed_process_leaves_no_report_so_one_is_written_for_it(launch: Launcher) -> None:
