@@ -12,11 +12,22 @@ from tests.local.here import BIN, Here, alive
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
 
-TRAIN = (str(BIN / "ddpjob-train"), "--workload", "mlp", "--data", "digits", "--epochs", "1000000")
+TRAIN = (str(BIN / "ddpjob-train"), "--workload", "slow:Slow", "--data", "digits", "--epochs", "1000000")
+SLOW = """
+import time
+from ddpjob_trainer.workloads.mlp import MlpTask
+
+class Slow(MlpTask):
+    def loss(self, output, target):
+        time.sleep(0.02)
+        return super().loss(output, target)
+"""
+"""It leaves the cores to others while the test waits."""
 
 
 def trains(here: Here, name: str, **spec: Any) -> tuple[subprocess.Popen[str], Path]:
     """Starts a job that trains for ever, and waits until it does."""
+    (here.directory / "slow.py").write_text(SLOW)
     file = here.job(name, *TRAIN, nodes=2, backend="Gloo", **spec)
     run = here.start("run", file)
     here.wait("a step", lambda: step(here, name))
