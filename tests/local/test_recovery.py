@@ -133,12 +133,12 @@ def test_ctrl_c_lets_the_ranks_save_and_the_next_run_goes_on(here: Here) -> None
 
 def test_a_second_ctrl_c_stops_at_once(here: Here) -> None:
     body = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + ENDLESS
-    run = here.start("run", here.job("hurry", *script(body), nodes=2))
+    run = here.start("run", here.job("hurry", *script(body), nodes=2, pod={"terminationGracePeriodSeconds": 1000}))
     here.wait("the first attempt", lambda: up(here, "hurry", 1))
     run.send_signal(signal.SIGINT)
     here.wait("the deletion", lambda: len(list(here.run("hurry").glob("pods/*/delete.json"))) == 2)
     run.send_signal(signal.SIGINT)
-    output, _ = run.communicate(timeout=20)  # Less than the 30 s of grace that the first one gives.
+    output, _ = run.communicate(timeout=patience(60))  # The first one gives more grace than that.
     assert run.returncode == 130, output
     assert here.processes("hurry") == []
 

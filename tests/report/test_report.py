@@ -14,6 +14,7 @@ from ddpjob_operator.report import find, render
 from markupsafe import escape
 
 from tests.report.browser import Tab, with_tab
+from tests.support.waiting import patience
 from tests.unit.report.lines import ZERO, line, write
 
 DDPJOB = Path(sys.executable).with_name("ddpjob")
@@ -46,7 +47,7 @@ JOB: dict[str, Any] = {
 
 def ddpjob(directory: Path, *arguments: object) -> tuple[int, str]:
     command = [DDPJOB, *map(str, arguments)]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=150)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=patience(150))
     return done.returncode, done.stdout + done.stderr
 
 

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 
+from tests.support.waiting import patience
 from tests.training.runs import Runs
 
 BETWEEN = """
@@ -20,7 +21,8 @@ time.sleep(60)
 
 
 def test_a_request_in_the_moment_in_which_a_run_begins_to_listen_is_heard() -> None:
-    done = subprocess.run([sys.executable, "-c", BETWEEN], capture_output=True, text=True, timeout=30, check=False)
+    command = [sys.executable, "-c", BETWEEN]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(30), check=False)
     assert (done.returncode, done.stdout) == (205, "stopped before the first step\n")
 
 

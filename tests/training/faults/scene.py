@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from tests.support.waiting import patience
 from tests.training.faults import holds
 from tests.training.faults.holds import Held
 from tests.training.faults.link import Wire
@@ -171,7 +172,7 @@ def _kill_supervisor(node: int) -> "Fault":
         family = scene.family(node)
         os.kill(scene.supervisors[node].pid, signal.SIGKILL)
         scene.supervisors[node].wait()
-        _, alive = psutil.wait_procs(family, timeout=30)
+        _, alive = psutil.wait_procs(family, timeout=patience(30))
         assert not alive, f"it was survived by {[process.cmdline() for process in alive]}"
         _replace(scene, node, attempt)
 
