@@ -77,8 +77,9 @@ def fifth(fake: Plant, team: Team) -> Iterator[str]:
     name = "node-4"
     yield name
     team.delete_all("ddpjobs")
-    remove_node(fake, name)
+    # First: pods of a node that is gone are left to the garbage collection of pods, which comes every 20 s.
     fake.wait("the nodes to be free", team.empty)
+    remove_node(fake, name)
 
 
 def elastic(nodes: int = 5, **bounds: int) -> dict[str, Any]:
