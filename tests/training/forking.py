@@ -63,29 +63,32 @@ Launch = Callable[[str, Sequence[str], Mapping[str, str], Path, Path], Superviso
 
 
 def fork_supervisor(
-    module: str, words: Sequence[str], environment: Mapping[str, str], directory: Path, output: Path
-) -> Forked:
-    output.touch()
-    process = FORKS.Process(
-        target=_supervise, args=(module, words, dict(environment), directory, output), daemon=True
-    )
-    process.start()
-    return Forked(process)
-
-
-def start_supervisor_cold(
     module: str,
     words: Sequence[str],
     environment: Mapping[str, str],
     directory: Path,
     output: Path,
     *,
-    before: Sequence[str] = (),
+    before: Callable[[], None] | None = None,
+) -> Forked:
+    """`before` is called in the process first: it takes it into a network namespace, say."""
+    output.touch()
+    process = FORKS.Process(
+        target=_supervise,
+        args=(module, words, dict(environment), directory, output),
+        kwargs={"before": before},
+        daemon=True,
+    )
+    process.start()
+    return Forked(process)
+
+
+def start_supervisor_cold(
+    module: str, words: Sequence[str], environment: Mapping[str, str], directory: Path, output: Path
 ) -> subprocess.Popen[bytes]:
-    """A command may stand before that of Python: one that takes it into a network namespace, say."""
     with output.open("wb") as file:
         return subprocess.Popen(
-            [*before, sys.executable, "-m", module, *words],
+            [sys.executable, "-m", module, *words],
             env=environment,
             cwd=directory,
             stdout=file,
@@ -95,8 +98,16 @@ def start_supervisor_cold(
 
 
 def _supervise(
-    module: str, words: Sequence[str], environment: Mapping[str, str], directory: Path, output: Path
+    module: str,
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    directory: Path,
+    output: Path,
+    *,
+    before: Callable[[], None] | None,
 ) -> None:
+    if before is not None:
+        before()
     os.setsid()
     os.chdir(directory)
     settle(environment, [(1, output), (2, output)])

@@ -17,7 +17,8 @@ from ddpjob_trainer.world import World
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience, wait_for
-from tests.training.forking import Supervisor, fork_supervisor, start_supervisor_cold
+from tests.training.forking import Supervisor, fork_supervisor
+from tests.training.namespaces import enter_machine
 from tests.training.ranks import world
 from tests.training.runs import Runs
 
@@ -68,14 +69,13 @@ Type = Callable[..., Shell]
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Type]:
-    """Types `python -m MODULE ...` in a shell of its own, cold where another command is before it."""
+    """Types `python -m MODULE ...` in a shell of its own, in which something may have been called before."""
     started: list[Shell] = []
     clean = {name: value for name, value in os.environ.items() if name not in world(0, 1, 1)}
 
-    def start(module: str, *words: object, before: tuple[str, ...] = (), **env: str) -> Shell:
+    def start(module: str, *words: object, before: Callable[[], None] | None = None, **env: str) -> Shell:
         screen = tmp_path / f"screen-{len(started)}"
-        launch = partial(start_supervisor_cold, before=before) if before else fork_supervisor
-        process = launch(module, [str(word) for word in words], {**clean, **env}, tmp_path, screen)
+        process = fork_supervisor(module, [*map(str, words)], {**clean, **env}, tmp_path, screen, before=before)
         started.append(Shell(process, screen))
         return started[-1]
 
@@ -116,9 +116,9 @@ def test_on_a_machine_whose_own_name_leads_to_itself_gloo_takes_the_way_to_the_o
     words = (*TRAIN, "--nodes", 2, "--procs-per-node", 1, "--master-addr", "first", "--secret-file", secret)
     nodes = []
     for rank, address in enumerate(["127.0.1.1", "10.77.0.10"]):  # As on Debian; as a name server says.
-        (tmp_path / f"hosts-{rank}").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n{address} first\n")
-        hosts = f'mount --bind {tmp_path}/hosts-{rank} /etc/hosts && exec "$@"'
-        inside = ("ip", "netns", "exec", machines[rank], "unshare", "--mount", "sh", "-c", hosts, "sh")
+        hosts = tmp_path / f"hosts-{rank}"
+        hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n{address} first\n")
+        inside = partial(enter_machine, machines[rank], hosts)
         nodes.append(shell(*words, "--node-rank", rank, before=inside, NCCL_DEBUG="WARN"))
     assert [node.end() for node in nodes] == [0, 0], "".join(node.said for node in nodes)
     assert "gloo uses eth0, which leads to the other machines" in nodes[0].said

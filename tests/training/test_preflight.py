@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,8 +19,6 @@ from ddpjob_trainer.supervisor.preflight.exchange import Meeting, meet
 from ddpjob_trainer.supervisor.preflight.findings import Finding, Level
 from ddpjob_trainer.supervisor.preflight.running import preflight
 from ddpjob_trainer.supervisor.starting.cold import Cold
-from ddpjob_trainer.supervisor.starting.program import program_of
-from ddpjob_trainer.supervisor.starting.ranks import Place
 from ddpjob_trainer.supervisor.starting.warm import Warm
 from ddpjob_trainer.world import World
 
@@ -29,6 +26,7 @@ from tests.support.ports import hold_port
 from tests.support.waiting import patience
 from tests.training.forking import FORKS, settle
 from tests.training.machines import ip
+from tests.training.namespaces import enter_machine
 from tests.training.ranks import Run, world
 
 Meet = Callable[[Meeting, World, str, float], Outcome]
@@ -44,8 +42,10 @@ def patiently() -> float:
     return patience(60)
 
 
-def rank_of(environment: dict[str, str], files: str, seconds: float, meet: Meet | None) -> None:
-    """One rank of the collective part; `meet` stands for what its children do."""
+def rank_of(environment: dict[str, str], files: str, seconds: float, meet: Meet | None, machine: str | None) -> None:
+    """One rank of the collective part, on a machine of its own if it has one; `meet` is what its children do."""
+    if machine is not None:
+        enter_machine(machine)
     settle(environment, [(1, Path(f"{files}.out")), (2, Path(f"{files}.err"))])
     sys.argv = ["collective", "--timeout-seconds", str(seconds)]
     if meet is not None:
@@ -86,14 +86,17 @@ class Gang:
         *,
         seconds: float | None = None,
         port: int = 0,
+        machines: list[str] | None = None,
         **meets: Meet,
     ) -> Run:
-        """Those of `size` ranks that are present; `r1=...` is what rank 1's children do."""
+        """Those of `size` ranks that are present, each on its machine; `r1=...` is what rank 1's children do."""
         port = port or hold_port()
+        master = {"MASTER_ADDR": "10.77.0.10"} if machines else {}
         for rank in range(size) if present is None else sorted(present):
             environment = {
                 **os.environ,
                 **world(rank, size, port),
+                **master,
                 "DDPJOB_BACKEND": "gloo",
                 "DDPJOB_TERMINATION_LOG": str(self.run.directory / f"{rank}.report"),
             }
@@ -102,6 +105,7 @@ class Gang:
                 str(self.run.directory / str(rank)),
                 seconds or patiently(),
                 meets.get(f"r{rank}"),
+                machines[rank] if machines else None,
             )
             process = FORKS.Process(target=rank_of, args=arguments, daemon=True)
             process.start()
@@ -207,49 +211,34 @@ def drop(machine: str, number: int) -> None:
     ip("-n", machine, "neigh", "replace", f"10.77.0.1{number}", "lladdr", "02:00:00:00:00:99", "dev", "eth0")
 
 
-def test_two_nodes_whose_packets_are_dropped_are_named(machines: list[str], tmp_path: Path) -> None:
+def test_two_nodes_whose_packets_are_dropped_are_named(machines: list[str], gang: Gang) -> None:
     drop(machines[1], 2)
-    limit = ["--timeout-seconds", str(3 * soon())]
-    command = [sys.executable, "-m", "ddpjob_trainer.supervisor.preflight.collective", *limit]
-    started = []
-    for rank, machine in enumerate(machines):
-        environment = {
-            **os.environ,
-            **world(rank, 3, hold_port()),
-            "MASTER_ADDR": "10.77.0.10",
-            "MASTER_PORT": "29500",
-            "DDPJOB_BACKEND": "gloo",
-            "DDPJOB_TERMINATION_LOG": str(tmp_path / f"{rank}.report"),
-        }
-        with (tmp_path / f"{rank}.err").open("w") as errors:
-            started.append(
-                subprocess.Popen(["ip", "netns", "exec", machine, *command], env=environment, stderr=errors)
-            )
-    try:
-        codes = [process.wait(patience(90)) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    story = "\n".join(path.read_text() for path in sorted(tmp_path.iterdir()))
-    assert codes == [0, 201, 201], story
-    assert "nodes 1 and 2 failed the all_reduce with each other: no end within" in story
+    run = gang(3, seconds=3 * soon(), machines=machines)
+    assert run.end() == [0, 201, 201], run.story()
+    assert "nodes 1 and 2 failed the all_reduce with each other: no end within" in run.story()
 
 
 def test_a_processor_that_computes_right_has_no_wrong_products() -> None:
     assert exchange._wrong_products(torch.device("cpu")) == 0
 
 
-def looked_at(env: dict[str, str], starter: Cold | Warm) -> list[Finding]:
+def looked_at(env: dict[str, str], starter: Cold | Warm, own_name: str | None = None) -> list[Finding]:
     async def look() -> list[Finding]:
-        async with starter:
-            return await preflight({**os.environ, **env}, starter, None, 30)
+        async with asyncio.timeout(patience(60)), starter:
+            return await preflight({**os.environ, **env}, starter, own_name, 30)
 
     return asyncio.run(look())
 
 
-@pytest.mark.parametrize("method", [Cold, Warm])
-def test_backend_nccl_without_a_gpu_never_gets_better(method: type[Cold | Warm]) -> None:
-    found = looked_at({"DDPJOB_BACKEND": "nccl", "NPROC_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": ""}, method())
+@pytest.mark.parametrize(
+    "starter",
+    [
+        pytest.param(lambda: Warm(["torch"]), id="warm"),
+        pytest.param(Cold, id="cold", marks=pytest.mark.full("test_ranks_of_a_node.py has programs started cold")),
+    ],
+)
+def test_backend_nccl_without_a_gpu_never_gets_better(starter: Callable[[], Cold | Warm]) -> None:
+    found = looked_at({"DDPJOB_BACKEND": "nccl", "NPROC_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": ""}, starter())
     (gpus,) = (finding for finding in found if finding.check == "gpus")
     assert (gpus.level, gpus.retry) == (Level.FAIL, False), gpus
     assert gpus.message.startswith(
@@ -257,19 +246,11 @@ def test_backend_nccl_without_a_gpu_never_gets_better(method: type[Cold | Warm])
     )
 
 
-def test_a_node_that_will_do_is_through_before_its_zygote_is_warm(tmp_path: Path) -> None:
+def test_a_node_that_will_do_is_through_before_its_zygote_is_warm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "endless.py").write_text("import time; time.sleep(3600)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     env = {"DDPJOB_BACKEND": "gloo", "DDPJOB_CHECKPOINT_DIR": str(tmp_path)}
-
-    async def both() -> tuple[list[Finding], float, float]:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        async with Warm() as starter:
-            found = await preflight({**os.environ, **env}, starter, "localhost", 30)
-            looked = loop.time() - begun
-            await (await starter.start(Place(program_of(["-m", "json.tool", "/dev/null"]), dict(os.environ)))).ended
-            return found, looked, loop.time() - begun
-
-    found, looked, warm = asyncio.run(both())
-    print(f"preflight took {looked:.3f} s, the first rank's end {warm:.3f} s")
+    found = looked_at(env, Warm(["endless"]), "localhost")
     assert not [finding for finding in found if finding.level is Level.FAIL], found
-    assert looked < warm
