@@ -8,6 +8,7 @@ import pytest
 
 from tests.docs.pages import PAGES, blocks
 from tests.local.here import Here
+from tests.support.waiting import patience
 
 PAGE = PAGES["docs/tutorial/bring-your-script.md"]
 
@@ -24,12 +25,20 @@ def here(tmp_path: Path) -> Iterator[Here]:
     place.end()
 
 
-@pytest.mark.parametrize("name", ["accelerated", "lit"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "accelerated",
+        pytest.param(
+            "lit", marks=pytest.mark.full("a loop is killed here, and test_pages.py runs this one undisturbed")
+        ),
+    ],
+)
 def test_a_script_goes_on_from_its_checkpoint(here: Here, name: str) -> None:
     run = here.start("run", f"{name}.yaml")
     here.wait("two epochs", lambda: "epoch=2/10" in here.log(name, 0))
     here.ranks(name)[-1].kill()
-    output, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=patience(120))
     assert run.returncode == 0, output
     went_on = re.search(r"going on after epoch (\d+)", output)
     assert went_on, output

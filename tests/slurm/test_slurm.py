@@ -116,6 +116,7 @@ def test_a_plain_script_finds_its_place_by_the_example_for_it(slurm: Cluster, tm
     assert said.splitlines() == ["sum 1 a b", "sum 1 a b"]
 
 
+@pytest.mark.full("tasks.sbatch trains so on two nodes")
 def test_srun_alone_trains_on_one_node(slurm: Cluster) -> None:
     said = slurm.output("srun", "-n2", "--ntasks-per-node=2", sys.executable, "-m", "ddpjob_trainer", *TRAIN)
     assert "backend gloo: 0 GPUs for 2 processes of a node\n" in said

@@ -31,7 +31,7 @@ dist.destroy_process_group()
 """
 
 
-CROSSED = pytest.mark.full("script and module, warm and cold each stand in another row")
+COLD = pytest.mark.full("test_ranks_of_a_node.py has ranks started cold, without PyTorch")
 
 FILES = 512
 """That may be open, as a shell would have it: less than a supervisor takes for itself."""
@@ -77,12 +77,12 @@ def directory(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("program", "method"),
     [
-        (["train.py"], "warm"),
-        (["-m", "train"], "cold"),
-        pytest.param(["train.py"], "cold", marks=CROSSED),
-        pytest.param(["-m", "train"], "warm", marks=CROSSED),
+        (["-m", "train"], "warm"),
+        pytest.param(["train.py"], "warm", marks=pytest.mark.full("test_in_place.py has gangs of scripts")),
+        pytest.param(["-m", "train"], "cold", marks=COLD),
+        pytest.param(["train.py"], "cold", marks=COLD),
     ],
-    ids=["a script, warm", "a module, cold", "a script, cold", "a module, warm"],
+    ids=["a module, warm", "a script, warm", "a module, cold", "a script, cold"],
 )
 def test_the_ranks_of_a_node_train_together(directory: Path, program: list[str], method: str) -> None:
     done = supervise(directory, "--start-method", method, *program, "--lr", "0.1")
