@@ -50,17 +50,18 @@ STAGES = (
                     "tests/training",
                     "tests/local",
                     "tests/strangers",
-                    "tests/cluster",
                     "tests/slurm",
                     "tests/report",
-                    "tests/chart",
-                    "tests/plant",
                     "tests/model",
-                    "tests/faults",
                     "tests/stages",
                     "tests/support",
                 ),
-                ("--numprocesses=4", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
+                ("--numprocesses=3", "--dist=worksteal"),
+            ),
+            # Each process of these has API servers of its own, which take many seconds of a core to come up.
+            Tests(
+                ("tests/cluster", "tests/chart", "tests/plant", "tests/faults"),
+                ("--numprocesses=2", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
             ),
             # Two clusters of real nodes, each for one file at a time: they wait for more than they compute.
             Tests(NODES, ("--numprocesses=2", "--dist=loadfile")),
