@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.utils.data import Dataset, TensorDataset, random_split
 
+from tests.training.holding import held
+
 
 class Noise(Dataset[tuple[Tensor, Tensor]]):
     """Images that are a little different each time."""
@@ -69,6 +71,7 @@ class Laggard(MlpTask):
 
 def linger() -> None:
     """Makes a step as long as the test wants."""
+    held()
     time.sleep(float(os.environ.get("TEST_STEP_SECONDS", "0")))
 
 

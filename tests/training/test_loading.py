@@ -13,13 +13,13 @@ from ddpjob_trainer.training.data import Loader
 from tests.plant.needs import leave_out
 from tests.support.waiting import patience
 from tests.training.gang import a_gang
+from tests.training.holding import Hold
 from tests.training.loading import SAMPLES, Drawn
 from tests.training.ranks import DEADLINE_SECONDS, Run
 from tests.training.runs import Runs
 
 ROOT = str(Path(__file__).parents[2])
 WATCHED = ["--workload", "tests.training.loading:Watched", "--global-batch-size", 6]
-SLOWLY = {"TEST_STEP_SECONDS": "0.05"}
 STEPS = SAMPLES // 6
 
 
@@ -49,9 +49,10 @@ def test_a_run_with_workers_that_is_stopped_and_resized_sees_each_sample_once(
 ) -> None:
     calm = trained(runs.train(1, *WATCHED))
     job = [*WATCHED, "--workers", 1, "--checkpoint-dir", tmp_path / "checkpoints"]
-    first = runs.start(before, *job, env=SLOWLY)
-    first.wait("a step", lambda: len(first.steps()) >= 3)
-    first.send(signal.SIGTERM)
+    hold = Hold(tmp_path / "go", after=3, seconds=0.05)
+    first = runs.start(before, *job, env=hold.env)
+    first.wait("some steps", lambda: len(first.steps()) >= 3)
+    hold.stop(first)
     assert set(first.end()) == {205}, first.story()
     assert 3 <= first.steps()[-1] < 2 * STEPS
     second = runs.train(after, *job)
@@ -69,12 +70,14 @@ def test_workers_end_with_a_rank_that_is_killed_whatever_they_do(runs: Runs) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_request_to_stop_that_reaches_the_workers_too_ends_the_run_as_it_should(
-    runs: Runs, number: signal.Signals
+    runs: Runs, number: signal.Signals, tmp_path: Path
 ) -> None:
-    run = runs.start(1, *WATCHED, "--workers", 2, env=SLOWLY)
+    hold = Hold(tmp_path / "go", after=1, seconds=0.05)
+    run = runs.start(1, *WATCHED, "--workers", 2, env=hold.env)
     run.wait("a step", lambda: bool(run.steps()))
-    for process in [*workers(run), psutil.Process(run.processes[0].pid)]:
-        process.send_signal(number)
+    for worker in workers(run):
+        worker.send_signal(number)
+    hold.stop(run, number)
     assert run.end() == [205], run.story()
 
 
@@ -82,14 +85,16 @@ def test_a_rank_that_is_killed_takes_its_workers_along_and_the_next_attempt_has_
     runs: Runs, tmp_path: Path
 ) -> None:
     calm = trained(runs.train(1, *WATCHED))
-    with a_gang(tmp_path, 1, 2, PYTHONPATH=ROOT, **SLOWLY) as gang:
+    hold = Hold(tmp_path / "go", after=3)
+    with a_gang(tmp_path, 1, 2, PYTHONPATH=ROOT, **hold.env) as gang:
         gang.module = "ddpjob_trainer"
         gang.start(*map(str, WATCHED), "-j", "1", "--checkpoint-dir", "saved", "--checkpoint-every-steps", "3")
-        gang.wait("a checkpoint", lambda: "saved step=3" in gang.log(0))
+        gang.wait("a checkpoint", (tmp_path / "saved/step-00000003").exists)
         (zygote,) = psutil.Process(gang.supervisors[0].pid).children()
         ranks = zygote.children()
         children = [worker for rank in ranks for worker in rank.children()]
         ranks[1].kill()
+        hold.let_go()
         _, alive = psutil.wait_procs([*ranks, *children], timeout=patience(DEADLINE_SECONDS))
         assert (len(ranks), len(children), alive) == (2, 2, [])
         assert gang.ends() == [0], gang.story()

@@ -6,16 +6,16 @@ from pathlib import Path
 from ddpjob_operator.report.recorded import read
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.training.holding import Hold
 from tests.training.runs import Runs
-
-SLOWLY = {"TEST_STEP_SECONDS": "0.03"}
 
 
 def test_a_run_that_was_killed_and_resumed_has_each_step_once_in_its_metrics(runs: Runs, tmp_path: Path) -> None:
     job = ["--workload", "tests.training.tasks:Perceptron", "--epochs", 2, "--checkpoint-every-steps", 15]
     job += ["--checkpoint-dir", tmp_path / "checkpoints"]
-    killed = runs.start(2, *job, env=SLOWLY)
-    killed.wait("a step after a checkpoint", lambda: bool(killed.steps()) and killed.steps()[-1] >= 38)
+    killed = runs.start(2, *job, env=Hold(tmp_path / "go", after=38).env)
+    killed.wait("a checkpoint", (tmp_path / "checkpoints/step-00000030").exists)
+    killed.wait("a step after it", lambda: killed.steps()[-1] >= 38)
     for rank in range(2):
         killed.send(signal.SIGKILL, rank)
     killed.end()
@@ -51,9 +51,10 @@ def test_rank_0_records_how_long_the_own_part_of_each_ranks_steps_takes(runs: Ru
 
 def test_a_start_that_was_stopped_on_request_says_so_in_its_last_line(runs: Runs, tmp_path: Path) -> None:
     job = ["--workload", "tests.training.tasks:Perceptron", "--epochs", 2, "--log-dir", tmp_path / "metrics"]
-    run = runs.start(1, *job, env=SLOWLY)
-    run.wait("some steps", lambda: len(run.steps()) > 3)
-    run.send(signal.SIGTERM)
+    hold = Hold(tmp_path / "go", after=3)
+    run = runs.start(1, *job, env=hold.env)
+    run.wait("some steps", lambda: len(run.steps()) >= 3)
+    hold.stop(run)
     run.end()
     (start,) = read(tmp_path / "metrics" / "metrics.jsonl").starts
     ended = start.entries[-1]

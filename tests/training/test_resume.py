@@ -2,20 +2,17 @@
 
 import random
 import re
-import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.training.ranks import Run
+from tests.training.holding import Hold
 from tests.training.runs import Runs
 from tests.training.states import state, tensors
 
 EPOCHS = 3
 BATCH = 48
-SLOWLY = {"TEST_STEP_SECONDS": "0.02"}
-"""Long enough steps for a request to be heard before the run is over; they change no number."""
 ONE_IS_ENOUGH = pytest.mark.full(
     "the same by other numbers of processes; how samples are divided is tested in test_order.py"
 )
@@ -29,11 +26,13 @@ def last(directory: Path) -> dict[str, torch.Tensor]:
     return tensors(state(directory))
 
 
-def stop_somewhere(run: Run, rank: int = 0) -> int:
-    """Asks one rank to stop at a random step, and gives the step that all stopped at."""
+def stop_somewhere(runs: Runs, size: int, *job: object, rank: int = 0) -> int:
+    """Asks one rank of a run to stop at a random step, and gives the step that all stopped at."""
     step = random.randint(1, 25)
+    hold = Hold(runs.directory / "go", after=step)
+    run = runs.start(size, *job, env=hold.env)
     run.wait(f"step {step}", lambda: len(run.steps()) >= step)
-    run.send(signal.SIGTERM, rank)
+    hold.stop(run, rank=rank)
     assert set(run.end()) == {205}, run.story()
     said = {re.search(r"^saved step (\d+), stopped on request$", run.output(r), re.MULTILINE) for r in range(2)}
     steps = {int(words[1]) for words in said if words}
@@ -50,8 +49,7 @@ def test_a_run_stopped_in_mid_epoch_and_resumed_ends_with_the_very_bits_of_an_un
     job = ["--workload", "tests.training.tasks:Noisy", "--epochs", EPOCHS, "--global-batch-size", BATCH]
     job += ["--workers", workers]
     calm = runs.train(size, *job, "--checkpoint-dir", tmp_path / "calm")
-    stopping = runs.start(size, *job, "--checkpoint-dir", tmp_path / "stopped", env=SLOWLY)
-    stopped = stop_somewhere(stopping, rank=size - 1)
+    stopped = stop_somewhere(runs, size, *job, "--checkpoint-dir", tmp_path / "stopped", rank=size - 1)
     resumed = runs.train(size, *job, "--checkpoint-dir", tmp_path / "stopped")
     assert resumed.value("resumed", "step") == str(stopped)
     assert resumed.steps()[0] == stopped + 1
@@ -76,7 +74,7 @@ def test_after_a_resize_the_same_batches_are_learned_from(
         "--checkpoint-dir",
     ]
     runs.train(2, *job, tmp_path / "calm")
-    stop_somewhere(runs.start(before, *job, tmp_path / "resized", env=SLOWLY))
+    stop_somewhere(runs, before, *job, tmp_path / "resized")
     resized = runs.train(after, *job, tmp_path / "resized")
     assert f"the number of processes changed from {before} to {after}" in resized.output()
     theirs, ours = last(tmp_path / "calm"), last(tmp_path / "resized")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.training.holding import Hold
 from tests.training.ranks import Run
 from tests.training.runs import Runs
 
@@ -132,9 +133,12 @@ def test_of_two_runs_in_one_directory_the_earlier_one_gives_way_though_neither_h
     runs: Runs, tmp_path: Path
 ) -> None:
     job = ["--workload", f"{TASKS}:Counts", "--checkpoint-dir", tmp_path, "--checkpoint-every-steps"]
-    earlier = runs.start(1, *job, 40, "--max-steps", 100, env={"TEST_STEP_SECONDS": "0.1"})
+    hold = Hold(tmp_path / "go", after=1)
+    earlier = runs.start(1, *job, 40, "--max-steps", 100, env=hold.env)
     earlier.wait("its first step", lambda: bool(earlier.steps()))
     later = runs.start(1, *job, 3)
+    later.wait("its first step, too", lambda: bool(later.steps()))
+    hold.let_go()
     assert earlier.end() == [2], earlier.story()
     assert saved(earlier) == [], earlier.story()
     assert earlier.errors().startswith(f"error: a later run has taken over {tmp_path}: ")
