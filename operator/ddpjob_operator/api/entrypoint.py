@@ -47,7 +47,7 @@ def module(name: str, arguments: Sequence[str] = ()) -> Entrypoint:
 
 
 def command(words: Sequence[str]) -> Entrypoint:
-    """Any command as it is; at least one word. torchrun and Accelerate learn their place in the job."""
+    """Any command as it is; at least one word."""
     return Entrypoint(tuple(words), (), _name_in(words))
 
 
@@ -85,15 +85,14 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
     Raises:
         BadInputError: an option is wrong; the text says all that is.
     """
-    size, words, arguments = options.size, _literal(entrypoint.command), _literal(entrypoint.arguments)
+    size = options.size
     if launcher := launcher_of(entrypoint.command):
         size = launcher.size(entrypoint.command, size, options.gpus)
-        words, arguments = launcher.placed(words, size, options.gpus)
     trainer = _set(
         name=TRAINER_CONTAINER,
         image=options.image,
-        command=[*words],
-        args=[*arguments] or None,
+        command=[*_literal(entrypoint.command)],
+        args=[*_literal(entrypoint.arguments)] or None,
         env=[_variable(text) for text in options.env] or None,
     )
     document = {

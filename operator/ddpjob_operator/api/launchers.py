@@ -1,12 +1,12 @@
 """Launchers, which start a node's processes by themselves: what they say of a job's size, and what they are told.
 
 torchrun takes its place in the job from its variables (PET_NODE_RANK and others), which the contract sets. Accelerate
-takes it from flags alone: without them each node makes itself the master, and waits for the others for ever.
+takes it from flags alone, which each pod is made with: without them each node would train by itself, or make itself
+the master and wait for the others for ever.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from .contract import Env
 from .problems import BadInputError
@@ -62,10 +62,10 @@ class Launcher:
             raise BadInputError(f"{self.name} {', '.join(placed)}: DDPJob tells each node its place; leave this out")
         return Size(nodes, self._procs(flags, nodes or 1, asked.procs_per_node, gpus))
 
-    def placed(self, words: Words, size: Size, gpus: int) -> tuple[Words, Words]:
+    def placed(self, words: Words, size: Size, *, on_gpus: bool) -> tuple[Words, Words]:
         """Its command and arguments with what it is told. What the user says stands later, and so wins."""
         call = self._call(words)
-        without_gpus = size.ranks > 1 and not gpus and not self.modes & self._flags(words).keys()
+        without_gpus = size.ranks > 1 and not on_gpus and not self.modes & self._flags(words).keys()
         told = (*self.told, *(self.without_gpus if without_gpus else ()))
         known = {"nodes": size.nodes or 1, "ranks": size.ranks}
         return call, (*(word.format(**known) for word in told), *words[len(call) :])
@@ -75,8 +75,10 @@ class Launcher:
         return bool(self._call(words))
 
     def _call(self, words: Words) -> Words:
-        program = "python" if PurePath(words[0]).name.startswith("python") else PurePath(words[0]).name
-        same = (program, *words[1:])
+        if not words:
+            return ()
+        program = words[0].rpartition("/")[2]
+        same = ("python" if program.startswith("python") else program, *words[1:])
         return next((words[: len(call)] for call in self.calls if same[: len(call)] == call), ())
 
     def _flags(self, words: Words) -> dict[str, str]:

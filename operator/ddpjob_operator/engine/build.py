@@ -12,6 +12,7 @@ from ddpjob_operator.api.contract import (
     TRAINER_CONTAINER,
     Label,
 )
+from ddpjob_operator.api.launchers import Size, launcher_of
 
 from .env import trainer_env
 from .naming import job_labels, network_policy_name, pod_name, secret_name, service_name
@@ -117,6 +118,7 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
     _give_images(pod, trainer.get("image") or job.status.trainer_image)
     _equip(trainer, trainer_env(job, rank, living), job.status.backend)
+    _tell_launcher(trainer, job)
     _mount(trainer, job.spec.checkpoint)
     _add_volumes(pod, trainer, job)
     if job.status.pod_security is PodSecurity.RESTRICTED:
@@ -197,6 +199,17 @@ def _equip(container: Manifest, env: list[Manifest], backend: Backend | None) ->
     container["env"] = [*env, *_unless_said(own, backend), *own]
     container.setdefault("terminationMessagePath", TERMINATION_LOG_PATH)
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+
+
+def _tell_launcher(container: Manifest, job: DDPJob) -> None:
+    """A launcher that takes its place from flags alone has them, before those of the template, which so win."""
+    words = (*container.get("command", ()), *container.get("args", ()))
+    launcher = launcher_of(words)
+    if launcher is None or not launcher.told:
+        return
+    size = Size(job.status.nodes, job.status.procs_per_node)
+    command, args = launcher.placed(words, size, on_gpus=job.status.backend is not Backend.GLOO)
+    container["command"], container["args"] = [*command], [*args]
 
 
 def _mount(container: Manifest, checkpoint: Checkpoint | None) -> None:

@@ -10,10 +10,6 @@ from ddpjob_operator.api.launchers import Size
 from ddpjob_operator.api.manifest import parse, written
 
 IMAGE = "ddpjob-trainer:0.1.0"
-TOLD = (
-    "--num_machines {nodes} --num_processes {ranks} --machine_rank $(NODE_RANK) --main_process_ip $(MASTER_ADDR) "
-    "--main_process_port $(MASTER_PORT)"
-)
 
 
 def trainer(document: dict[str, Any]) -> dict[str, Any]:
@@ -165,29 +161,8 @@ def test_a_launcher_that_says_what_cannot_be_is_refused(words: str, asked: Size,
     assert str(error.value).startswith(message)
 
 
-def test_torchrun_is_told_nothing_since_it_reads_its_variables() -> None:
-    container = trainer(of(command(["torchrun", "--nproc-per-node", "2", "train.py", "--lr", "1"]), size=Size(2)))
-    assert (container["command"], container["args"]) == (
-        ["torchrun"],
-        ["--nproc-per-node", "2", "train.py", "--lr", "1"],
-    )
-    assert "env" not in container
-
-
-@pytest.mark.parametrize(
-    ("size", "gpus", "told"),
-    [
-        (Size(), 0, TOLD.format(nodes=1, ranks=1)),
-        (Size(2, 2), 4, TOLD.format(nodes=2, ranks=4)),
-        (Size(2, 2), 0, f"{TOLD.format(nodes=2, ranks=4)} --multi_gpu"),
-    ],
-)
-def test_accelerate_is_told_its_place_before_what_the_user_says(size: Size, gpus: int, told: str) -> None:
-    container = trainer(of(command(["accelerate", "launch", "train.py", "$(X)"]), size=size, gpus=gpus))
-    assert container["command"] == ["accelerate", "launch"]
-    assert container["args"] == [*told.split(), "train.py", "$$(X)"]
-
-
-def test_accelerate_s_own_mode_is_left_to_the_user() -> None:
-    container = trainer(of(command(["accelerate", "launch", "--cpu", "train.py"]), size=Size(2)))
-    assert "--multi_gpu" not in container["args"]
+def test_a_launcher_stands_there_as_it_was_typed() -> None:
+    words = ["accelerate", "launch", "--mixed_precision", "bf16", "train.py", "--lr", "1"]
+    container = trainer(of(command(words), size=Size(2)))
+    assert container["command"] == words
+    assert {"args", "env"}.isdisjoint(container)

@@ -63,8 +63,7 @@ def test_a_script_that_travels_alone_and_needs_what_stays_says_how_to_send_it() 
 
 def test_gpus_become_processes_of_a_launcher_too() -> None:
     made = submitted("--source src --nodes 2 --gpus-per-node 4 -- accelerate launch train.py")
-    words = trainer(made)["args"]
-    assert words[words.index("--num_processes") + 1] == "8"
+    assert made.document["spec"]["procsPerNode"] == 4
 
 
 MISTAKES = {

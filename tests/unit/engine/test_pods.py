@@ -278,6 +278,48 @@ def test_variables_for_python_and_accelerate_are_set_unless_the_template_says(
     assert len(env_of(container)) == len(container["env"])
 
 
+TOLD = (
+    "--num_machines 2 --num_processes {ranks} --machine_rank $(NODE_RANK) --main_process_ip $(MASTER_ADDR) "
+    "--main_process_port $(MASTER_PORT)"
+)
+LAUNCHED: dict[str, tuple[Manifest, Context, tuple[str, str]]] = {
+    # what the template has, how many processes on what, the command and its arguments
+    "torchrun reads its variables": (
+        {"command": ["torchrun"], "args": ["train.py"]},
+        {"procsPerNode": 2},
+        ("torchrun", "train.py"),
+    ),
+    "on CPUs": (
+        {"command": ["accelerate", "launch", "train.py", "--lr"]},
+        {"procsPerNode": 2},
+        ("accelerate launch", f"{TOLD.format(ranks=4)} --multi_gpu train.py --lr"),
+    ),
+    "on GPUs": (
+        {"command": ["accelerate"], "args": ["launch", "train.py"]},
+        {"procsPerNode": 2, "backend": Backend.NCCL},
+        ("accelerate launch", f"{TOLD.format(ranks=4)} train.py"),
+    ),
+    "in a mode of its own": (
+        {"command": ["python3", "-m", "accelerate.commands.launch", "--cpu", "train.py"]},
+        {},
+        ("python3 -m accelerate.commands.launch", f"{TOLD.format(ranks=2)} --cpu train.py"),
+    ),
+    "what the template says comes last, and so wins": (
+        {"command": ["accelerate", "launch", "--cpu", "--main_process_port", "7", "train.py"]},
+        {},
+        ("accelerate launch", f"{TOLD.format(ranks=2)} --cpu --main_process_port 7 train.py"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("trainer", "spec", "words"), LAUNCHED.values(), ids=LAUNCHED)
+def test_a_launcher_is_told_its_place_where_it_reads_no_variables(
+    trainer: Manifest, spec: Context, words: tuple[str, str]
+) -> None:
+    container = trainer_of(a_pod(trainer=trainer, **spec))
+    assert (" ".join(container["command"]), " ".join(container["args"])) == words
+
+
 def init_containers(rank: int = 1, **how: Any) -> list[str]:
     return [container["name"] for container in a_pod(rank=rank, **how)["spec"].get("initContainers", ())]
 
