@@ -10,7 +10,10 @@ def run_as_batch() -> None:
     Under it a thread that wakes up lets the running one go on, where it would else push it aside. gloo's event loop
     is woken by each message. Where it took the core of the thread that was sending, and that held the connection's
     lock, it asked for the lock again and again until the scheduler's next tick: up to 4 ms in which nothing went on.
+
+    Any other policy than the usual one is somebody's choice: started with `chrt --idle` the ranks would else leave
+    no time to their own supervisor.
     """
-    if hasattr(os, "SCHED_BATCH"):
+    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
         with suppress(OSError):  # Forbidden, by a seccomp profile say: then it is as it was.
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
