@@ -96,6 +96,16 @@ if __name__ == "__main__":
     torch.multiprocessing.spawn(train, nprocs=1)
 """
 
+TRAINS_IN_WHAT_IT_SPAWNS = f"""{OPTIMIZERS}
+import torch.multiprocessing
+
+def trains(index):
+    train(5)
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(trains, nprocs=1)
+"""
+
 WITHOUT_PYTORCH = "import sys; assert 'torch' not in sys.modules"
 
 
@@ -115,11 +125,14 @@ def test_the_steps_of_scripts_are_seen_whatever_they_call(tmp_path: Path) -> Non
 
 
 def test_the_steps_of_a_script_that_imports_pytorch_itself_are_seen(tmp_path: Path) -> None:
-    alone, spawns, without = told(tmp_path, [f"{OPTIMIZERS}train(5)", SPAWNS, WITHOUT_PYTORCH], "cold")
+    programs = [f"{OPTIMIZERS}train(5)", SPAWNS, TRAINS_IN_WHAT_IT_SPAWNS, WITHOUT_PYTORCH]
+    alone, spawns, trains_there, without = told(tmp_path, programs, "cold")
     assert alone
     assert (alone.process, alone.attempt, alone.activity, alone.step) == (0, 2, "ending", 5)
     assert spawns
     assert (spawns.process, spawns.step) == (1, 7)
+    assert trains_there
+    assert (trains_there.process, trains_there.step) == (2, 5)
     assert without is None
 
 

@@ -5,15 +5,18 @@ the program's own imports; a program that does without must not wait for it.
 """
 
 import os
+import sys
 import weakref
 from types import ModuleType
 from typing import Any
 
+from .console import counted, warn
 from .environment import Env
 from .importing import once_imported
-from .reporting import count_step, is_at_hand
+from .reporting import count_step, counted_steps, is_at_hand
 
 OPTIMIZERS = "torch.optim.optimizer"
+DISTRIBUTED = "torch.distributed"
 
 
 def install() -> None:
@@ -37,8 +40,28 @@ class _Counter:
         if first is None:
             self._first = weakref.ref(optimizer)
             count_step(_made_before(optimizer))
+            _look_for_others()
         elif first is optimizer:
             count_step()
+
+
+def _look_for_others() -> None:
+    """Says if this process trains without the others of its job: each trains then, and all seems to be well."""
+    processes = os.environ.get(Env.WORLD_SIZE, "")
+    distributed = sys.modules.get(DISTRIBUTED)
+    together = distributed.get_world_size() if distributed and _has_group(distributed) else 1
+    if not processes.isdecimal() or together >= int(processes) or counted_steps() is None:
+        return
+    if os.environ.get(Env.RANK) == "0":
+        warn(
+            f"trains in a process group of {counted(together, 'process')}, while the job has {processes}: they train"
+            f" apart. Have init_process_group take rank, size and {Env.MASTER_ADDR} from the environment, or run the"
+            " job on one node"
+        )
+
+
+def _has_group(distributed: ModuleType) -> bool:
+    return bool(distributed.is_available() and distributed.is_initialized())
 
 
 def _made_before(optimizer: Any) -> int | None:

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import ddpjob
 import pytest
@@ -335,6 +336,40 @@ def test_counting_begins_where_the_optimizer_says_that_it_is(
         counter(optimizer, (), {})
         assert (here.beat.step, here.beat.counted, here.beat.anew) == (number, True, anew)
     check(here.beat.to_dict())
+
+
+class SGD:
+    state: ClassVar[dict[str, object]] = {}
+
+
+@pytest.mark.parametrize(
+    ("rank", "together", "reports", "told"),
+    [("0", None, False, 1), ("0", 2, False, 2), ("0", 4, False, 0), ("1", None, False, 0), ("0", None, True, 0)],
+    ids=["without a group", "in a group of its node", "with all", "not rank 0", "as it says itself"],
+)
+def test_a_program_that_trains_without_the_others_of_its_job_is_told_once(
+    here: Here,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    rank: str,
+    together: int | None,
+    reports: bool,
+    told: int,
+) -> None:
+    group = {"is_available": lambda: True, "is_initialized": lambda: together, "get_world_size": lambda: together}
+    monkeypatch.setitem(sys.modules, steps_seen.DISTRIBUTED, SimpleNamespace(**group))  # type: ignore[arg-type]
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", rank)
+    if reports:
+        reporting.tell_steps()
+    optimizer, counter = SGD(), steps_seen._Counter()
+    for _ in range(2):
+        counter(optimizer, (), {})
+    said = capsys.readouterr().err
+    assert said.count(f"trains in a process group of {told} process") == bool(told)
+    assert bool(said) is bool(told)
+    assert (here.beat.step == 2) is not reports
 
 
 def test_in_the_first_attempt_nothing_is_counted_anew(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from ddpjob_trainer import bars_seen, reporting, request, steps_seen, traps
+from ddpjob_trainer import bars_seen, reporting, request, spawned, steps_seen, traps
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import PeerLostError
@@ -37,6 +37,7 @@ def become(program: Program) -> NoReturn:
     run_as_batch()
     steps_seen.install()
     bars_seen.install()
+    spawned.install()
     witness.install()
     try:
         code = _exit_code_of(program)

@@ -1,0 +1,38 @@
+"""Sees the steps and bars of processes that a program spawns, as `torch.multiprocessing.spawn` does.
+
+What a process forks has all that was installed in it. A spawned one is an interpreter of its own, which begins here.
+"""
+
+import os
+from typing import Any
+
+from . import bars_seen, steps_seen
+from .environment import Env
+from .importing import once_imported
+
+SPAWN = "multiprocessing.spawn"
+BEGIN = f"import {__name__}; {__name__}.begin(); "
+
+
+def install() -> None:
+    """Has spawned processes begin here from now on, if this process has a supervisor that wants to know."""
+    if Env.HEARTBEAT in os.environ:
+        once_imported(SPAWN, _let_begin_here)
+
+
+def begin() -> None:
+    """What a spawned process does first."""
+    steps_seen.install()
+    bars_seen.install()
+    install()
+
+
+def _let_begin_here(spawn: Any) -> None:
+    command = spawn.get_command_line
+
+    def beginning_here(**known: Any) -> list[str]:
+        words: list[str] = command(**known)
+        program = words.index("-c") + 1 if "-c" in words else 0  # It is not there in a frozen executable.
+        return [f"{BEGIN}{word}" if program and index == program else word for index, word in enumerate(words)]
+
+    spawn.get_command_line = beginning_here
