@@ -120,7 +120,7 @@ def test_the_command_does_all_that_it_can_for_users_who_have_nothing_but_a_role_
         for user in ("only-edit", "only-view"):
             code, printed = ddpjob(bare, user, "status", "digits")
             assert (code, "not shown" in printed) == (0, False), printed
-            assert ddpjob(bare, user, "logs", "digits") == (0, f"ddpjob: no log yet: {UNNOTICED}\n")
+            assert ddpjob(bare, user, "logs", "digits") == (0, f"ddpjob: nothing has started yet: {UNNOTICED}\n")
         code, printed = ddpjob(bare, "only-view", "delete", "digits")
         assert (code, "Ask for the ClusterRole ddpjob-edit" in printed) == (1, True), printed
         for command in (("suspend",), ("scale", "--nodes=3"), ("delete",)):

@@ -270,7 +270,10 @@ def test_logs_say_what_they_wait_for(user: User) -> None:
     assert user.call("logs", "digits", "--rank", "2") == (2, "error: no rank 2; digits has 0 to 1\n")
     user.say("Created", state="Starting", message="0 of 2 pods running; rank 1 waits: no node has a free GPU")
     code, said = user.call("logs")
-    assert (code, said) == (0, "ddpjob: no log yet: 0 of 2 pods running; rank 1 waits: no node has a free GPU\n")
+    assert (code, said) == (
+        0,
+        "ddpjob: nothing has started yet: 0 of 2 pods running; rank 1 waits: no node has a free GPU\n",
+    )
     following = user.start("logs", "digits", "--follow")
     user.reads("ddpjob: 0 of 2 pods running; rank 1 waits: no node has a free GPU\n")
     user.say("Failed", state="Failed", message="Given up")

@@ -4,7 +4,7 @@ from ddpjob_operator.api import Backend, DDPJob, State
 
 from .progress import Progress
 from .screen import Screen
-from .words import itself, restarts
+from .words import NEVER_RAN, itself, restarts
 
 NO_NCCL = (
     "The script asks for NCCL, which needs a GPU for each rank; this job runs with gloo. Let the script ask the job:"
@@ -26,7 +26,7 @@ def summarise(screen: Screen, job: DDPJob, progress: Progress, *, checkpoint: st
 def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
     """Where to look after a failure; `flags` lead `ddpjob logs` to the job."""
     failure = job.status.last_failure
-    if job.status.state is State.FAILED and failure:
+    if job.status.state is State.FAILED and failure and failure.cause not in NEVER_RAN:
         command = f"{itself()} logs {job.metadata.name}{flags} --rank {failure.rank}"
         screen.print(f"Look at its log with: {command}")
         if job.status.backend is Backend.GLOO and "nccl" in failure.message.lower():

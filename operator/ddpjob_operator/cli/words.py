@@ -5,7 +5,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ddpjob_operator.api import ConditionType, DDPJobStatus, State
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, State
 from ddpjob_operator.api.reasons import DEADLINES
 from ddpjob_operator.api.words import counted
 
@@ -17,6 +17,9 @@ TIMED_OUT = 124
 """As timeout(1) has it."""
 
 PROGRAM = "ddpjob"
+
+NEVER_RAN = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
+"""Causes of ranks that have no log: their programs were never started."""
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -64,7 +67,19 @@ def restarts(status: DDPJobStatus) -> str:
 
 def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
     """The rank that failed first in an attempt, as far back as the history goes."""
-    return next((failure.rank for failure in status.history if failure.attempt == attempt), None)
+    failure = failure_of(status, attempt)
+    return failure.rank if failure else None
+
+
+def failure_of(status: DDPJobStatus, attempt: int) -> Failure | None:
+    """How an attempt ended, as far back as the history goes."""
+    return next((failure for failure in status.history if failure.attempt == attempt), None)
+
+
+def nothing_ran(status: DDPJobStatus) -> bool:
+    """Whether no attempt has come so far that there is a log, as far back as the history goes."""
+    causes = {failure.cause for failure in status.history}
+    return status.first_run_time is None and causes <= NEVER_RAN
 
 
 def span_of_attempts(first: int, last: int) -> str:

@@ -4,6 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.cluster.life import UNNOTICED as NOT_YET
 from ddpjob_operator.cli.cluster.logs import logs
 from ddpjob_operator.cli.cluster.pod_logs import PodLogs
 from ddpjob_operator.cli.logs import Which
@@ -20,9 +22,17 @@ FAILURE = {
 GONE = "ddpjob: the pod of rank 0, which failed first, is gone, and its log with it\n"
 
 
+FAILED = {
+    "type": "Failed",
+    "status": "True",
+    "reason": "MaxRestartsExceeded",
+    "message": "Rank 0 failed",
+    "lastTransitionTime": "2026-01-01T12:00:00Z",
+    "observedGeneration": 1,
+}
+
+
 def a_failed_job() -> dict[str, Any]:
-    said = {"type": "Failed", "status": "True", "reason": "MaxRestartsExceeded", "message": "Rank 0 failed"}
-    times = {"lastTransitionTime": "2026-01-01T12:00:00Z", "observedGeneration": 1}
     return {
         "apiVersion": "ddpjob.dev/v1alpha1",
         "kind": "DDPJob",
@@ -33,7 +43,7 @@ def a_failed_job() -> dict[str, Any]:
             "attempt": 1,
             "nodes": 2,
             "incarnations": {"default": 1},
-            "conditions": [said | times],
+            "conditions": [FAILED],
             "lastFailure": FAILURE,
             "history": [FAILURE],
         },
@@ -66,6 +76,57 @@ def test_it_is_told_that_the_log_that_matters_is_gone_where(
     printed = capsys.readouterr()
     assert printed.err == said
     assert printed.out == "".join(f"[rank {one}] a line\n" for one in left if rank in {None, one})
+
+
+def test_no_log_is_missed_of_a_rank_that_never_started(capsys: pytest.CaptureFixture[str]) -> None:
+    job = a_failed_job()
+    job["status"]["history"] = [FAILURE | {"cause": "ImageError"}]
+    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [a_pod(1)], log=lambda *_, **__: [("", "a line")])
+    assert logs(jobs, "digits", Which(), follow=False) == 0
+    assert capsys.readouterr().err == ""
+
+
+MISSING = 'StartError: CreateContainerConfigError: secret "tokens" not found'
+WAITS = f"Rank 0 failed: {MISSING}; restart 1 of 6 in 2.0 s"
+NOTHING = f"nothing has started: Failed after 6 restarts: Rank 0 failed: {MISSING}"
+
+
+@pytest.mark.parametrize(
+    ("status", "which", "said"),
+    [
+        pytest.param({}, Which(), "nothing has started yet: " + NOT_YET, id="before the operator"),
+        pytest.param(
+            {"state": "Restarting", "message": WAITS},
+            Which(),
+            f"nothing has started yet: {WAITS}",
+            id="while a restart is waited for",
+        ),
+        pytest.param(
+            {"message": NOTHING.partition("started: ")[2], "conditions": [FAILED]}, Which(), NOTHING, id="at the end"
+        ),
+        pytest.param({"message": WAITS}, Which(previous=True), WAITS, id="of an attempt before"),
+        pytest.param(
+            {"message": "m", "conditions": [FAILED], "firstRunTime": "2026-01-01T12:00:00Z"},
+            Which(),
+            "its pods are gone, and their logs with them",
+            id="not where an attempt before has run",
+        ),
+    ],
+)
+def test_of_a_job_that_never_started_it_is_not_said_that_logs_are_gone(
+    status: dict[str, Any], which: Which, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = a_failed_job()
+    never = FAILURE | {"cause": "StartError", "message": MISSING}
+    job["status"] = {"attempt": 2, "lastFailure": never, "history": [never], **status} if status else {}
+    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [])
+    if which.previous:
+        with pytest.raises(BadInputError) as refused:
+            logs(jobs, "digits", which, follow=False)
+        assert str(refused.value) == f"nothing has started yet: {said}"
+        return
+    assert logs(jobs, "digits", which, follow=False) == 0
+    assert capsys.readouterr().err == f"ddpjob: {said}\n"
 
 
 def test_the_last_lines_and_their_times_are_asked_for_and_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,3 +70,11 @@ def test_a_script_that_asks_for_nccl_without_gpus_is_told_whom_to_ask(
     said_on = io.StringIO()
     advise(Screen(file=said_on, width=200), job)
     assert (NO_NCCL in said_on.getvalue()) is advised
+
+
+@pytest.mark.parametrize(("cause", "advised"), [("Application", True), ("StartError", False), ("ImageError", False)])
+def test_the_log_to_look_at_is_one_that_there_is(cause: str, *, advised: bool) -> None:
+    job = a_job("Failed", "x", lastFailure={**FAILURE, "cause": cause, "message": "no"})
+    said_on = io.StringIO()
+    advise(Screen(file=said_on, width=200), job)
+    assert said_on.getvalue() == ("Look at its log with: ddpjob logs digits --rank 1\n" if advised else "")

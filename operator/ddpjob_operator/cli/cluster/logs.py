@@ -6,7 +6,7 @@ from itertools import starmap
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.follow import Line, shown_last
 from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.cli.words import failed_first, span_of_attempts, writer
+from ddpjob_operator.cli.words import NEVER_RAN, failed_first, failure_of, nothing_ran, span_of_attempts, writer
 from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, as_job, of_attempt, present, previous_attempt
 
 from .life import Life, unnoticed
@@ -42,9 +42,11 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
 
 def _miss_first(job: DDPJob, pods: list[Pod]) -> None:
     """Says that the log that tells the most is gone: that of a pod that still ran when it was judged, say."""
-    first = failed_first(job.status, job.status.attempt)
-    if job.status.finished and first is not None and first not in {pod.rank for pod in pods}:
-        _say(f"the pod of rank {first}, which failed first, is gone, and its log with it")
+    first = failure_of(job.status, job.status.attempt)
+    if not job.status.finished or first is None or first.cause in NEVER_RAN:
+        return
+    if first.rank not in {pod.rank for pod in pods}:
+        _say(f"the pod of rank {first.rank}, which failed first, is gone, and its log with it")
 
 
 def _left(job: DDPJob, pods: list[Pod], which: Which) -> list[Pod]:
@@ -63,6 +65,8 @@ def _left(job: DDPJob, pods: list[Pod], which: Which) -> list[Pod]:
         spans = sorted({(pod.attempt, pod.last_attempt(status)) for pod in started})
         have = ", ".join(starmap(span_of_attempts, spans))
         raise BadInputError(f"no log of attempt {attempt} is left; there is {have or 'none'}")
+    if nothing_ran(status):
+        raise BadInputError(_nothing(job))
     ended = f" Its end: {status.last_failure.message}" if status.last_failure else ""
     raise BadInputError(f"no pod of a previous attempt is left, and its log went with it.{ended}")
 
@@ -85,8 +89,14 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[Pod], which: Which) -> int:
         _say(f"no log yet of rank {', '.join(without)}: {waits_for}")
     if not pods:
         gone = "its pods are gone, and their logs with them"
-        _say(gone if job.status.finished else f"no log yet: {waits_for}")
+        said = gone if job.status.finished else f"no log yet: {waits_for}"
+        _say(_nothing(job) if nothing_ran(job.status) else said)
     return code
+
+
+def _nothing(job: DDPJob) -> str:
+    """Why there is no log, nor has ever been one."""
+    return f"nothing has started{'' if job.status.finished else ' yet'}: {job.status.message or unnoticed(job)}"
 
 
 def _follow(jobs: Jobs, document: Document, pods: list[Pod], which: Which) -> int:
