@@ -206,7 +206,11 @@ def _submit(command: argparse.ArgumentParser) -> None:
 
 def _status(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", nargs="?", metavar="NAME", help="the job; without it all, or the only one")
-    command.add_argument("-o", "--output", choices=["json"], help="print the whole object")
+    shown = command.add_mutually_exclusive_group()
+    shown.add_argument("-o", "--output", choices=["json"], help="print the whole object")
+    shown.add_argument(
+        "-w", "--watch", action="store_true", help="a line for each job, and again whenever it has changed"
+    )
     command.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
     _either(command)
 

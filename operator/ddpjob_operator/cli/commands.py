@@ -14,7 +14,7 @@ from .logs import logs, which_of
 from .remove import remove
 from .report import report
 from .run import run
-from .status import ls, status
+from .status import ls, status, watch
 from .stop import stop
 from .validate import validate
 from .version import version
@@ -55,6 +55,12 @@ def _call(arguments: argparse.Namespace) -> int:
     return HERE.get(arguments.command, _refuse)(arguments, runs)
 
 
+def _status(arguments: argparse.Namespace, runs: Path) -> int:
+    if arguments.watch:
+        watch(runs, arguments.name)
+    return status(runs, arguments.name, as_json=arguments.output == "json")
+
+
 def _logs(arguments: argparse.Namespace, runs: Path) -> int:
     return logs(runs, arguments.name, which_of(arguments), follow=arguments.follow)
 
@@ -67,7 +73,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Path], int]] = {
     "run": run,
     "init": lambda arguments, _: init(arguments),
     "validate": lambda arguments, _: validate(arguments.files),
-    "status": lambda arguments, runs: status(runs, arguments.name, as_json=arguments.output == "json"),
+    "status": _status,
     "ls": lambda _, runs: ls(runs),
     "stop": lambda arguments, runs: stop(runs, arguments.name),
     "rm": lambda arguments, runs: remove(runs, arguments.name),

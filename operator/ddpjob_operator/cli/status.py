@@ -1,22 +1,20 @@
 """`ddpjob status [NAME]`: what a job is doing, why, and what is left of its budget."""
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
-
-from rich.cells import cell_len
-from rich.table import Table
+from typing import NoReturn
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
-from ddpjob_operator.local import as_here, find_run, find_runs, known_runs, registered
+from ddpjob_operator.local import RunDirectory, as_here, find_run, find_runs, known_runs, registered
 
 from .describe import describe
-from .screen import Screen, visible
+from .screen import Screen
+from .table import COLUMNS, Growing, Row, row, tabulate
 from .words import age, file_path, itself
 
-COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
-UNLIMITED = 100_000
-"""Cells of a line that nobody looks at on a terminal."""
+POLL_SECONDS = 0.2
 
 
 def status(runs: Path, name: str | None, *, as_json: bool) -> int:
@@ -49,6 +47,39 @@ def _list(runs: Path, *, as_json: bool) -> int:
     return 0
 
 
+def watch(runs: Path, name: str | None) -> NoReturn:
+    """Prints a line for the run of that name or for each, and again whenever one has changed.
+
+    Raises:
+        BadInputError: there is no such run.
+        KeyboardInterrupt: its user has seen enough.
+    """
+    table, read = Growing(COLUMNS), dict[Path, tuple[object, DDPJob]]()
+    if name is not None or not known_runs(runs):
+        find_run(runs, name)
+    while True:
+        rows: dict[str, Row] = {}
+        for run in known_runs(runs) if name is None else [find_run(runs, name)]:
+            if job := _as_written(run, read):
+                rows[job.metadata.uid] = row(job, age(job.status.start_time))
+        table.show(rows)
+        time.sleep(POLL_SECONDS)
+
+
+def _as_written(run: RunDirectory, read: dict[Path, tuple[object, DDPJob]]) -> DDPJob | None:
+    """The job of a run, `read` only where its file was replaced; None where that is gone."""
+    try:
+        found = run.job_file.stat()
+    except FileNotFoundError:
+        return None
+    mark = (found.st_ino, found.st_mtime_ns)
+    if run.root not in read or read[run.root][0] != mark:
+        if (job := run.load()) is None:
+            return None
+        read[run.root] = (mark, job)
+    return read[run.root][1]
+
+
 def ls(runs: Path) -> int:
     """Prints a line for each run of this user on this machine, wherever it is."""
     everywhere = {run.root: run for run in (*registered(), *find_runs(runs.absolute()).values())}
@@ -56,25 +87,3 @@ def ls(runs: Path) -> int:
     rows = [(*row(job, age(job.status.start_time))[:-1], file_path(run.root)) for run, job in jobs]
     tabulate((*COLUMNS[:-1], "DIRECTORY"), rows)
     return 0
-
-
-def tabulate(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Prints a table. On a terminal its last column takes what room there is; in a pipe a row is a line."""
-    screen = Screen()
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
-    for words in zip(columns, *rows, strict=True):
-        column, last = words[0], words[0] == columns[-1]
-        widest = max(cell_len(visible(word)) for word in words)
-        table.add_column(column, no_wrap=not last, min_width=None if last else widest, overflow="fold")
-    for cells in rows:
-        table.add_row(*cells)
-    if not screen.is_terminal:
-        screen.width = UNLIMITED
-    screen.print(table, soft_wrap=False)
-
-
-def row(job: DDPJob, age: str) -> tuple[str, ...]:
-    """The cells of COLUMNS."""
-    said, seen = job.status, job.status.progress
-    progress = (seen.display, "" if said.finished else seen.eta) if seen else ("", "")
-    return (job.metadata.name, said.state, said.ready, *progress, str(said.restarts), age, said.message)

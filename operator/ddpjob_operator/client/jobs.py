@@ -2,7 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -128,8 +129,7 @@ class Jobs:
     def all(self, *, everywhere: bool = False) -> list[Document]:
         """The jobs of this namespace, or of all, by name."""
         path = f"{GROUP_PATH}/{PLURAL}" if everywhere else self._path()
-        jobs = [{"apiVersion": API_VERSION, "kind": KIND, **job} for job in self._call("GET", path)["items"]]
-        return sorted(jobs, key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))
+        return _by_name({"apiVersion": API_VERSION, "kind": KIND, **job} for job in self._call("GET", path)["items"])
 
     def suspend(self, job: Document, *, suspended: bool = True) -> None:
         """Lets this very job save and stop or, with False, go on.
@@ -176,6 +176,13 @@ class Jobs:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         for found in watch(self.cluster, self._path(), {"fieldSelector": f"metadata.name={name}"}):
             yield found.get(uid)
+
+    def watch_all(self, name: str | None = None, *, everywhere: bool = False) -> Iterator[list[Document]]:
+        """The jobs of this namespace, or of all, or the one of that name: now and after every change."""
+        path = f"{GROUP_PATH}/{PLURAL}" if everywhere else self._path()
+        with self._installed():
+            for found in watch(self.cluster, path, {"fieldSelector": f"metadata.name={name}"} if name else {}):
+                yield _by_name(found.values())
 
     def pods(self, job: Document) -> list[Pod]:
         """The pods of a job, former ones among them as long as they exist."""
@@ -232,9 +239,14 @@ class Jobs:
                 yield stamp, text
 
     def _call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
-        """A request for DDPJobs, of which the cluster may never have heard."""
-        try:
+        with self._installed():
             return self.cluster.call(method, path, body, query)
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        """For requests for DDPJobs, of which the cluster may never have heard."""
+        try:
+            yield
         except RefusedError as error:
             if error.missing and not error.details.get("name"):
                 how = "helm install ddpjob-operator charts/ddpjob-operator"
@@ -265,6 +277,10 @@ def as_job(document: Document) -> DDPJob:
 def when(event: Document) -> str:
     """When an event happened last, as Kubernetes writes it."""
     return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
+
+
+def _by_name(jobs: Iterable[Document]) -> list[Document]:
+    return sorted(jobs, key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))
 
 
 def _merged(metadata: Document, more: Document) -> Document:

@@ -43,3 +43,14 @@ def test_a_status_is_shown_to_whoever_may_see_jobs_also_if_they_may_not_see_even
     said = capsys.readouterr().out
     assert said.startswith("Name:         digits\n")
     assert said.endswith("Events are not shown: the cluster of context here refuses: no\n")
+
+
+def test_who_may_not_list_the_jobs_of_all_namespaces_is_told_what_that_takes_and_what_they_may_do() -> None:
+    jobs, _ = jobs_of(FORBIDDEN)
+    with pytest.raises(ClusterError) as refused:
+        status(jobs, None, as_json=False, everywhere=True)
+    assert str(refused.value) == (
+        "the cluster of context here does not let you see the jobs of all namespaces: that takes the right to"
+        " list ddpjobs in the whole cluster (a ClusterRoleBinding to ddpjob-view)."
+        " Those of one: ddpjob status -n NAMESPACE"
+    )

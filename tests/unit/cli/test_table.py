@@ -1,7 +1,7 @@
 """Tables of jobs: what is cut on a narrow terminal, and nothing in a pipe."""
 
 import pytest
-from ddpjob_operator.cli.status import tabulate
+from ddpjob_operator.cli.table import Growing, tabulate
 
 NAME, SAID = "a-name-of-fifty-characters-" + "x" * 23, "Rank 1 failed: " + "no " * 60
 ROWS = [(NAME, "Running", SAID.strip()), ("b", "Failed", "")]
@@ -24,3 +24,24 @@ def test_on_a_narrow_terminal_only_the_last_column_gives_way(
     first = capsys.readouterr().out.splitlines()[1]
     assert first.startswith(f"{NAME}   Running   Rank 1 failed:")
     assert len(first) <= 80
+
+
+def test_a_row_is_printed_again_when_more_than_its_age_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Growing(("NAME", "STATE", "AGE", "MESSAGE"))
+    seen = [
+        {"1": ("a", "Starting", "1s", "0 of 2"), "2": ("b", "Running", "5m", "")},
+        {"1": ("a", "Starting", "2s", "0 of 2"), "2": ("b", "Running", "5m", "")},
+        {"1": ("a", "Running", "3s", "2 nodes running"), "2": ("b", "Running", "5m", "")},
+        {"1": ("a", "Running", "4s", "2 nodes running")},
+        {"1": ("a", "Running", "5s", "2 nodes running"), "3": ("b", "Pending", "0s", "")},
+    ]
+    for rows in seen:
+        table.show(rows)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "NAME   STATE      AGE   MESSAGE",
+        "a      Starting   1s    0 of 2",
+        "b      Running    5m",
+        "a      Running    3s    2 nodes running",
+        "b      Deleted    5m",
+        "b      Pending    0s",
+    ]

@@ -11,7 +11,7 @@ from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
 from .change import resume, scale, suspend
 from .delete import delete
 from .logs import logs
-from .status import status
+from .status import status, watch
 from .submit import submit
 from .version import version
 
@@ -53,6 +53,8 @@ def _submit(cluster: Cluster, given: argparse.Namespace) -> int:
 
 def _status(cluster: Cluster, given: argparse.Namespace) -> int:
     as_json, everywhere = given.output == "json", given.all_namespaces
+    if given.watch:
+        return watch(Jobs(cluster), given.name, everywhere=everywhere)
     return status(Jobs(cluster), given.name, as_json=as_json, everywhere=everywhere)
 
 

@@ -1,13 +1,15 @@
 """`ddpjob status [NAME]` of a cluster's jobs, in the words of local mode."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from ddpjob_operator.cli.describe import describe
 from ddpjob_operator.cli.screen import Screen
-from ddpjob_operator.cli.status import COLUMNS, row, tabulate
-from ddpjob_operator.cli.words import age
-from ddpjob_operator.client import Document, Jobs, RefusedError, as_job, when
+from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
+from ddpjob_operator.cli.words import age, itself
+from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
 
 from .life import unnoticed
 
@@ -38,8 +40,40 @@ def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> 
     return 0
 
 
+def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
+    """Prints a line for the job of that name or for each, and again whenever one has changed. Never ends by itself.
+
+    Raises:
+        BadInputError: there is no such job.
+        ClusterError: the cluster does not do its part.
+        KeyboardInterrupt: its user has seen enough.
+    """
+    if name is not None:
+        jobs.get(name)
+    table = Growing(_columns(everywhere=everywhere))
+    with _allowed(jobs, everywhere=everywhere):
+        for documents in jobs.watch_all(name, everywhere=everywhere):
+            table.show({one["metadata"]["uid"]: _row(one, everywhere=everywhere) for one in documents})
+    return 0
+
+
+@contextmanager
+def _allowed(jobs: Jobs, *, everywhere: bool) -> Iterator[None]:
+    """Says what it takes to see the jobs of all namespaces: a right in each of them is not enough."""
+    try:
+        yield
+    except RefusedError as error:
+        if not (everywhere and error.forbidden):
+            raise
+        raise ClusterError(
+            f"{jobs.cluster} does not let you see the jobs of all namespaces: that takes the right to list ddpjobs in"
+            f" the whole cluster (a ClusterRoleBinding to ddpjob-view). Those of one: {itself()} status -n NAMESPACE"
+        ) from None
+
+
 def _list(jobs: Jobs, *, as_json: bool, everywhere: bool) -> int:
-    documents = jobs.all(everywhere=everywhere)
+    with _allowed(jobs, everywhere=everywhere):
+        documents = jobs.all(everywhere=everywhere)
     if as_json:
         print(json.dumps(documents, indent=2))
         return 0
@@ -47,12 +81,15 @@ def _list(jobs: Jobs, *, as_json: bool, everywhere: bool) -> int:
         where = "any namespace" if everywhere else f"namespace {jobs.cluster.namespace}"
         print(f"no DDPJobs in {where} of {jobs.cluster}; start one with: ddpjob submit FILE")
         return 0
-    columns = ("NAMESPACE", *COLUMNS) if everywhere else COLUMNS
-    tabulate(columns, [_row(document, everywhere=everywhere) for document in documents])
+    tabulate(_columns(everywhere=everywhere), [_row(document, everywhere=everywhere) for document in documents])
     return 0
 
 
-def _row(document: Document, *, everywhere: bool) -> tuple[str, ...]:
+def _columns(*, everywhere: bool) -> Row:
+    return ("NAMESPACE", *COLUMNS) if everywhere else COLUMNS
+
+
+def _row(document: Document, *, everywhere: bool) -> Row:
     job = as_job(document)
     cells = row(job, _age(document["metadata"]["creationTimestamp"]))
     return (job.metadata.namespace, *cells) if everywhere else cells
