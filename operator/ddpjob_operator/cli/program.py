@@ -51,6 +51,13 @@ def is_program(arguments: argparse.Namespace) -> bool:
     return target is None or _is_script(Path(target)) or not Path(target).is_file()
 
 
+def named(arguments: argparse.Namespace) -> str:
+    """A program as its user has named it."""
+    if arguments.module is not None:
+        return f"-m {arguments.module}"
+    return arguments.target or " ".join(arguments.program)
+
+
 def refuse_options(arguments: argparse.Namespace, options: Iterable[str], why: str) -> None:
     """Permits none of these options here.
 

@@ -46,6 +46,8 @@ class Wanted:
     """Kinds of the file's other objects."""
     file: Path | None = None
     """The YAML file, if it is one."""
+    program: str = ""
+    """The script, module or command, if it is none."""
     directory: RunDirectory | None = None
     """That of the run to go on with; None leaves it to the name."""
     new: bool = False
@@ -57,6 +59,11 @@ class Wanted:
     def name(self) -> str:
         """The job's."""
         return self.job.metadata.name
+
+    @property
+    def begun(self) -> dict[str, str]:
+        """What it is a run of."""
+        return {"file": str(self.file)} if self.file else {"program": self.program}
 
     @property
     def again(self) -> str:
@@ -102,6 +109,7 @@ def _wanted(arguments: argparse.Namespace, runs: Path, gpus: list[str]) -> Wante
     return Wanted(
         DDPJob.from_dict(document),
         document,
+        program=program.named(arguments),
         new=not arguments.fresh,
         numbered=not (arguments.name or arguments.fresh),
     )
@@ -170,6 +178,8 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
     for text in (*others, *differences(wanted.job.spec)):
         display.tell(Event(warning=False, reason="Notice", message=text))
     job = open_job(directory, wanted.job, gpus, display.tell, fresh=fresh)
+    if not wanted.directory:
+        directory.begin(**wanted.begun)
     if not job.status.attempt:
         display.forget()
     if job.status.succeeded:
@@ -201,6 +211,8 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
         BadInputError: somebody runs it.
     """
     directory = wanted.directory or RunDirectory((runs / wanted.name).absolute())
+    if not wanted.directory:
+        _check_same(wanted, directory)
     directory.create()
     lock = directory.lock
     if not lock.acquire():
@@ -209,6 +221,23 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
             f" {itself()} status {wanted.name}"
         )
     return wanted, directory, lock
+
+
+def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
+    """A run of a script and a file's job may have the same name, and nothing else in common.
+
+    Raises:
+        BadInputError: the directory is that of the other kind.
+    """
+    begun, wants = directory.begun, wanted.begun
+    if not begun or begun.keys() == wants.keys():
+        return
+    name, (its,), (mine,) = wanted.name, begun.values(), wants.values()
+    other = f"give the job of {mine} another metadata.name" if wanted.file else "choose another --name"
+    raise BadInputError(
+        f"{name} is a run of {its}, not of {mine}. Go on with it: {itself()} run --resume {name};"
+        f" be rid of it, and of its logs and checkpoints: {itself()} rm {name}; or {other}"
+    )
 
 
 def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) -> int:

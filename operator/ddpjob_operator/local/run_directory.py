@@ -21,6 +21,7 @@ class RunDirectory:
 
     job.json            the object, with its status
     service.json        the master's Service
+    begun.json          the program or the YAML file that it is a run of
     work.json           the directory in which the ranks work
     pods/<pod>/         one directory per pod that was not deleted
     logs/attempt-<n>/   rank-<r>.log of the gang that was made for that attempt, restarts in place included
@@ -72,6 +73,15 @@ class RunDirectory:
     def work_in(self, directory: Path) -> None:
         """Says where the ranks work."""
         write_json(self.root / "work.json", {"directory": str(directory)})
+
+    @property
+    def begun(self) -> dict[str, str]:
+        """What it is a run of: `program`, or the YAML `file`; empty as long as nobody has said it."""
+        return read_json(self.root / "begun.json") or {}
+
+    def begin(self, **what: str) -> None:
+        """Says what it is a run of."""
+        write_json(self.root / "begun.json", what)
 
     @property
     def secrets(self) -> Path:
