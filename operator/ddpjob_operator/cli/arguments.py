@@ -4,7 +4,6 @@ Imports nothing that takes long: whoever asks for help gets it at once.
 """
 
 import argparse
-import difflib
 import math
 import re
 import sys
@@ -13,10 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
-PLUGIN = "kubectl-ddpjob"
-"""Under this name on PATH kubectl finds the command, as `kubectl ddpjob`."""
+from . import mistakes
+from .called import called_by_kubectl
 
 END_OF_OPTIONS = "--"
+OF_ITSELF = frozenset({"-h", "--help", "--version"})
+"""What may stand in place of a command."""
 RUNS_A_PROGRAM = frozenset({"run", "init", "submit"})
 """Commands after whose options `--` and a program's own arguments may stand."""
 
@@ -25,28 +26,10 @@ OF_A_PROGRAM = (
 )
 """How these are called with one."""
 
-OF_OTHERS = {
-    **dict.fromkeys(("apply", "create"), "submit"),
-    **dict.fromkeys(("get", "describe"), "status"),
-    "remove": "delete",
-    **dict.fromkeys(("cancel", "kill"), "stop"),
-    **dict.fromkeys(("launch", "start", "train"), "run"),
-    "list": "ls",
-}
-"""What kubectl and others call our commands."""
-
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 """Seconds of each."""
 PART_OF_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 DURATION = re.compile(rf"(?:{PART_OF_DURATION.pattern})+")
-
-COMMANDS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
-"""What a person may write where a script is to stand."""
-
-
-def called_by_kubectl() -> bool:
-    """Whether this is `kubectl ddpjob`."""
-    return Path(sys.argv[0]).stem == PLUGIN
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -57,38 +40,37 @@ def parse(words: list[str]) -> argparse.Namespace:
         words, program = words[:end], words[end + 1 :]
     if not words or words[0] == "help":
         words = [*words[1:2], "--help"]
-    elif not words[0].startswith("-") and words[0] not in MEANINGS:
-        _refuse_command(words[0])
-    arguments, unknown = top.parse_known_args(words)
+    if words[0] not in MEANINGS and words[0] not in OF_ITSELF:
+        _refuse(mistakes.of_command(words[0], MEANINGS, words[1:]))
+    if words[0] not in RUNS_A_PROGRAM and (said := mistakes.of_names(words)):
+        _refuse(said)
+    ours = mistakes.in_our_words(words)
+    arguments, unknown = top.parse_known_args(ours)
     arguments.program = program
     if unknown:
-        _refuse(arguments, unknown)
+        target = arguments.target if arguments.command in RUNS_A_PROGRAM else None
+        _refuse(mistakes.of_words(ours, unknown, target, program))
+    if ours != words:
+        _refuse(mistakes.of_foreign(words, ours, program))
     return arguments
 
 
-def _refuse_command(word: str) -> NoReturn:
-    close = [OF_OTHERS[word]] if word in OF_OTHERS else difflib.get_close_matches(word, MEANINGS, n=1)
-    hint = f"did you mean {close[0]}?" if close else "see: ddpjob help"
-    print(f"error: there is no command {word}; {hint}", file=sys.stderr)
+def _refuse(said: str) -> NoReturn:
+    print(f"error: {said}", file=sys.stderr)
     sys.exit(2)
 
 
-def _refuse(arguments: argparse.Namespace, unknown: list[str]) -> NoReturn:
-    said = f"error: unrecognized arguments: {' '.join(unknown)}"
-    if arguments.command in RUNS_A_PROGRAM and arguments.target:
-        target, own = arguments.target, " ".join([*unknown, *(arguments.program or [])])
-        is_command = target in COMMANDS
-        what, words = (
-            ("a command stands", f"-- {target}") if is_command else ("the script's own stand", f"{target} --")
-        )
-        said += f"; {what} after --: ddpjob {arguments.command} {words} {own}"
-    print(said, file=sys.stderr)
-    sys.exit(2)
+class _Parser(argparse.ArgumentParser):
+    """One whose errors are one line: who has mistyped a word need not read what else there is."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuses the arguments."""
+        _refuse(f"{message}; see: {self.prog} --help")
 
 
 def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
     """All commands and their arguments."""
-    top = argparse.ArgumentParser(prog=prog, description="Run PyTorch DistributedDataParallel training as a whole.")
+    top = _Parser(prog=prog, description="Run PyTorch DistributedDataParallel training as a whole.")
     top.add_argument("--version", action="version", version=f"ddpjob {version('ddpjob')}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for name, (meaning, add_arguments) in MEANINGS.items():
@@ -130,8 +112,10 @@ def _validate(command: argparse.ArgumentParser) -> None:
 def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> None:
     """What a job is made of that has no file."""
     command.add_argument("target", nargs="?", metavar=target, help=meaning)
-    command.add_argument("-n", "--nodes", type=int, metavar="N", help="how many nodes (default: 1)")
-    command.add_argument("--procs-per-node", type=int, metavar="N", help="training processes per node (default: 1)")
+    command.add_argument("-n", "--nodes", type=_whole, metavar="N", help="how many nodes (default: 1)")
+    command.add_argument(
+        "--procs-per-node", type=_whole, metavar="N", help="training processes per node (default: 1)"
+    )
     command.add_argument("--name", metavar="NAME", help="the job's name (default: after the script, and a new one)")
     _how(command)
     command.add_argument(
@@ -148,7 +132,9 @@ def _how(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks (can be repeated)"
     )
-    command.add_argument("--max-restarts", type=int, metavar="N", help="restarts before the job fails (default: 6)")
+    command.add_argument(
+        "--max-restarts", type=_whole, metavar="N", help="restarts before the job fails (default: 6)"
+    )
 
 
 def _submit(command: argparse.ArgumentParser) -> None:
@@ -164,10 +150,13 @@ def _submit(command: argparse.ArgumentParser) -> None:
     )
     program = command.add_argument_group("program")
     _how(program)
-    program.add_argument("--nodes", type=int, metavar="N", help="how many nodes (default: 1)")
-    program.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs of each node (default: none)")
+    program.add_argument("--nodes", type=_whole, metavar="N", help="how many nodes (default: 1)")
+    program.add_argument("--gpus-per-node", type=_whole, metavar="N", help="GPUs of each node (default: none)")
     program.add_argument(
-        "--procs-per-node", type=int, metavar="N", help="training processes per node (default: one per GPU, else 1)"
+        "--procs-per-node",
+        type=_whole,
+        metavar="N",
+        help="training processes per node (default: one per GPU, else 1)",
     )
     program.add_argument("--name", metavar="NAME", help="the job's name (default: after the script)")
     program.add_argument(
@@ -217,7 +206,7 @@ def _status(command: argparse.ArgumentParser) -> None:
 
 def _logs(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", nargs="?", metavar="NAME", help="the job; not needed where there is only one")
-    command.add_argument("--rank", type=int, metavar="N", help="only this node's")
+    command.add_argument("--rank", type=_whole, metavar="N", help="only this node's")
     command.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
     command.add_argument("--tail", type=_tail, metavar="N", help="the last N lines of each rank (default: all)")
     command.add_argument(
@@ -226,8 +215,17 @@ def _logs(command: argparse.ArgumentParser) -> None:
     command.add_argument("--timestamps", action="store_true", help="each line with its time (cluster only)")
     attempt = command.add_mutually_exclusive_group()
     attempt.add_argument("-p", "--previous", action="store_true", help="of the attempt before the present one")
-    attempt.add_argument("--attempt", type=int, metavar="N", help="of this attempt, where its logs are still there")
+    attempt.add_argument(
+        "--attempt", type=_whole, metavar="N", help="of this attempt, where its logs are still there"
+    )
     _either(command)
+
+
+def _whole(text: str) -> int:
+    """A whole number; whether it is one that fits is told with all that is wrong."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"{text} is no whole number, such as 2")
+    return int(text)
 
 
 def _tail(text: str) -> int | None:
@@ -277,7 +275,7 @@ def _change(command: argparse.ArgumentParser) -> None:
 
 def _scale(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the job")
-    command.add_argument("--nodes", type=int, required=True, metavar="N", help="how many it is to have")
+    command.add_argument("--nodes", type=_whole, required=True, metavar="N", help="how many it is to have")
     _either(command)
 
 

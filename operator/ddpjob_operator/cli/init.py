@@ -9,7 +9,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.manifest import written
 
 from . import program
-from .words import itself
+from .called import itself
 
 HEAD = """\
 # On this machine:  ddpjob run {file}

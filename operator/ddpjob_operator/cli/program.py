@@ -17,7 +17,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.entrypoint import SUPERVISOR, Entrypoint, Options, command, document_of, module, script
 from ddpjob_operator.api.launchers import Size
 
-from .arguments import COMMANDS
+from .mistakes import PROGRAMS
 
 OPTIONS = ("module", "nodes", "procs_per_node", "name", "env", "max_restarts", "checkpoint", "program")
 """Arguments that say what a YAML file says otherwise."""
@@ -132,7 +132,7 @@ def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
         _check_module(arguments.module)
         return module(arguments.module, words)
     if arguments.target is not None:
-        _check_script(Path(arguments.target), words)
+        _check_script(arguments.target, words)
         return script(arguments.target, words)
     if words[0].startswith("-"):
         raise BadInputError(f"{words[0]} stands after --, where a command begins; options stand before --")
@@ -153,12 +153,17 @@ def _is_script(file: Path) -> bool:
     return first.startswith(b"#!") and b"python" in first
 
 
-def _check_script(file: Path, words: list[str]) -> None:
+def _check_script(target: str, words: list[str]) -> None:
+    file = Path(target)
     if file.suffix in NOT_PYTHON and file.is_file():
         said = NOT_PYTHON[file.suffix].format(target=file, ddpjob="ddpjob run")
         raise BadInputError(f"{file} {said}")
     if file.is_dir():
         raise BadInputError(f"{file} is a directory; name a script in it{_some(file.glob('*.py'))}")
+    if file.is_symlink() and not file.exists():
+        raise BadInputError(f"{file} is a link to {file.readlink()}, which is not there")
+    if str(file) == "-" or "://" in target:
+        raise BadInputError(f"{target} is no file; write what is there into one, and name that")
     if not file.exists():
         raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words)}")
     try:
@@ -172,7 +177,7 @@ def _check_script(file: Path, words: list[str]) -> None:
 
 
 def _hint(file: Path, words: list[str]) -> str:
-    if str(file) in COMMANDS:
+    if str(file) in PROGRAMS:
         return f"; a command stands after --: ddpjob run -- {' '.join([str(file), *words])}"
     there = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
     names = {name: one for one in there for name in (one.name, one.stem)}
@@ -189,6 +194,8 @@ def _check_module(name: str) -> None:
     """Looks for a module without importing what it is in, as that would run it."""
     if name.endswith(".py"):
         raise BadInputError(f"-m {name}: a script is named without -m, and a module without .py")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise BadInputError(f"-m {name}: must be the name of a module, such as package.train")
     found, places = (
         None,
         [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path],

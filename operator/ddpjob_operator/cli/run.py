@@ -27,13 +27,14 @@ from ddpjob_operator.local import (
 )
 
 from . import program
+from .called import itself
 from .detach import Leave, detachable
 from .display import Display
 from .follow import Follower
 from .progress import Progress
 from .screen import Screen
 from .summary import advise, summarise
-from .words import INTERRUPTED, exit_code, file_path, itself, world, writer
+from .words import INTERRUPTED, exit_code, file_path, world, writer
 
 
 @dataclass(frozen=True)

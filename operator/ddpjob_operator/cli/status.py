@@ -9,10 +9,11 @@ from typing import NoReturn
 from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.local import RunDirectory, as_here, find_run, find_runs, known_runs, registered
 
+from .called import itself
 from .describe import describe
 from .screen import Screen
 from .table import COLUMNS, Growing, Row, row, tabulate
-from .words import age, file_path, itself
+from .words import age, file_path
 
 POLL_SECONDS = 0.2
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RUNS, find_runs, names_in_use
 
-from .arguments import called_by_kubectl
+from .called import called_by_kubectl
 
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
 """Who names no run of this machine means a cluster, also where no kubeconfig tells of one."""

@@ -1,7 +1,5 @@
 """Words and numbers that several commands say in the same way."""
 
-import shutil
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,28 +7,15 @@ from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, Sta
 from ddpjob_operator.api.reasons import DEADLINES
 from ddpjob_operator.api.words import counted
 
-from .arguments import called_by_kubectl
-
 INTERRUPTED = 128 + 2
 """As a shell has it after Ctrl-C."""
 TIMED_OUT = 124
 """As timeout(1) has it."""
 
-PROGRAM = "ddpjob"
-
 NEVER_RAN = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
 """Causes of ranks that have no log: their programs were never started."""
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
-
-
-def itself() -> str:
-    """The command as its user calls it, so that what it advises can be pasted."""
-    called = sys.argv[0]
-    if called_by_kubectl():
-        return "kubectl ddpjob"
-    by_path = Path(called).name == PROGRAM and called != shutil.which(PROGRAM)
-    return called if by_path else PROGRAM
 
 
 def exit_code(status: DDPJobStatus) -> int:

@@ -60,6 +60,8 @@ def _loader(files: str, context: str | None) -> KubeConfigLoader:
     if merger.config is None:
         raise ConfigException("it is empty")
     names = [one["name"] for one in merger.config.value.get("contexts") or []]
+    if not names:
+        raise BadInputError(f"{files} names no context; is it a kubeconfig?")
     if context is None and not merger.config.value.get("current-context"):
         raise BadInputError(f"the kubeconfig {files} has no current context; choose with --context: {_some(names)}")
     if context is not None and context not in names:

@@ -30,7 +30,7 @@ def test_a_command_says_what_it_lacks(command: list[str], lacks: str, capsys: py
         (["sumbit", "train.py"], "there is no command sumbit; did you mean submit?"),
         (["describe", "digits"], "there is no command describe; did you mean status?"),
         (["frobnicate"], "there is no command frobnicate; see: ddpjob help"),
-        (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (["--frobnicate"], "unrecognized arguments: --frobnicate; see: ddpjob help"),
     ],
 )
 def test_a_wrong_command_is_told_the_right_one(
@@ -73,7 +73,7 @@ def test_a_length_of_time_is_taken_as_kubectl_takes_it(since: str, seconds: int)
 def test_what_is_no_part_of_a_log_is_refused(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parse(["logs", flag])
-    assert capsys.readouterr().err.endswith(f"{said}\n")
+    assert capsys.readouterr().err.endswith(f"{said}; see: ddpjob logs --help\n")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_cluster_that_does_not_answer_is_named_with_its_address(call: Call) ->
         (CONFIG, ["status", "--context", "hare"], 2, "did you mean here?"),
         (CONFIG, ["status", "--context", "broken"], 1, "Expected object with name gone in"),
         (CONFIG | {"current-context": ""}, ["status"], 2, "no current context; choose with --context: here, broken"),
-        ({}, ["status"], 2, "no current context; choose with --context: none"),
+        ({}, ["status"], 2, "names no context; is it a kubeconfig?"),
         ("", ["status"], 1, "file is empty"),
         ("{", ["status"], 1, "cannot use the kubeconfig"),
         ("- 1", ["status"], 1, "cannot use the kubeconfig"),

@@ -1,4 +1,4 @@
-"""What `ddpjob run`, `init` and `validate` take, and what a mistake gets: one message, exit code 2, nothing made."""
+"""What the commands take, and what a mistake gets: one message, exit code 2, nothing made."""
 
 import importlib.util
 import sys
@@ -24,6 +24,24 @@ FILES = {
     "train.ipynb": "{}\n",
     "job.yaml": JOB,
     "wrong.yaml": JOB.replace("spec: {", "spec: {nodes: 0, "),
+    "text.yaml": JOB.replace("spec: {", "spec: {nodes: '2', "),
+    "field.yaml": JOB.replace("spec: {", "spec: {nodse: 2, "),
+    "port.yaml": JOB.replace("spec: {", "spec: {masterPort: 99999, "),
+    "long.yaml": JOB.replace("digits", "d" * 80),
+    "capital.yaml": JOB.replace("digits", "Digits"),
+    "nameless.yaml": JOB.replace("name: digits", ""),
+    "container.yaml": JOB.replace("trainer", "main"),
+    "image.yaml": JOB.replace(", command: [ddpjob-train]", ""),
+    "version.yaml": JOB.replace("v1alpha1", "v1"),
+    "two.yaml": f"{JOB}---{JOB}",
+    "pod.yaml": "apiVersion: v1\nkind: Pod\n",
+    "list.yaml": "- nodes\n",
+    "empty.yaml": "",
+    "broken.yaml": "a: [b\n",
+    "tabs.yaml": "a:\n\tb: c\n",
+    "broken.json": '{"kind": "DDPJob"',
+    "kube": "{apiVersion: v1, kind: Config, current-context: here, contexts: [{name: here, context: {cluster: c}}]}",
+    "taken/train/job.json": "",
     "package/__init__.py": "raise SystemExit('imported')\n",
     "package/train.py": "",
     "package/model/__init__.py": "",
@@ -34,11 +52,15 @@ FILES = {
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("KUBECONFIG", "nowhere")
     here = tmp_path / "here"
     for name, text in FILES.items():
         file = here / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+    (here / "model.pt").write_bytes(b"PK\x03\x04\xff")
+    (here / "binary.py").write_bytes(b"\xff\xfe")
+    (here / "link.py").symlink_to("nowhere.py")
     monkeypatch.chdir(here)
     yield here
     assert not (tmp_path / "state").exists()
@@ -59,7 +81,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run --", "name a script, a module after -m, or a command after --; see: ddpjob run --help"),
         ("run trian.py", "there is no trian.py in {here}; did you mean train.py?"),
         ("run train -n 2", "there is no train in {here}; did you mean train.py?"),
-        ("run python train.py", "unrecognized arguments: train.py; a command stands after --: ddpjob run -- python"),
+        ("run python train.py", "a command stands after --: ddpjob run -- python train.py"),
         ("run torchrun -- train.py", "a command stands after --: ddpjob run -- torchrun train.py"),
         ("run package", "package is a directory; name a script in it: package/__init__.py, package/train.py"),
         ("run train.sh", "train.sh is a shell script; run it as a command: ddpjob run -- bash train.sh"),
@@ -71,7 +93,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run -- train.py --lr 1", "train.py is a script; run it with: ddpjob run train.py -- --lr 1"),
         ("run -- nosuchprogram", "nosuchprogram: no such program on PATH"),
         ("run train.py --nodes 0", "--nodes: 0 is too small; it must be at least 1"),
-        ("run train.py --nodes two", "argument -n/--nodes: invalid int value: 'two'"),
+        ("run train.py --nodes two", "argument -n/--nodes: two is no whole number, such as 2"),
         ("run train.py --env FOO", "--env FOO: must be NAME=VALUE"),
         ("run train.py --name My_Run", "--name: 'My_Run' does not have the right form"),
         ("run train.py --checkpoint job.yaml", "--checkpoint: job.yaml is no directory"),
@@ -80,6 +102,99 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run -m package.tarin", "-m package.tarin: there is no module package.tarin in {here}"),
         ("run -m package.model", "-m package.model is a package without __main__; name a module in it"),
         ("run train.py -o yaml", "-o yaml prints what would run; add --dry-run"),
+        ("run --lr 1 train.py", "--lr 1; the script's own stand after --: ddpjob run train.py -- --lr 1"),
+        ("run -n 2 train.py --lr=1", "after --: ddpjob run -n 2 train.py -- --lr=1"),
+        ("run --nproc_per_node 2 train.py", "--nproc_per_node; here that is: ddpjob run --procs-per-node 2 train.py"),
+        ("run --nnodes=2 train.py -- -v", "--nnodes=2; here that is: ddpjob run --nodes=2 train.py -- -v"),
+        ("run --node_rank 0 train.py", "--node_rank 0; here that is: ddpjob run train.py"),
+        (
+            "run --standalone --master-port=1 train.py",
+            "--standalone --master-port=1; here that is: ddpjob run train.py",
+        ),
+        ("run --gpus 2 train.py", "--gpus; here that is: ddpjob run --procs-per-node 2 train.py"),
+        ("submit --gpus 2 train.py", "--gpus; here that is: ddpjob submit --gpus-per-node 2 train.py"),
+        (
+            "run --nnodes 2 train.py --lr 1",
+            "--lr 1; the script's own stand after --: ddpjob run --nodes 2 train.py -- --lr 1",
+        ),
+        (
+            "run python -m torch.distributed.run train.py",
+            "after --: ddpjob run -- python -m torch.distributed.run train.py",
+        ),
+        ("run -n 2 torchrun --nnodes 2 train.py", "after --: ddpjob run -n 2 -- torchrun --nnodes 2 train.py"),
+        ("run -f job.yaml", "-f; leave it out: name the file without it"),
+        ("run train.py -n", "argument -n/--nodes: expected one argument; see: ddpjob run --help"),
+        ("run train.py -n 1e9", "argument -n/--nodes: 1e9 is no whole number, such as 2"),
+        ("run train.py -n 2.5", "argument -n/--nodes: 2.5 is no whole number, such as 2"),
+        ("run train.py -n -1", "--nodes: -1 is too small; it must be at least 1"),
+        ("run train.py -n 1000000000", "--nodes: 1000000000 is too large; it must be at most 4096"),
+        (
+            "run train.py --procs-per-node 0",
+            "--procs-per-node: 0 is not right; it must be a whole number from 1 to 64",
+        ),
+        ("run train.py --max-restarts -1", "--max-restarts: -1 is too small; it must be at least 0"),
+        ("run train.py --env RANK=1", "--env: RANK is set by DDPJob itself; remove it"),
+        (f"run train.py --name {'x' * 60}", "--name: is too long (60 characters); at most 52 are allowed"),
+        (
+            "run train.py --name train --run-dir taken",
+            "there is a run named train already. Go on with it: ddpjob run",
+        ),
+        ("run train.py --run-dir job.yaml", "cannot write the run directory {here}/job.yaml/train: Not a directory"),
+        ("run link.py", "link.py is a link to nowhere.py, which is not there"),
+        ("run binary.py", "binary.py is not Python: line 1: (unicode error) 'utf-8' codec can't decode byte 0xff"),
+        ("run -", "- is no file; write what is there into one, and name that"),
+        ("run https://a.example/job.yaml", "https://a.example/job.yaml is no file; write what is there into one"),
+        ("run -m ..train", "-m ..train: must be the name of a module, such as package.train"),
+        ("run model.pt", "cannot read model.pt: it is not UTF-8 text"),
+        ("run empty.yaml", "empty.yaml must hold exactly one object of kind DDPJob, but holds nothing"),
+        ("run list.yaml", "list.yaml must hold exactly one object of kind DDPJob, but holds a list"),
+        ("run pod.yaml", "pod.yaml must hold exactly one object of kind DDPJob, but holds Pod"),
+        ("run two.yaml", "two.yaml must hold exactly one object of kind DDPJob, but holds DDPJob, DDPJob"),
+        ("run broken.yaml", "broken.yaml is not YAML: line 2: expected ',' or ']'"),
+        ("run tabs.yaml", "tabs.yaml is not YAML: line 2: found character '\\t' that cannot start any token"),
+        ("run broken.json", "broken.json is not YAML: line 1: expected ',' or '}}'"),
+        ("run version.yaml", "line 2: apiVersion: 'ddpjob.dev/v1' must be ddpjob.dev/v1alpha1"),
+        ("run text.yaml", "line 5: spec.nodes: '2' must be a whole number"),
+        ("run field.yaml", "line 5: spec.nodse: unknown field; did you mean nodes?"),
+        ("run port.yaml", "line 5: spec.masterPort: 99999 is too large; it must be at most 65535"),
+        ("run long.yaml", "line 4: metadata.name: is too long (80 characters); at most 52 are allowed"),
+        ("run capital.yaml", "line 4: metadata.name: 'Digits' does not have the right form"),
+        ("run nameless.yaml", "line 4: metadata.name: is missing: Name of the job"),
+        ("run container.yaml", "needs a container named trainer, which runs the training; it has main"),
+        ("run image.yaml", "containers[trainer].command: is missing; on this machine there is no image"),
+        ("run job.yaml --lr 1", "--lr 1; job.yaml says what is run: edit it instead"),
+        ("run job.yaml wrong.yaml", "wrong.yaml; job.yaml says what is run: edit it instead"),
+        ("train.py", "there is no command train.py; to run it: ddpjob run train.py"),
+        ("-n 2 train.py", "a command stands first: ddpjob run -n 2 train.py"),
+        ("get ddp", "there is no command get; did you mean status?"),
+        ("apply -f job.yaml", "there is no command apply; did you mean submit?"),
+        ("runn train.py", "there is no command runn; did you mean run?"),
+        ("help nothing", "there is no command nothing; see: ddpjob help"),
+        ("status one two", "unrecognized arguments: two; see: ddpjob status --help"),
+        ("status -o wide", "argument -o/--output: invalid choice: 'wide' (choose from"),
+        ("status nothing", "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
+        ("status nothing --run-dir taken", "no run named nothing under taken; there is train"),
+        (
+            "status --local --cluster",
+            "--local is for runs of this machine and --cluster for a cluster; give one of them",
+        ),
+        ("status --kubeconfig nowhere", "no kubeconfig nowhere; name a file that exists"),
+        ("status --kubeconfig job.yaml", "job.yaml names no context; is it a kubeconfig?"),
+        ("status --kubeconfig kube --context there", "no context named there in kube; did you mean here?"),
+        ("logs ddp/digits -f", "kubectl names a kind, and ddpjob only the job; here that is: ddpjob logs digits -f"),
+        ("logs digits -c trainer", "-c trainer; leave it out: the only logs are those of the container trainer"),
+        ("logs digits --tail x", "argument --tail: x is no number of lines; -1 means all"),
+        ("logs digits -p --attempt 1", "argument --attempt: not allowed with argument -p/--previous"),
+        ("delete", "the following arguments are required: NAME; see: ddpjob delete --help"),
+        ("delete ddp digits", "kubectl names a kind, and ddpjob only the job; here that is: ddpjob delete digits"),
+        ("delete digits --all", "--all; leave it out: name one job at a time"),
+        ("rm -rf digits", "-rf; leave it out: nothing here needs it"),
+        ("stop nothing", "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
+        ("scale digits --replicas 2", "--replicas; here that is: ddpjob scale digits --nodes 2"),
+        ("scale digits", "the following arguments are required: --nodes; see: ddpjob scale --help"),
+        ("init train.py -o package", "package is there already; remove it, or choose another with --output"),
+        ("init train.py -o nowhere/x.yaml", "cannot write nowhere/x.yaml: No such file or directory; choose another"),
+        ("validate package", "cannot read package: Is a directory"),
         ("run job.yaml --nodes 2", "--nodes is for scripts; job.yaml says what is run: edit it instead"),
         ("run job.yaml -- --lr 1", "-- is for scripts; job.yaml says what is run: edit it instead"),
         ("run --resume train", "no runs under ddpjob-runs; start one with: ddpjob run"),
@@ -97,8 +212,17 @@ def test_a_mistake_gets_one_message(
     assert call(monkeypatch, *words.split()) == 2
     said = capsys.readouterr().err
     assert message.format(here=Path.cwd()) in said
-    assert said.count("error: ") == (2 if "wrong.yaml" in words else 1)
+    assert said.count("error: ") == (2 if words == "validate wrong.yaml nowhere.yaml" else 1)
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("words", ["submit job.yaml", "delete digits", "resume digits", "status --cluster"])
+def test_without_a_cluster_it_is_said_how_to_name_one(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *words.split()) == 1
+    said = "no cluster is named: there is no kubeconfig at nowhere (KUBECONFIG)."
+    assert capsys.readouterr().err == f"error: {said} Set KUBECONFIG to yours, or give --kubeconfig\n"
 
 
 @pytest.mark.parametrize("words", ["run train.py", "run -m package.train"])

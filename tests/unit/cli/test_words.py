@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.cli.words import itself
+from ddpjob_operator.cli.called import itself
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from ddpjob_operator.cli.called import itself
 from ddpjob_operator.cli.describe import describe
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
-from ddpjob_operator.cli.words import age, itself
+from ddpjob_operator.cli.words import age
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
 
 from .life import unnoticed

@@ -10,10 +10,11 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.manifest import Manifest, parse, read
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
+from ddpjob_operator.cli.called import itself
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advise, summarise
-from ddpjob_operator.cli.words import INTERRUPTED, exit_code, itself, world, writer
+from ddpjob_operator.cli.words import INTERRUPTED, exit_code, world, writer
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
 from ddpjob_operator.client.sending import check, replace, send
 from ddpjob_operator.engine import Event
