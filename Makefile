@@ -75,6 +75,14 @@ e2e-kind: $(READY) ## The same on a kind cluster, which it makes (needs docker, 
 	@kubeconfig=$$(deploy/kind/up)
 	KUBECONFIG=$$kubeconfig PLANT=external $(BIN)/pytest tests/e2e -rs
 
+wheel: ## Build what other projects install, into dist/
+	@if uv=$$(command -v uv || command -v $(BIN)/uv); then
+	  "$$uv" build --quiet --wheel --build-constraints requirements/build.txt --require-hashes --out-dir dist
+	else
+	  $(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	fi
+	ls dist/*.whl
+
 plant: $(READY) ## Build the cluster that the tests run on (needs 16 GB while it builds, keeps 8)
 	@$(BIN)/python -m tests.plant build
 
@@ -142,4 +150,4 @@ mutants: $(READY) ## How sharp the tests are: put 300 small faults in, one at a 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator fault-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator fault-table faults mutants clean

@@ -8,6 +8,7 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
 
     <!-- not run: REASON -->           before bash: only a reader can run this
     <!-- on a cluster -->              before bash: run by tests/e2e, on nodes with the operator and our images
+    <!-- in a project -->            before bash: run by tests/wheel, in a project beside a clone
     <!-- not valid: REASON -->         before yaml: a DDPJob with mistakes
     <!-- first terminal -->            before bash: goes on while the page's other commands run
     <!-- first terminal -->            before text: awaited there, after what was awaited before
@@ -29,6 +30,7 @@ NOT_RUN = "not run: "
 NOT_VALID = "not valid: "
 HERE = "here"
 ON_A_CLUSTER = "on a cluster"
+IN_A_PROJECT = "in a project"
 FIRST_TERMINAL = "first terminal"
 CTRL_C = "first terminal: Ctrl-C"
 
@@ -51,10 +53,10 @@ class Block:
     text: str
 
     def runs(self, where: str) -> bool:
-        """Whether these are commands that a test can run HERE or ON_A_CLUSTER."""
+        """Whether these are commands that a test can run HERE, ON_A_CLUSTER or IN_A_PROJECT."""
         if self.language != "bash" or self.note.startswith(NOT_RUN):
             return False
-        return (self.note == ON_A_CLUSTER) == (where == ON_A_CLUSTER)
+        return where == (self.note if self.note in (ON_A_CLUSTER, IN_A_PROJECT) else HERE)
 
 
 def blocks(page: Path) -> list[Block]:

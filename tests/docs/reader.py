@@ -1,4 +1,4 @@
-"""A reader who does what a page says, in a directory that looks like a clone of the project."""
+"""A reader who does what a page says, in a directory that looks like a clone of the project, or in one of his own."""
 
 import fcntl
 import os
@@ -93,6 +93,8 @@ class Reader:
     """Of the page's commands, those are run that can be run there."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables for the commands."""
+    has: tuple[str, ...] = OF_THE_CLONE
+    """What of the clone is in the directory."""
     _terminals: list[Terminal] = field(default_factory=list)
     _first: Terminal | None = None
     _output: str | None = None
@@ -100,7 +102,7 @@ class Reader:
 
     def __post_init__(self) -> None:
         self.directory.mkdir()
-        for name in OF_THE_CLONE:
+        for name in self.has:
             (self.directory / name).symlink_to(ROOT / name)
 
     def take(self, block: Block) -> None:

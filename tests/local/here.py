@@ -35,6 +35,8 @@ class Here:
     """A directory in which `ddpjob` is called, and all that was started in it."""
 
     directory: Path
+    bin: Path = BIN
+    """Of the environment whose `ddpjob` it is."""
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -58,7 +60,7 @@ class Here:
 
     def start(self, *arguments: str | Path, **env: str) -> subprocess.Popen[str]:
         """Starts `ddpjob` with these arguments."""
-        return self._start(BIN / "ddpjob", *arguments, **env)
+        return self._start(self.bin / "ddpjob", *arguments, **env)
 
     def start_after(self, code: str, *arguments: str | Path) -> subprocess.Popen[str]:
         """The same, in a Python that has run some code before."""
@@ -68,7 +70,7 @@ class Here:
         process = subprocess.Popen(
             command,
             cwd=self.directory,
-            env=os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"} | self.state | env,
+            env=os.environ | {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"} | self.state | env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -260,4 +260,4 @@ def test_without_its_libraries_it_says_how_to_install_them(tmp_path: Path) -> No
     command = [sys.executable, "-c", program, "report"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "error: ddpjob report needs matplotlib; install it with: pip install 'ddpjob[report]'\n"
+    assert done.stderr == "error: ddpjob report needs matplotlib; install it with: pip install jinja2 matplotlib\n"

@@ -11,6 +11,7 @@ from ddpjob_operator.api import BadInputError
 from .elsewhere import refuse
 from .init import init
 from .logs import logs, which_of
+from .main import BAD_INPUT
 from .remove import remove
 from .report import report
 from .run import run
@@ -21,7 +22,6 @@ from .version import version
 from .where import on_cluster, run_directory
 from .words import INTERRUPTED
 
-BAD_INPUT = 2
 UNREAD = 1
 
 

@@ -3,6 +3,8 @@
 import signal
 import sys
 
+BAD_INPUT = 2
+
 
 def main() -> None:
     """Runs the command that the arguments name."""
@@ -13,7 +15,16 @@ def main() -> None:
     arguments = parse(
         sys.argv[1:]
     )  # What was called for help or by mistake ends here, and has not imported the rest.
-    from .commands import call  # noqa: PLC0415
-
+    try:
+        from .commands import call  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("ddpjob"):
+            raise
+        print(
+            f"error: {sys.executable} lacks {error.name}: ddpjob was installed without its extra cli; install it as"
+            " ddpjob[cli], from where it came",
+            file=sys.stderr,
+        )
+        sys.exit(BAD_INPUT)
     signal.signal(signal.SIGINT, heeded)
     sys.exit(call(arguments))

@@ -31,9 +31,6 @@ NOT_PYTHON = {
 DEFAULT_CHECKPOINT = {"path": "/checkpoints"}
 """Here a directory of the run, which a script finds in DDPJOB_CHECKPOINT_DIR."""
 
-SUPERVISORS_MODULES = ("torch", "aiohttp", "ClusterShell", "prometheus_client")
-"""What the supervisor and the ranks that it forks import."""
-
 
 def is_program(arguments: argparse.Namespace) -> bool:
     """Whether a program is named, and not a YAML file.
@@ -110,13 +107,11 @@ def check_can_run(document: dict[str, Any]) -> None:
     """
     program, *_ = document["spec"]["template"]["spec"]["containers"][0]["command"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    if program == SUPERVISOR:
-        missing = [name for name in SUPERVISORS_MODULES if importlib.util.find_spec(name) is None]
-        if missing:
-            raise BadInputError(
-                f"{sys.executable} lacks {', '.join(missing)}: ddpjob runs scripts with the Python it is installed"
-                " for; install it beside your torch, with: pip install 'ddpjob[cli,trainer]'"
-            )
+    if program == SUPERVISOR and importlib.util.find_spec("torch") is None:
+        raise BadInputError(
+            f"{sys.executable} lacks torch: ddpjob runs scripts with the Python it is installed for; install it in"
+            " the environment that has your torch, or torch in this one"
+        )
     if shutil.which(program, path=path) is None:
         raise BadInputError(f"{program}: no such program on PATH")
 

@@ -10,7 +10,7 @@ from ddpjob_operator.local import RunDirectory, find_run, find_runs
 from .words import file_path
 
 PAGE = "report.html"
-NEEDED = frozenset({"jinja2", "matplotlib"})
+NEEDED = ("jinja2", "matplotlib")
 
 
 def report(runs: Path, run: str | None, output: Path | None) -> int:
@@ -28,7 +28,7 @@ def report(runs: Path, run: str | None, output: Path | None) -> int:
         if error.name not in NEEDED:
             raise
         raise BadInputError(
-            f"ddpjob report needs {error.name}; install it with: pip install 'ddpjob[report]'"
+            f"ddpjob report needs {error.name}; install it with: pip install {' '.join(NEEDED)}"
         ) from None
     now = datetime.now(UTC)
     found = replace(find(directory), printed=printed(RunDirectory(directory).logs, now))

@@ -47,9 +47,7 @@ def _digits() -> Handwriting:
     """
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise ConfigError(
-            "--data digits comes with scikit-learn, which is not installed: pip install 'ddpjob[trainer]'"
-        )
+        raise ConfigError("--data digits comes with scikit-learn, which is not installed: pip install scikit-learn")
     path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     table = torch.from_numpy(np.loadtxt(path, delimiter=",", dtype=np.float32))
     images, labels = (table[:, :-1] / 8.0 - 1.0).reshape(-1, 1, 8, 8), table[:, -1].long()

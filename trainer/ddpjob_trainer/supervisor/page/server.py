@@ -61,7 +61,7 @@ class Page:
             server = await asyncio.get_running_loop().create_server(answers.connection, sock=listener)
         except Exception as error:  # noqa: BLE001  Whatever is wrong with a library, it must not end a training.
             listener.close()
-            _go_without(f"{type(error).__name__}: {error}; ddpjob[trainer] has all that is needed")
+            _go_without(f"{type(error).__name__}: {error}; it needs aiohttp and prometheus-client")
             return None
         self._answers = answers
         return server

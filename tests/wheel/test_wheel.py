@@ -1,0 +1,76 @@
+"""What is installed from the wheel alone, beside other torches and other libraries, does what it does here."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.local.here import Here
+from tests.strangers.test_strangers import SCRIPTS
+from tests.wheel import projects
+
+LIT = """
+import lightning, os, torch
+from torch.utils.data import DataLoader, TensorDataset
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(8, 2)
+    def training_step(self, batch, index):
+        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(400, 8), torch.randint(0, 2, (400,)))
+trainer = lightning.Trainer(
+    num_nodes=int(os.environ["NNODES"]), devices=1, accelerator="cpu", max_epochs=3, logger=False,
+    enable_checkpointing=False,
+)
+trainer.fit(Net(), DataLoader(data, batch_size=10))
+"""
+
+
+def test_without_the_extra_the_command_says_what_is_missing(project: Here, wheel: Path) -> None:
+    projects.install(project.bin, str(wheel))
+    code, said = project.ddpjob("run", "train.py")
+    assert code == 2, said
+    assert said.count("\n") == 1, said
+    assert "ddpjob was installed without its extra cli; install it as ddpjob[cli]" in said
+
+
+@pytest.mark.full("tests/wheel/test_page.py installs it; here pip does, with what the extras and libraries add")
+def test_pip_installs_it_beside_lightning_and_it_reports(project: Here, wheel: Path) -> None:
+    projects.link(project.bin, "torch", "numpy")
+    projects.install(project.bin, "pip")
+    pip = [project.bin / "python", "-m", "pip", "install", "--quiet", f"{wheel}[cli,report]", "lightning"]
+    subprocess.run(pip, check=True)
+    (project.directory / "lit.py").write_text(LIT)
+    code, said = project.ddpjob("run", "lit.py", "-n", "2")
+    assert code == 0, said
+    told = {"step": 60, "totalSteps": 60, "epoch": 3}
+    assert told.items() <= project.status("lit")["progress"].items(), json.dumps(project.status("lit"))
+    code, said = project.ddpjob("report", "lit")
+    assert (code, said) == (0, "written: ddpjob-runs/lit/report.html\n")
+    code, said = project.ddpjob("rm", "lit")
+    assert code == 0, said
+
+
+@pytest.mark.full("what each version of torch brings differs; the page runs with this environment's")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("torch", ["torch~=2.4.0", "torch~=2.6.0", "torch"])
+def test_a_strangers_script_goes_on_after_a_kill_with_torch(project: Here, wheel: Path, torch: str) -> None:
+    projects.install(project.bin, f"{wheel}[cli]", torch)
+    shutil.copy(SCRIPTS / "multinode.py", project.directory)
+    words = ("--preload", "torch.utils.data.distributed", "multinode.py", "100000", "1")
+    run = project.start("run", project.job("any", "ddpjob-supervise", *words, nodes=2, backend="Gloo"))
+    project.wait("three epochs", lambda: "Epoch 3 " in project.log("any", 1))
+    project.ranks("any")[-1].kill()
+    project.wait("the restart", lambda: project.status("any").get("restarts") == 1)
+    assert project.status("any")["lastFailure"]["signal"] == 9
+    project.wait("its resumption", lambda: project.log("any", 1).count("Resuming training") == 1)
+    reached = project.status("any")["progress"]["step"]
+    project.wait("steps after it", lambda: project.status("any")["progress"].get("step", 0) > reached)
+    assert "begins in place" in project.log("any", 1)
+    assert project.ddpjob("stop", "any")[0] == 0
+    run.communicate(timeout=120)
