@@ -13,6 +13,7 @@ from ddpjob_operator.engine import (
     Exit,
     Pod,
     Waiting,
+    document_of,
 )
 
 from .objects import (
@@ -156,7 +157,7 @@ def _exit(status: PodStatus, state: ContainerState) -> Exit | None:
 
 def _failed_init(name: str, ended: Terminated) -> Exit:
     words = ended.message or f"exit code {ended.exit_code}"
-    is_report = name == WAIT_CONTAINER and words.startswith("{")
+    is_report = "cause" in (document_of(words) or {})
     return Exit(
         code=None,
         reason="InitContainerFailed",

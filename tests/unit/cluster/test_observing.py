@@ -103,8 +103,8 @@ FAILED_INIT = {
     "state": {"terminated": {"exitCode": 3, "finishedAt": NOON_TEXT, "message": "no data"}},
 }
 
-NO_PYTHON = {"exitCode": 1, "message": '{"cause": "ConfigError"}'}
-FAILED_WAIT = {"name": "wait-for-master", "state": {"terminated": NO_PYTHON}}
+CANNOT = {"exitCode": 1, "message": '{"cause": "ConfigError"}'}
+REPORTS = {"name": "anything", "state": {"terminated": CANNOT}}
 
 EXITS: dict[str, tuple[dict[str, Any], Exit | None]] = {
     "the trainer runs": ({"containerStatuses": trainer(running={})}, None),
@@ -124,8 +124,8 @@ EXITS: dict[str, tuple[dict[str, Any], Exit | None]] = {
         {"phase": "Failed", "reason": "Evicted", "message": "m", "containerStatuses": trainer(running={})},
         Exit(None, "Evicted", "m", None),
     ),
-    "the wait for the master failed and said why": (
-        {"phase": "Failed", "initContainerStatuses": [FAILED_WAIT]},
+    "an init container failed and left a report": (
+        {"phase": "Failed", "initContainerStatuses": [REPORTS]},
         Exit(None, "InitContainerFailed", '{"cause": "ConfigError"}', None),
     ),
     "an init container failed": (
