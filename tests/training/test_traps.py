@@ -56,9 +56,14 @@ def import_a_package_for_python_2() -> None:
     basestring  # noqa: F821, B018  (that is the mistake)
 
 
+def import_what_is_not_there() -> None:
+    raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
+
+
 @pytest.mark.parametrize(
     ("mistake", "advice"),
     [
+        (import_what_is_not_there, " -m pip install pyyaml"),
         (call_a_list, "let forward go through them"),
         (mix_devices, "it must be assigned (x = x.to(device))"),
         (load_wrapped_weights, "save model.module.state_dict()"),
@@ -77,6 +82,22 @@ def test_a_known_mistake_is_told_in_one_line_with_its_place_and_what_to_do(
     assert advice in str(told)
     assert f"{__file__}:" in str(told)
     assert "\n" not in str(told)
+
+
+def test_a_module_that_an_image_lacks_is_told_with_how_to_have_it_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.delenv("DDPJOB_RUN_DIR", raising=False)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        import ddpjob_no_such  # type: ignore[import-not-found]  # noqa: F401, PLC0415
+    told = str(traps.known(caught.value))
+    assert told.startswith("No module named 'ddpjob_no_such', in ")
+    assert "ddpjob submit --pip ddpjob_no_such" in told
+
+
+def test_a_part_that_a_package_has_not_is_none_of_them() -> None:
+    with pytest.raises(ModuleNotFoundError) as caught:
+        import json.no_such  # type: ignore[import-not-found]  # noqa: F401, PLC0415
+    assert traps.known(caught.value) is None
 
 
 def test_what_is_none_of_them_stays_as_it_is() -> None:

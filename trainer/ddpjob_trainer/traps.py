@@ -3,11 +3,14 @@
 PyTorch tells what went wrong inside of it; what is missing is what to change.
 """
 
+import os
 import re
+import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+from .environment import Env
 from .errors import ConfigError, TrainerError
 from .failure import last_line
 
@@ -87,14 +90,39 @@ TRAPS = (
 )
 
 
+PACKAGES = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dotenv": "python-dotenv",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Those that are not called as their module is: of the module's name there may be another one, by whomever."""
+
+
 def known(error: BaseException) -> TrainerError | None:
     """The error in one line, with where it came from and what to do about it; None: it is none of these."""
+    if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:  # Else a part of one.
+        return ConfigError(f"{_what(error)}{_where(error)}: {_how_to_have(error.name)}")
     text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
     for trap in TRAPS:
         if isinstance(error, trap.kind) and trap.says.search(text):
             kind = ConfigError if trap.for_certain else TrainerError
             return kind(f"{_what(error)}{_where(error)}: {trap.advice}")
     return None
+
+
+def _how_to_have(module: str) -> str:
+    """A module that is not there: as a package or, where it is the user's own, with the script."""
+    package = PACKAGES.get(module, module)
+    if "KUBERNETES_SERVICE_HOST" in os.environ and Env.RUN_DIR not in os.environ:
+        return (
+            f"the image lacks it: ddpjob submit --pip {package} has it installed or, if it is your own,"
+            " --source sends the folder that it is in"
+        )
+    return f"if it is not your own, install it: {sys.executable} -m pip install {package}"
 
 
 def _what(error: BaseException) -> str:
