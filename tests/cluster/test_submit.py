@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ddpjob_operator.client import Jobs, connect
 from ddpjob_operator.client.code import Code
 
@@ -69,7 +70,9 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
     bind(engineer, named(render())["ClusterRole", "ddpjob-edit"])
     words = ("train.py", "--source", ".", "--nodes", "2", "--gpus-per-node", "8", "--", "--lr", "0.1")
     assert engineer.submit("--dry-run", *words)[0] == 0, engineer.printed
-    assert (engineer.codes(), engineer.job("train")) == ({}, None)
+    code, printed = engineer.submit("--dry-run", "-o", "yaml", *words)
+    assert (code, engineer.codes(), engineer.job("train")) == (0, {}, None), printed
+    packed, would_be = yaml.safe_load_all(printed)
 
     code, said = engineer.submit(*words)
     assert code == 0, said
@@ -80,6 +83,8 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
     ]
     ((name, first),) = engineer.codes().items()
     job = engineer.job("train")
+    assert packed["binaryData"] == first["binaryData"]
+    assert would_be["spec"]["template"] == job["spec"]["template"]
     trainer = job["spec"]["template"]["spec"]["containers"][0]
     assert (trainer["command"], trainer["args"]) == (["ddpjob-supervise", "train.py"], ["--lr", "0.1"])
     assert "image" not in trainer
@@ -142,6 +147,7 @@ def test_what_is_refused_makes_nothing_and_is_told_in_one_line(engineer: Enginee
         ("train.py", "--memory", "lots"): "--memory lots: must be a quantity",
         ("train.py", "--volume", "data"): "--volume data: must be CLAIM:/path",
         ("train.py", "--source", "missing"): "--source missing: there is no such folder",
+        ("train.py", "-o", "yaml"): "-o yaml prints what would be made; add --dry-run",
         ("train.py", "--nodes", "0"): "--nodes: 0 is too small; it must be at least 1",
         ("--", "torchrun", "train.py"): "train.py would stay on this machine",
     }

@@ -91,8 +91,8 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
     trainer = _set(
         name=TRAINER_CONTAINER,
         image=options.image,
-        command=[*_literal(entrypoint.command)],
-        args=[*_literal(entrypoint.arguments)] or None,
+        command=[*literal(entrypoint.command)],
+        args=[*literal(entrypoint.arguments)] or None,
         env=[_variable(text) for text in options.env] or None,
     )
     document = {
@@ -127,6 +127,11 @@ def job_name(text: str) -> str:
     return dashed[: MAX_NAME_LENGTH - ROOM_FOR_NUMBER].strip("-") or NAMELESS
 
 
+def literal(words: Sequence[str]) -> tuple[str, ...]:
+    """The words so that they arrive as they were typed: a shell has expanded its variables already."""
+    return tuple(EXPANDED.sub("$$", word) for word in words)
+
+
 def _set(**fields: Any) -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value is not None}
 
@@ -135,17 +140,12 @@ def _variable(text: str) -> dict[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise BadInputError(f"--env {text}: must be NAME=VALUE")
-    return {"name": name, "value": _literal((value,))[0]}
+    return {"name": name, "value": literal((value,))[0]}
 
 
 def _as_typed(problem: Problem) -> str:
     typed = (flag for path, flag in FLAGS.items() if problem.path[: len(path)] == path)
     return next((f"{flag}: {problem.message}" for flag in typed), str(problem))
-
-
-def _literal(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words so that they arrive as they were typed: a shell has expanded its variables already."""
-    return tuple(EXPANDED.sub("$$", word) for word in words)
 
 
 def _name_of_module(name: str) -> str:

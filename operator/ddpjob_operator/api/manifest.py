@@ -78,7 +78,7 @@ def parse(text: str, source: str) -> Manifest:
 
 
 def written(value: Any) -> str:
-    """YAML as people write it: in the order given, lists of words on one line, other lists indented."""
+    """YAML as people write it: in the order given, lists of words on one line, other lists and programs indented."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
     return text
 
@@ -89,13 +89,22 @@ class _Dumper(yaml.SafeDumper):
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
         super().increase_indent(flow, False)
 
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        """Says the same twice, as people do."""
+        return True
+
 
 def _sequence(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.Node:
-    words = all(isinstance(item, str) for item in value)
+    words = all(isinstance(item, str) and "\n" not in item for item in value)
     return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=words)
 
 
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
 _Dumper.add_representer(list, _sequence)
+_Dumper.add_representer(str, _text)
 
 
 @dataclass

@@ -163,6 +163,16 @@ def _submit(command: argparse.ArgumentParser) -> None:
         "--source", type=Path, metavar="DIR", help="send this folder, without what its .gitignore names"
     )
     program.add_argument(
+        "--pip",
+        action="append",
+        default=[],
+        metavar="REQUIREMENT",
+        help="a package to install beside those of the image, such as 'einops>=0.8' (can be repeated)",
+    )
+    program.add_argument(
+        "-r", "--requirements", type=Path, metavar="FILE", help="install what this file of pip's names"
+    )
+    program.add_argument(
         "--image", metavar="IMAGE", help="what the pods run (default: as the operator's administrator has set it)"
     )
     program.add_argument("--cpu", metavar="QUANTITY", help="processors of each node, such as 4 or 500m")
@@ -190,6 +200,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--wait", action="store_true", help="show what becomes of it until it ends")
     command.add_argument("--dry-run", action="store_true", help="let the API server check it; make nothing")
+    command.add_argument("-o", "--output", choices=["yaml", "json"], help="with --dry-run: print what would be made")
     _cluster(command)
 
 

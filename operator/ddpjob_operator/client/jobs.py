@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -15,7 +15,7 @@ from ddpjob_operator.api.contract import API_VERSION, KIND, TRAINER_CONTAINER, L
 
 from .cluster import Cluster, Document, Query
 from .errors import ClusterError, ExistsError, RefusedError
-from .pods import Pod
+from .pods import INSTALL_CONTAINER, Pod
 from .watching import watch
 
 PLURAL = "ddpjobs"
@@ -213,7 +213,7 @@ class Jobs:
     def log(
         self, pod: Pod, after: str | None = None, *, tail: int | None = None, since_seconds: int | None = None
     ) -> Iterator[tuple[str, str]]:
-        """Lines of the trainer's log, each with the moment it was written.
+        """Lines of the trainer's log, each with the moment it was written; before them, what was installed for it.
 
         Without `after` those that there are; with it those after that moment (`""`: all), and on and on until the
         trainer ends, or the connection does. `tail` begins that many lines before the last, `since_seconds` so long
@@ -224,18 +224,24 @@ class Jobs:
             RefusedError: there is no such pod, or it has no log yet.
         """
         query = {"container": TRAINER_CONTAINER, "timestamps": "true"}
+        if pod.installs and not after and tail is None and since_seconds is None:
+            with suppress(RefusedError):  # It may be gone, and the trainer's is there all the same.
+                yield from self._lines(pod, query | {"container": INSTALL_CONTAINER})
         if not after:
             limits = {"tailLines": tail, "sinceSeconds": since_seconds}
             query |= {name: str(limit) for name, limit in limits.items() if limit is not None}
         if after is not None:
             query |= {"follow": "true"} | ({"sinceTime": after} if after else {})
         passing = bool(after)  # The server counts whole seconds, so some come again.
-        for line in self.cluster.lines(self._core("pods", pod.name, "log"), query):
-            stamp, _, text = line.decode(errors="replace").rstrip("\n").partition(" ")
-            if not STAMP.match(stamp):
-                continue  # Not of the log, but the kubelet's own words in the middle of it.
+        for stamp, text in self._lines(pod, query):
             passing = passing and stamp <= str(after)
             if not passing:
+                yield stamp, text
+
+    def _lines(self, pod: Pod, query: Query) -> Iterator[tuple[str, str]]:
+        for line in self.cluster.lines(self._core("pods", pod.name, "log"), query):
+            stamp, _, text = line.decode(errors="replace").rstrip("\n").partition(" ")
+            if STAMP.match(stamp):  # Else not of the log, but the kubelet's own words in the middle of it.
                 yield stamp, text
 
     def _call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:

@@ -8,6 +8,9 @@ from ddpjob_operator.api.contract import TRAINER_CONTAINER, Env, Label
 
 from .cluster import Document
 
+INSTALL_CONTAINER = "install-packages"
+"""What installs packages before the trainer starts; its log stands before the trainer's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pod:
@@ -25,6 +28,8 @@ class Pod:
     """Whether its trainer has a log: it runs or has run."""
     ended: bool
     """Whether its trainer has ended, for good."""
+    installs: bool = False
+    """Whether packages were installed for it, which has a log of its own."""
 
     @classmethod
     def of(cls, document: Document) -> "Pod":
@@ -43,6 +48,9 @@ class Pod:
             attempt=_attempt(document, incarnation),
             started="running" in state or "terminated" in state,
             ended="terminated" in state,
+            installs=any(
+                one["name"] == INSTALL_CONTAINER for one in document.get("spec", {}).get("initContainers", ())
+            ),
         )
 
     def last_attempt(self, status: DDPJobStatus) -> int:

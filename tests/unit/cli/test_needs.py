@@ -70,6 +70,37 @@ def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory()
     assert DDPJob.from_dict(placed).spec.resolved_procs_per_node() == 8
 
 
+def test_packages_are_installed_before_the_trainer_in_its_room_but_without_its_gpus() -> None:
+    options = Options(None, env=["PIP_INDEX_URL=https://pypi.example.com/simple", "PYTHONPATH=/lib"])
+    needs = Needs(8, "16", "64Gi", ["data:/data"], packages=["einops>=0.8", "a @ https://example.com/$(a).whl"])
+    pod = with_needs(document_of(script("train.py"), options), needs)["spec"]["template"]["spec"]
+    (install,) = pod["initContainers"]
+    assert install.pop("command")[-1] == "/ddpjob/packages"
+    assert install == yaml.safe_load("""
+        name: install-packages
+        args: ["einops>=0.8", "a @ https://example.com/$$(a).whl"]
+        env: &env
+          - {name: PIP_INDEX_URL, value: https://pypi.example.com/simple}
+          - {name: PYTHONPATH, value: /lib:/ddpjob/packages/site}
+        resources: {requests: &room {cpu: "16", memory: 64Gi}, limits: *room}
+        terminationMessagePolicy: FallbackToLogsOnError
+        volumeMounts:
+          - {name: volume-0, mountPath: /data}
+          - {name: packages, mountPath: /ddpjob/packages}
+    """)
+    (trainer,) = pod["containers"]
+    assert (trainer["env"], "workingDir" in trainer) == (install["env"], False)
+    assert trainer["volumeMounts"][-1] == {"name": "packages", "mountPath": "/ddpjob/packages", "readOnly": True}
+    assert pod["volumes"][0] == {"name": "packages", "emptyDir": {}}
+
+
+def test_without_a_search_path_of_the_users_own_that_of_the_image_is_not_hidden_from_what_installs() -> None:
+    pod = with_needs(document(), Needs(1, packages=["einops"]))["spec"]["template"]["spec"]
+    (install,), (trainer,) = pod["initContainers"], pod["containers"]
+    assert not {"env", "resources"} & install.keys()
+    assert trainer["env"] == [{"name": "PYTHONPATH", "value": "/ddpjob/packages/site"}]
+
+
 @pytest.mark.parametrize(
     ("path", "code", "said"), [(os.environ["PATH"], 0, ""), ("/nowhere", 2, "there is no python in the image")]
 )

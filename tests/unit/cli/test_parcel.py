@@ -1,5 +1,8 @@
 """What `ddpjob submit SCRIPT` brings to a cluster, from what a person types in their own directory."""
 
+import base64
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,31 @@ def test_a_script_that_travels_alone_and_needs_what_stays_says_how_to_send_it() 
     assert submitted("src/train.py --source src").told == ("packed 2 files, 48 bytes: model.py, train.py",)
 
 
+def files(made: Parcel) -> list[str]:
+    assert made.code is not None
+    return zipfile.ZipFile(io.BytesIO(base64.b64decode(made.code["binaryData"]["code.zip"]))).namelist()
+
+
+REQUIREMENTS = {
+    "src/train.py": ["requirements.txt", "train.py"],
+    "-m only.in.the.image": ["requirements.txt"],
+    "src/train.py --source .": ["elsewhere.py", "requirements.txt", "src/model.py", "src/train.py"],
+}
+
+
+@pytest.mark.parametrize("words", REQUIREMENTS)
+def test_a_requirements_file_travels_with_the_program_or_alone(words: str) -> None:
+    Path("requirements.txt").write_text("timm==1.0 --hash=sha256:0\n--index-url https://me:${TOKEN}@example.com/\n")
+    made = submitted(f"{words} --pip einops -r requirements.txt")
+    assert files(made) == REQUIREMENTS[words]
+    install = made.document["spec"]["template"]["spec"]["initContainers"][-1]
+    assert install["args"] == ["einops", "--requirement", "/ddpjob/code/requirements.txt"]
+    assert (trainer(made).get("workingDir") == "/ddpjob/code") == ("in.the.image" not in words)
+    assert submitted(f"{words} --pip einops -r requirements.txt") == made, "the same words, the same job"
+    Path("requirements.txt").write_text("timm==2.0\n")
+    assert submitted(f"{words} --pip einops -r requirements.txt").code != made.code
+
+
 def test_gpus_become_processes_of_a_launcher_too() -> None:
     made = submitted("--source src --nodes 2 --gpus-per-node 4 -- accelerate launch train.py")
     assert made.document["spec"]["procsPerNode"] == 4
@@ -73,12 +101,24 @@ MISTAKES = {
     "src/train.py --checkpoint /ckpt": "--checkpoint /ckpt: must be CLAIM:/path",
     "src/train.py --env SEED": "--env SEED: must be NAME=VALUE",
     "src/train.py --name Train": "--name: 'Train' does not have the right form",
+    "src/train.py --pip=-rlocked.txt": "--pip -rlocked.txt: options of pip stand in a file",
+    "src/train.py --pip ./src": "--pip ./src: must be a package as pip takes it",
+    "src/train.py --pip a@https://me:x@example.com/a.whl": "--pip has an address with a password",
+    "src/train.py -r secret.txt": "--requirements secret.txt has an address with a password; write ${NAME} for it",
+    "src/train.py -r missing.txt": "cannot read missing.txt: No such file or directory",
+    "src/train.py -r parts.txt": "parts.txt names more.txt, which would stay here; to send the folder: --source .",
+    "src/train.py --source src -r parts.txt": "parts.txt is not in src, which --source names",
+    "src/train.py --source src -r src/no.txt": "--requirements src/no.txt: there is no such file",
+    "src/train.py --source src -r src/.env": "--requirements src/.env: it does not travel: .gitignore",
     "src/train.py --gpus-per-node 100": "must be a whole number of GPUs, at most 64",
 }
 
 
 @pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_told_with_what_would_be_right(words: str) -> None:
+    Path("secret.txt").write_text("--index-url https://hush@example.com/simple\n")
+    Path("parts.txt").write_text("einops\n-r more.txt\n")
+    Path("src/.env").write_text("")
     with pytest.raises(BadInputError) as error:
         submitted(words)
     assert MISTAKES[words] in str(error.value)

@@ -1,5 +1,6 @@
 """What the client asks of an API server for this very job, and what it makes of the answers."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -185,6 +186,16 @@ def test_no_line_of_a_log_is_told_twice(after: str | None, query: dict[str, str]
     jobs, asked = jobs_of(LOG)
     assert [text for _, text in jobs.log(A_POD, after)] == texts
     assert asked == [("GET", f"{PODS}/digits-0/log", None, {"container": "trainer", "timestamps": "true", **query})]
+
+
+def test_what_was_installed_for_a_trainer_is_told_before_its_log_and_once() -> None:
+    pod = replace(A_POD, installs=True)
+    jobs, asked = jobs_of(
+        [f"{FIRST} installed einops 0.8.0 in 3.1 s\n".encode()], [f"{SECOND} one\n".encode()], [], []
+    )
+    assert [text for _, text in jobs.log(pod, "")] == ["installed einops 0.8.0 in 3.1 s", "one"]
+    assert [*jobs.log(pod, SECOND)] == [*jobs.log(pod, tail=5)] == []
+    assert [query["container"] for *_, query in asked] == ["install-packages", "trainer", "trainer", "trainer"]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """What the pods of a program have on a cluster: its code, its GPUs, its volumes, as a person types them."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.entrypoint import check
+from ddpjob_operator.api import BadInputError, Cause
+from ddpjob_operator.api.entrypoint import check, literal
 from ddpjob_operator.client.code import KEY
+from ddpjob_operator.client.pods import INSTALL_CONTAINER
 
 QUANTITY = re.compile(r"(\d+|\d*\.\d+)(m|k|[KMGTPE]i?)?")
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -20,13 +22,25 @@ CODE_DIRECTORY = "/ddpjob/code"
 ARCHIVE_DIRECTORY = "/ddpjob/archive"
 CODE_VOLUME, ARCHIVE_VOLUME = "code", "code-archive"
 UNPACK_CONTAINER = "unpack-code"
-NO_PYTHON = "there is no python in the image; submit needs one to unpack the code"
+NO_PYTHON = json.dumps(
+    {
+        "cause": Cause.CONFIG_ERROR,
+        "message": "there is no python in the image; submit needs one to unpack code and to install packages",
+    }
+)
+"""A failure report, left as the last words of the log: trying again cannot help."""
+
+PACKAGES_DIRECTORY = "/ddpjob/packages"
+"""Where packages are installed that the image lacks; their Python is in its `bin`."""
+PACKAGES_PATH = f"{PACKAGES_DIRECTORY}/site"
+PACKAGES_VOLUME = "packages"
+PATH = "PYTHONPATH"
 
 SHELL = """\
 for python in python3 python; do
-  command -v "$python" >/dev/null && exec "$python" -ISc "$0" "$2" "$3"
+  command -v "$python" >/dev/null && exec "$python" "$@"
 done
-echo "$1" >&2
+echo "$0" >&2
 exit 2
 """
 LITTLE = {"cpu": "100m", "memory": "64Mi"}
@@ -49,6 +63,10 @@ class Needs:
     queue: str | None = None
     code: str | None = None
     """Name of the ConfigMap with the code."""
+    works_in_code: bool = True
+    """Whether the code has the program; else it has what beside it travels."""
+    packages: Sequence[str] = ()
+    """What pip is to install, in its own words."""
 
 
 def checkpoint_on(text: str | None) -> Json:
@@ -75,11 +93,14 @@ def with_needs(document: Json, needs: Needs) -> Json:
     _check_places([mount["mountPath"] for mount in mounts])
     trainer = trainer | _set(
         resources=_resources(needs),
-        workingDir=CODE_DIRECTORY if needs.code else None,
+        workingDir=CODE_DIRECTORY if needs.code and needs.works_in_code else None,
         volumeMounts=mounts or None,
     )
+    before = [*([_unpacking()] if needs.code else []), *([_installing(needs, trainer)] if needs.packages else [])]
+    if needs.packages:
+        trainer = _with_packages(trainer)
     pod = pod | _set(
-        initContainers=[_unpacking()] if needs.code else None,
+        initContainers=before or None,
         containers=[trainer, *others],
         volumes=volumes or None,
     )
@@ -111,6 +132,8 @@ def _volumes(needs: Needs) -> Iterator[Json]:
     if needs.code:
         yield {"name": CODE_VOLUME, "emptyDir": {}}
         yield {"name": ARCHIVE_VOLUME, "configMap": {"name": needs.code}}
+    if needs.packages:
+        yield {"name": PACKAGES_VOLUME, "emptyDir": {}}
     for name, source, _ in _mounted(needs):
         yield {"name": name, **source}
 
@@ -152,11 +175,10 @@ def _claim(name: str) -> Json:
 
 def _unpacking() -> Json:
     """The init container, in the trainer's image: that names none here, so the operator gives it the trainer's."""
-    text = resources.files("ddpjob_operator.client").joinpath("unpack.py").read_text(encoding="utf-8")
     archive = f"{ARCHIVE_DIRECTORY}/{KEY}"
     return {
         "name": UNPACK_CONTAINER,
-        "command": ["sh", "-c", SHELL, text, NO_PYTHON, archive, CODE_DIRECTORY],
+        "command": ["sh", "-c", SHELL, NO_PYTHON, "-ISc", _text("unpack.py"), archive, CODE_DIRECTORY],
         "resources": {"requests": dict(LITTLE), "limits": dict(LITTLE)},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -164,6 +186,54 @@ def _unpacking() -> Json:
             {"name": ARCHIVE_VOLUME, "mountPath": ARCHIVE_DIRECTORY, "readOnly": True},
         ],
     }
+
+
+def _installing(needs: Needs, trainer: Json) -> Json:
+    """The init container that installs packages: in all that bears on that, as the trainer, but without its GPUs.
+
+    It asks for no more than the trainer, so the pod does neither.
+    """
+    own = trainer.get("env", [])
+    room = {kind: {one: amount for one, amount in asked.items() if one != GPU} for kind, asked in _asked(trainer)}
+    return {
+        "name": INSTALL_CONTAINER,
+        "command": ["sh", "-c", SHELL, NO_PYTHON, "-c", _text("install.py"), PACKAGES_DIRECTORY],
+        "args": [*literal(needs.packages)],
+        **_set(
+            workingDir=trainer.get("workingDir"),
+            env=(_with_path(own) if any(one["name"] == PATH for one in own) else own) or None,
+            resources=room or None,
+        ),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            *trainer.get("volumeMounts", ()),
+            {"name": PACKAGES_VOLUME, "mountPath": PACKAGES_DIRECTORY},
+        ],
+    }
+
+
+def _asked(trainer: Json) -> Iterator[tuple[str, Json]]:
+    """Requests and limits, where there are any beside GPUs."""
+    return ((kind, asked) for kind, asked in trainer.get("resources", {}).items() if asked.keys() - {GPU})
+
+
+def _with_packages(trainer: Json) -> Json:
+    """The trainer that sees what was installed: read-only, as all ranks of the node do."""
+    mount = {"name": PACKAGES_VOLUME, "mountPath": PACKAGES_DIRECTORY, "readOnly": True}
+    mounts = [*trainer.get("volumeMounts", ()), mount]
+    return trainer | {"env": _with_path(trainer.get("env", [])), "volumeMounts": mounts}
+
+
+def _with_path(env: Sequence[Json]) -> list[Json]:
+    """The variables with the packages' place at the end of PYTHONPATH: what the user has put there comes first."""
+    said = [one["value"] for one in env if one["name"] == PATH and one["value"]]
+    others = [one for one in env if one["name"] != PATH]
+    return [*others, {"name": PATH, "value": ":".join([*said[-1:], PACKAGES_PATH])}]
+
+
+def _text(name: str) -> str:
+    """A program that runs in the pod; Kubernetes would expand `$(NAME)` in it."""
+    return resources.files("ddpjob_operator.client").joinpath(name).read_text(encoding="utf-8")
 
 
 def _set(**fields: Any) -> Json:

@@ -17,6 +17,7 @@ from ddpjob_operator.client.code import DIGEST, config_map
 from ddpjob_operator.client.source import Source, read_file, read_folder
 
 from .needs import Needs, checkpoint_on, with_needs
+from .packages import with_packages, within
 
 NAMED = 20
 """So many files are named; that there are more is said."""
@@ -43,7 +44,8 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
     """
     folder = read_folder(given.source) if given.source is not None else None
     entrypoint = _entrypoint(given)
-    source = folder or (read_file(Path(given.target)) if given.target is not None else None)
+    program_here = folder or (read_file(Path(given.target)) if given.target is not None else None)
+    source, packages = with_packages(given, program_here)
     gpus = given.gpus_per_node or 0
     per_gpu = gpus or None if launcher_of(entrypoint.command) else None  # Others leave it to the job: Auto.
     options = Options(
@@ -64,6 +66,8 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
         image_volumes=given.image_volume,
         queue=given.queue,
         code=code["metadata"]["name"] if code else None,
+        works_in_code=program_here is not None,
+        packages=packages,
     )
     document = with_needs(document_of(entrypoint, options), needs)
     marks = {"annotations": {DIGEST: code["metadata"]["annotations"][DIGEST]}} if code else {}
@@ -82,16 +86,7 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
         _check_travels(words, given.source)
         return found
     path = Path(given.target)
-    return replace(found, command=(SUPERVISOR, path.name if given.source is None else _within(path, given.source)))
-
-
-def _within(script: Path, folder: Path) -> str:
-    try:
-        return script.resolve().relative_to(folder.resolve()).as_posix()
-    except ValueError:
-        raise BadInputError(
-            f"{script} is not in {folder}, which --source names; name a folder that it is in"
-        ) from None
+    return replace(found, command=(SUPERVISOR, path.name if given.source is None else within(path, given.source)))
 
 
 def _check_travels(words: Sequence[str], source: Path | None) -> None:

@@ -2,12 +2,13 @@
 
 import argparse
 import dataclasses
+import json
 import sys
 import threading
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.manifest import Manifest, parse, read
+from ddpjob_operator.api.manifest import Manifest, parse, read, written
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.called import itself
@@ -27,8 +28,19 @@ from .pod_logs import FOLLOWED, PodLogs
 
 POLL_SECONDS = 0.2
 OF_A_PROGRAM = (
-    *("module", "env", "max_restarts", "nodes", "gpus_per_node", "procs_per_node", "name", "source", "image", "cpu"),
-    *("memory", "volume", "image_volume", "checkpoint", "queue"),
+    *(
+        "module",
+        "env",
+        "max_restarts",
+        "nodes",
+        "gpus_per_node",
+        "procs_per_node",
+        "name",
+        "source",
+        "pip",
+        "requirements",
+    ),
+    *("image", "cpu", "memory", "volume", "image_volume", "checkpoint", "queue"),
 )
 """Options that a file has no need of."""
 
@@ -43,15 +55,20 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
         BadInputError: the file, the program or an option is wrong, or there is a job of this name already.
         ClusterError: the cluster does not do its part.
     """
+    if given.output and not given.dry_run:
+        raise BadInputError(f"-o {given.output} prints what would be made; add --dry-run")
     cluster, parcel = _parcel(cluster, given)
     jobs, screen = Jobs(cluster), Screen()
     job = DDPJob.from_dict(parcel.document)
-    for line in parcel.told:
+    for line in () if given.output else parcel.told:
         screen.print(line)
     try:
         made = _brought(jobs, parcel, given, screen)
     except ExistsError as error:
         raise BadInputError(f"{error}. {_instead(parcel.file, job)}") from None
+    if given.output:
+        print(_printed(parcel, given.output), end="")
+        return 0
     size = world(job.spec.nodes, job.spec.resolved_procs_per_node())
     where = f"namespace {cluster.namespace} of context {cluster.context}"
     if made is None:
@@ -95,6 +112,15 @@ def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Scre
         resume = f"{itself()} resume {name} -n {jobs.cluster.namespace}"
         screen.print(f"\n{name} is perhaps suspended; call this again or, to go on as before: {resume}")
         raise
+
+
+def _printed(parcel: Parcel, output: str) -> str:
+    """What would be made, as `kubectl apply -f -` takes it."""
+    made = [one for one in (parcel.code, parcel.document) if one is not None]
+    if output == "yaml":
+        return "---\n".join(map(written, made))
+    whole = made[0] if len(made) == 1 else {"apiVersion": "v1", "kind": "List", "items": made}
+    return json.dumps(whole, indent=4) + "\n"
 
 
 def _refuse_options(given: argparse.Namespace, file: Path) -> None:

@@ -1,0 +1,91 @@
+"""Packages that a program needs and the image may lack: what a person names of them, and the file that travels."""
+
+import argparse
+import re
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.client.archive import File
+from ddpjob_operator.client.source import Source, read_file
+
+from .needs import CODE_DIRECTORY
+
+REQUIREMENT = re.compile(
+    r"[A-Za-z0-9][^\s/\\]*(\s.*)?|[A-Za-z0-9+]+://\S+(\s.*)?|\S+\s*@\s*[A-Za-z0-9+]+://\S+(\s.*)?"
+)
+"""A name with what may follow it, or an address; a path would be one of this machine."""
+PASSWORD = re.compile(r"https?://(?!(?:[^/@\s:]+:)?\$\{\w+\}@)[^/@\s]+@")
+"""In an address, unless a variable stands for it, which pip fills in."""
+ELSEWHERE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
+"""A line of a requirements file that names another one."""
+
+
+def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Source | None, tuple[str, ...]]:
+    """What travels, with the requirements file, and what pip is to install; nothing without any.
+
+    Raises:
+        BadInputError: a requirement is none, or the file is not there, does not travel, or holds a password.
+    """
+    for text in given.pip:
+        _check(text)
+    if given.requirements is None:
+        return source, (*given.pip,)
+    if given.source is None:
+        file = _alone(given.requirements)
+        source = Source([*(source.files if source else ()), file], source.left_out if source else {})
+    else:
+        assert source is not None, "it is the folder"
+        file = _travelling(given.requirements, given.source, source)
+    _check_password(file.content.decode(errors="replace"), f"--requirements {given.requirements}")
+    return source, (*given.pip, "--requirement", f"{CODE_DIRECTORY}/{file.name}")
+
+
+def within(file: Path, folder: Path) -> str:
+    """Where a file is in a folder.
+
+    Raises:
+        BadInputError: elsewhere.
+    """
+    try:
+        return file.resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        raise BadInputError(f"{file} is not in {folder}, which --source names; name a folder that it is in") from None
+
+
+def _check(text: str) -> None:
+    if text.startswith("-"):
+        raise BadInputError(f"--pip {text}: options of pip stand in a file, which --requirements names")
+    if not REQUIREMENT.fullmatch(text):
+        raise BadInputError(
+            f"--pip {text}: must be a package as pip takes it, such as 'einops>=0.8', and no path here"
+        )
+    _check_password(text, "--pip")
+
+
+def _check_password(text: str, what: str) -> None:
+    """Whoever may read jobs and ConfigMaps would read it."""
+    if PASSWORD.search(text):
+        raise BadInputError(f"{what} has an address with a password; write ${{NAME}} for it in a requirements file")
+
+
+def _alone(path: Path) -> File:
+    (file,) = read_file(path).files
+    for line in file.content.decode(errors="replace").splitlines():
+        if other := ELSEWHERE.match(line):
+            raise BadInputError(
+                f"{path} names {other[1]}, which would stay here; to send the folder: --source {path.parent}"
+            )
+    return file
+
+
+def _travelling(path: Path, folder: Path, source: Source) -> File:
+    name = within(path, folder)
+    found = next((file for file in source.files if file.name == name), None)
+    if found is None:
+        why = (
+            "there is no such file"
+            if not path.is_file()
+            else "it does not travel: .gitignore names it, or it may hold secrets"
+        )
+        raise BadInputError(f"--requirements {path}: {why}")
+    return found

@@ -1,0 +1,150 @@
+"""Installs packages beside an image's own: the text of this file runs there, on the Python of any image from 3.8 on.
+
+Its arguments are a directory and pip's words. The directory becomes a virtual environment that sees all that the
+image has, so that pip fetches only what is missing. Its `site` is where PYTHONPATH is to lead.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import venv
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import NoReturn
+
+INDEX = {"PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"), "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL",)}
+"""Variables of uv that count where pip's own is not set."""
+
+OPTIONS = (
+    *("--no-input", "--no-cache-dir", "--progress-bar", "off", "--disable-pip-version-check"),
+    "--no-warn-script-location",
+)
+THERE = "Requirement already satisfied"
+"""How pip begins to tell, line by line, what the image has."""
+
+MAY_PASS = re.compile(r"Retrying \(|timed out|Connection|Temporary failure|HTTP error 5|50\d Server|No space left")
+"""Of an index that does not answer, or a disk: another try, or another node, may do better."""
+
+PASSWORD = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+NO_PIP = "there is neither pip in the image, nor ensurepip, nor uv; --image names one that has, or has the packages"
+
+
+def main(directory: str, words: list[str]) -> None:
+    """Installs what the words name; ends the process with a failure report where that cannot be had."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # A container's first process ignores it otherwise.
+    began, path, own = time.monotonic(), os.environ.pop("PYTHONPATH", ""), f"{directory}/site"
+    if path and own not in path.split(os.pathsep):
+        _fail(f"the image has PYTHONPATH={path}, which that of the packages replaces: add --env PYTHONPATH={path}")
+    _say(f"installing {' '.join(words)}")
+    python = _environment(Path(directory))
+    _provide_pip(python)
+    before = _installed(own)
+    code, said = _pip(python, [*_torch_as_it_is(directory), *words])
+    if code:
+        _fail(*_why(said))
+    new = sorted(_installed(own) - before)
+    what = ", ".join(f"{name} {version}" for name, version in new) or "nothing: the image has it all"
+    _say(f"installed {what} in {time.monotonic() - began:.1f} s")
+
+
+def _environment(directory: Path) -> str:
+    """Makes the virtual environment anew, since a pod may start twice; returns its Python."""
+    venv.EnvBuilder(clear=True, symlinks=True).create(directory)
+    own, seen = directory / "site", [path for path in sys.path if path and Path(path).is_dir()]
+    own.symlink_to(Path("lib", "python{}.{}".format(*sys.version_info), "site-packages"))
+    (own / "image.pth").write_text("\n".join(seen), encoding="utf-8")
+    return str(directory / "bin" / "python")
+
+
+def _provide_pip(python: str) -> None:
+    """The image's own or, where it has none, the one that Python carries along, or uv fetches."""
+    if importlib.util.find_spec("pip"):
+        return
+    for name, urls in INDEX.items():
+        found = [os.environ[url] for url in urls if url in os.environ]
+        if found:
+            os.environ.setdefault(name, found[0])
+    for words in ([python, "-m", "ensurepip"], ["uv", "pip", "install", "--no-cache", "--python", python, "pip"]):
+        try:
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return
+    _fail(NO_PIP)
+
+
+def _torch_as_it_is(directory: str) -> list[str]:
+    """Words that have pip keep the image's torch: what is built for another does not come."""
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return []
+    file = Path(directory, "constraints.txt")
+    file.write_text(f"torch=={version}\n", encoding="utf-8")
+    return ["--constraint", str(file)]
+
+
+def _pip(python: str, words: list[str]) -> tuple[int, list[str]]:
+    """Passes on what pip says, and returns its exit code and that."""
+    command = [python, "-m", "pip", "install", *OPTIONS, *words]
+    pip = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    assert pip.stdout is not None
+    said = []
+    for line in pip.stdout:
+        said.append(_masked(line.rstrip()))
+        if not line.startswith(THERE):
+            _say(said[-1])
+    return pip.wait(), said
+
+
+def _installed(own: str) -> set[tuple[str, str]]:
+    """Names and versions."""
+    return {(one.metadata["Name"], one.version) for one in metadata.distributions(path=[own])}
+
+
+def _why(said: list[str]) -> tuple[str, str]:
+    """Pip's last error in one line, and whether another try can help, as a cause."""
+    errors: list[list[str]] = [[]]
+    for line in said:
+        if line.startswith("ERROR: ") and not line.startswith("ERROR: ResolutionImpossible"):
+            errors.append([line[len("ERROR: ") :]])
+        elif line.startswith(" ") and len(errors) > 1:
+            errors[-1].append(line)
+    told = " ".join(" ".join(errors[-1] or said[-1:]).split())
+    kept = [line.split()[-1] for line in said if "(constraint) torch" in line]
+    if kept:
+        told += f" The image's {kept[-1]} stays"
+    warnings = [line for line in said if MAY_PASS.search(line)]
+    if warnings:
+        return f"cannot install packages: {told}: {warnings[-1][:300]}", "Application"
+    return f"cannot install packages: {told}", "ConfigError"
+
+
+def _fail(message: str, cause: str = "ConfigError") -> NoReturn:
+    """Leaves a failure report as a trainer does: with ConfigError, it is not tried again."""
+    report = json.dumps({"cause": cause, "message": message[:500]})
+    _say(f"error: {message}")
+    with suppress(OSError):  # Else the log is all that there is.
+        Path(os.environ.get("DDPJOB_TERMINATION_LOG", "/dev/termination-log")).write_text(report, encoding="utf-8")
+    sys.exit(2)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{_masked(text)}\n")
+    sys.stdout.flush()
+
+
+def _masked(text: str) -> str:
+    return PASSWORD.sub("****", text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
