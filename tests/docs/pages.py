@@ -13,6 +13,8 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
     <!-- first terminal -->            before bash: goes on while the page's other commands run
     <!-- first terminal -->            before text: awaited there, after what was awaited before
     <!-- first terminal: Ctrl-C -->    before text: Ctrl-C is pressed there first
+    <!-- on a cluster, first terminal -->   before bash or text: both; so too with Ctrl-C
+    <!-- 4713: as printed -->          before bash: in place of this number the one that was printed there is typed
 
 In shown output `…` stands for anything, also for several lines or none; a number after `=` and one with a decimal
 point stand for any number; any spaces for any others.
@@ -33,6 +35,7 @@ ON_A_CLUSTER = "on a cluster"
 IN_A_PROJECT = "in a project"
 FIRST_TERMINAL = "first terminal"
 CTRL_C = "first terminal: Ctrl-C"
+AS_PRINTED = ": as printed"
 
 LOOSE = re.compile(r"(\n…\n|\A…\n|\n…\Z| … |…|(?<==)\d+(?:\.\d+)?|\d+\.\d+)")
 
@@ -52,11 +55,19 @@ class Block:
     """The comment before it."""
     text: str
 
+    @property
+    def where(self) -> str:
+        """HERE, ON_A_CLUSTER or IN_A_PROJECT."""
+        return next((place for place in (ON_A_CLUSTER, IN_A_PROJECT) if self.note.startswith(place)), HERE)
+
+    @property
+    def terminal(self) -> str:
+        """FIRST_TERMINAL, CTRL_C, or neither."""
+        return self.note.removeprefix(f"{ON_A_CLUSTER}, ")
+
     def runs(self, where: str) -> bool:
         """Whether these are commands that a test can run HERE, ON_A_CLUSTER or IN_A_PROJECT."""
-        if self.language != "bash" or self.note.startswith(NOT_RUN):
-            return False
-        return where == (self.note if self.note in (ON_A_CLUSTER, IN_A_PROJECT) else HERE)
+        return self.language == "bash" and not self.note.startswith(NOT_RUN) and self.where == where
 
 
 def blocks(page: Path) -> list[Block]:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import time
@@ -14,7 +15,7 @@ import pytest
 from ddpjob_operator.api.contract import DEFAULT_MASTER_PORT
 from ddpjob_operator.local.machine import lock_of
 
-from tests.docs.pages import CTRL_C, FIRST_TERMINAL, HERE, PAGES, ROOT, Block, blocks, pattern, plain
+from tests.docs.pages import AS_PRINTED, CTRL_C, FIRST_TERMINAL, HERE, PAGES, ROOT, Block, blocks, pattern, plain
 
 DEADLINE_SECONDS = 240.0
 OF_THE_CLONE = ("Makefile", "pyproject.toml", "requirements", ".venv", "deploy", "operator", "trainer", "docs")
@@ -89,6 +90,7 @@ class Reader:
     """Carries out the blocks of one page."""
 
     directory: Path
+    """Where the reader is; `cd` changes it."""
     where: str = HERE
     """Of the page's commands, those are run that can be run there."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -97,10 +99,14 @@ class Reader:
     """What of the clone is in the directory."""
     _terminals: list[Terminal] = field(default_factory=list)
     _first: Terminal | None = None
+    _shown: str = ""
+    """All that the page has shown of this place so far."""
     _output: str | None = None
     """What the last commands printed; None if they were not run."""
 
     def __post_init__(self) -> None:
+        self._desk = self.directory.parent
+        self._went = self._desk / "went"
         self.directory.mkdir()
         for name in self.has:
             (self.directory / name).symlink_to(ROOT / name)
@@ -111,8 +117,8 @@ class Reader:
             (self.directory / block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "bash":
             self._type(block)
-        elif block.language == "text" and block.note.startswith(FIRST_TERMINAL):
-            if self.where == HERE:
+        elif block.language == "text" and block.terminal.startswith(FIRST_TERMINAL):
+            if self.where == block.where:
                 self._watch(block)
         elif block.language == "text" and self._output is not None:
             assert pattern(block.text).fullmatch(self._output), f"shown:\n{block.text}\n--- printed:\n{self._output}"
@@ -133,31 +139,44 @@ class Reader:
         self._output = None
         if not block.runs(self.where):
             return
-        if block.note == FIRST_TERMINAL:
+        if block.terminal == FIRST_TERMINAL:
             self.finish()
-            self._first = self._open(block)
+            self._first = self._open(block.text)
             return
         with _the_usual_port() if "ddpjob-train" in block.text else nullcontext():
-            terminal = self._open(block)
+            terminal = self._open(f"trap 'pwd >{self._went}' EXIT\n{self._as_printed(block)}")
             terminal.finish()
+        self.directory = Path(self._went.read_text(encoding="utf-8").rstrip("\n"))
         self._output = terminal.output
+
+    def _as_printed(self, block: Block) -> str:
+        """The block's commands, with the number that was printed where the page shows another one."""
+        if not block.note.endswith(AS_PRINTED):
+            return block.text
+        number = block.note.removesuffix(AS_PRINTED)
+        before, after = next(line.split(number) for line in self._shown.splitlines() if number in line)
+        there = f"{pattern(before).pattern}([0-9]+){pattern(after).pattern}"
+        printed = re.findall(there, "\n".join(terminal.output for terminal in self._terminals))
+        assert printed, f"no number was printed where {number} is shown"
+        return block.text.replace(number, printed[-1])
 
     def _watch(self, block: Block) -> None:
         assert self._first, "nothing was started in the first terminal"
-        if block.note == CTRL_C:
+        if block.terminal == CTRL_C:
             self._first.interrupt()
+        self._shown += block.text
         self._first.watch(block.text)
 
-    def _open(self, block: Block) -> Terminal:
-        screen = self.directory.parent / f"terminal-{len(self._terminals)}"
+    def _open(self, commands: str) -> Terminal:
+        screen = self._desk / f"terminal-{len(self._terminals)}"
         environment = {name: value for name, value in os.environ.items() if name not in NOT_A_READERS}
         with screen.open("wb") as output:
             process = subprocess.Popen(
-                ["bash", "-c", block.text],
+                ["bash", "-c", commands],
                 cwd=self.directory,
                 env=environment
                 | {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"}
-                | {"XDG_STATE_HOME": str(self.directory.parent / "state")}
+                | {"XDG_STATE_HOME": str(self._desk / "state")}
                 | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
