@@ -194,11 +194,11 @@ def _reported(view: View, status: DDPJobStatus) -> dict[str, Any]:
         "stragglers": stragglers,
     }
 
+
 def progress_of(view: View) -> Progress | None:
     """How far training has come: as rank 0's pod said at its end, else its supervisor, else the status."""
     last, _ = _last_words(view)
     return last or (view.heard and view.heard.progress) or view.status.progress
-
 
 
 def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
