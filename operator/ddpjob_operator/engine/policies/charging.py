@@ -27,7 +27,7 @@ def _step_reached(view: View) -> int | None:
     last, progress = view.status.last_failure, progress_of(view)
     if last is None or last.step is None:
         return None if progress is None else progress.step
-    return progress.step if went_further(progress, last.step, last.time) else last.step
+    return progress.step if progress and went_further(progress, last.step, last.time) else last.step
 
 
 def charge(view: View, incident: Failure, found: Budget) -> Budget:
