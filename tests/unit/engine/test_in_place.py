@@ -71,6 +71,12 @@ LOOPS = (
 )
 TABLE: Table = {
     # what supervisors did
+    "a new pod that runs waits for a node no more, be it that nobody has said more yet": (
+        replaced.decided().runs(1),
+        "",
+        "Restarting",
+        f"{EVICTED}; restart not counted; replacing its pod",
+    ),
     "a restart in place costs what any other costs, and touches no pod": (again, "", "Restarting", IN_PLACE),
     "and then the job runs again": (again.decided(), "", "Running", "3 nodes running"),
     "but not before its ranks do": (
@@ -84,6 +90,12 @@ TABLE: Table = {
         "",
         "Restarting",
         "Rank 0's supervisor waits for rank 1",
+    ),
+    "nor is that said any longer than it is so": (
+        gang.hears("Gathering", attempt=2, incidents=[an_incident(1)], missing=[1]).decided(2).hears("Preflight"),
+        "",
+        "Restarting",
+        IN_PLACE,
     ),
     "an operator that was restarted meanwhile waits until it has heard": (
         again.decided().has_not_heard_yet(),
@@ -375,7 +387,7 @@ TABLE: Table = {
         replaced.runs(1).decided().after(7200).has_not_heard_yet().succeeds(0, 2),
         "",
         "Restarting",
-        "Creating 1 of 3 pods",
+        f"{EVICTED}; restart not counted; replacing its pod",
     ),
     "a pod that was replaced long ago does not wait": (
         long_since.hears("Preflight", attempt=3, incidents=[an_incident(2, time=TODAY)]).settled().succeeds(2),
@@ -387,13 +399,13 @@ TABLE: Table = {
         replaced.runs(1).succeeds(1),
         "",
         "Restarting",
-        "Creating 1 of 3 pods",
+        f"{EVICTED}; restart not counted; replacing its pod",
     ),
     "where rank 0 alone counts and is done, it may end": (
         rank_zero.decided().gone().decided().runs(1).hears("Done", attempt=1).succeeds(2),
         "",
         "Restarting",
-        "Creating 1 of 3 pods",
+        f"{EVICTED}; restart not counted; replacing its pod",
     ),
     "but one that finishes together with the new pod has finished": (
         replaced.runs(1).hears(attempt=2).succeeds(0),

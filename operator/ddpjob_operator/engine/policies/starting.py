@@ -43,7 +43,7 @@ def between_attempts(view: View) -> Verdict | None:
     waiting = until is not None and until > view.now
     if not (actions or running or waiting):
         return None
-    message = view.status.message if waiting else waiting_to_end(running)
+    message = _why_again(view) if waiting else waiting_to_end(running)
     return Verdict(view.status, message, actions, wake_at=until if waiting else None)
 
 
@@ -111,7 +111,7 @@ def under_way(view: View) -> Verdict | None:
         said = Say(ConditionType.RUNNING, value=False, reason=Reason.PODS_STARTING, message=message)
         return Verdict(updated(view, created, said), message, late)
     if comes_up(view):
-        return Verdict(updated(view, created), missed(view) or view.status.message, late)
+        return Verdict(updated(view, created), missed(view) or _why_again(view), late)
     all_run, why = f"{counted(view.nodes, 'node')} running", Reason.ALL_PODS_RUNNING
     if is_outdated(view):
         all_run, why = f"{all_run}; {OUTDATED}", Reason.SUPERVISOR_OUTDATED
@@ -125,6 +125,14 @@ def under_way(view: View) -> Verdict | None:
     if obstacle is not None:
         message = f"{message}; the gang cannot grow: {obstacle.message}"
     return Verdict(status, message, (*late, *look_out(view)), blocked=obstacle)
+
+
+def _why_again(view: View) -> str:
+    """Why a gang starts once more. What was said last may be of something that has passed since."""
+    again = view.status.condition(ConditionType.RESTARTING)
+    if again is not None and again.status == "True":
+        return again.message
+    return "Waiting to try again" if view.status.is_true(ConditionType.BLOCKED) else view.status.message
 
 
 def _finished(view: View) -> str:
