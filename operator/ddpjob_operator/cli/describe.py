@@ -16,14 +16,18 @@ NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEED
 """Ends of jobs whose last failure would have been answered by one more restart."""
 
 
-def describe(screen: Screen, job: DDPJob, now: datetime, **more: str) -> None:
-    """Prints a job as it is now; `more` are lines to add below its name."""
+def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None = None, **more: str) -> None:
+    """Prints a job as it is now; `more` are lines to add below its name.
+
+    made  when the object was, where there is one; else the job's age is that of its start
+    """
     lines = {
         "Name": job.metadata.name,
         **more,
         **_doing(job, now),
         **_training(job, now),
         **_left(job, now),
+        "Age": age(made or job.status.start_time, now),
         **_last_failure(job),
     }
     for name, value in lines.items():
@@ -108,7 +112,6 @@ def _left(job: DDPJob, now: datetime) -> dict[str, object]:
         "Budget": f"{left} left within {counted(restart.window_seconds, 'healthy second')}",
         **({"Deadline": deadlines} if deadlines else {}),
         **({"Avoids": ", ".join(avoided)} if avoided and not said.finished else {}),
-        "Age": age(said.start_time, now),
     }
 
 

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
+from ddpjob_operator.cli.cluster.status import status as status_there
 from ddpjob_operator.cli.describe import describe
 from ddpjob_operator.cli.screen import Screen
+
+from tests.unit.client.api import a_list, jobs_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -192,3 +195,18 @@ def test_the_history_has_a_line_for_each_incident_the_newest_first() -> None:
         "30s attempt 2 rank 0 NodeLost: node b: gone (RestartFree by default)",
         "90s attempt 1 rank 1 Application: ValueError: no (Fail by spec.restart.rules[2])",
     ]
+
+
+@pytest.mark.parametrize("name", [None, "digits"])
+def test_on_a_cluster_a_job_is_as_old_as_kubectl_says_also_when_it_was_resumed(
+    name: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = datetime.now(UTC)
+    born = (now - timedelta(days=2.5)).isoformat()
+    metadata = {"name": "digits", "namespace": "team", "uid": "uid-1", "creationTimestamp": born}
+    spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
+    resumed = {"state": "Running", "message": "-", "startTime": (now - timedelta(seconds=60)).isoformat()}
+    job = {"metadata": metadata, "spec": spec, "status": resumed}
+    jobs, _ = jobs_of(*([a_list(job)] if name is None else [job, a_list()]))
+    assert status_there(jobs, name, as_json=False, everywhere=False) == 0
+    assert " 2d" in capsys.readouterr().out

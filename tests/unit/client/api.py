@@ -50,7 +50,8 @@ def jobs_of(*answers: Any) -> tuple[Jobs, list[tuple[Any, ...]]]:
 
 
 def a_job(name: str = "digits", uid: str = "uid-1") -> Document:
-    return {"metadata": {"name": name, "namespace": "team", "uid": uid}}
+    made = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": {"name": name, "namespace": "team", "uid": uid, **made}}
 
 
 def a_list(*items: Document) -> Document:

@@ -34,7 +34,7 @@ def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> 
     screen = Screen()
     job = as_job(document)
     where = f"{job.metadata.namespace} of context {jobs.cluster.context}"
-    describe(screen, job, datetime.now(UTC), Namespace=where)
+    describe(screen, job, datetime.now(UTC), _made(document), Namespace=where)
     if not job.status.message:
         screen.print(f"\n{unnoticed(job)}")
     _tell_events(screen, jobs, document)
@@ -92,7 +92,7 @@ def _columns(*, everywhere: bool) -> Row:
 
 def _row(document: Document, *, everywhere: bool) -> Row:
     job = as_job(document)
-    cells = row(job, _age(document["metadata"]["creationTimestamp"]))
+    cells = row(job, age(_made(document)))
     return (job.metadata.namespace, *cells) if everywhere else cells
 
 
@@ -105,9 +105,10 @@ def _tell_events(screen: Screen, jobs: Jobs, document: Document) -> None:
     if events:
         screen.print("Events:")
     for event in events:
-        text = f"  {event['type']:<20}{'':<7}{_age(when(event)):<6}{event['reason']}: {event['message']}"
+        since = age(datetime.fromisoformat(when(event)))
+        text = f"  {event['type']:<20}{'':<7}{since:<6}{event['reason']}: {event['message']}"
         screen.print(text)
 
 
-def _age(moment: str) -> str:
-    return age(datetime.fromisoformat(moment))
+def _made(document: Document) -> datetime:
+    return datetime.fromisoformat(document["metadata"]["creationTimestamp"])
