@@ -11,10 +11,10 @@ from tests.plant import Plant
 from tests.plant.images import OPERATOR, TRAINER
 from tests.plant.needs import demand
 from tests.plant.real import RealPlant, start_real
-from tests.support.helm import CHART, NAMESPACE, RELEASE, helm, settings
 from tests.support.jobs import Team
 
 from .external import External
+from .release import install, uninstall
 from .work import LONG, a_script
 
 EXTERNAL = os.environ.get("PLANT") == "external"
@@ -34,14 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def real() -> Iterator[Plant]:
     """A cluster of at least two nodes with the operator, installed from its chart."""
     with _cluster() as plant:
-        words = ["--namespace", NAMESPACE, "--create-namespace", "--wait", *settings([f"trainerImage={TRAINER}"])]
-        helm("install", RELEASE, CHART, *words, plant=plant)
+        install(plant)
         _wait_for_admission(plant)
         try:
             yield plant
         finally:
             if EXTERNAL:
-                helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", plant=plant)
+                uninstall(plant)
 
 
 @pytest.fixture(scope="session")

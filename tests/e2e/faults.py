@@ -12,10 +12,15 @@ from tests.plant.real import RealPlant
 from tests.support.helm import NAMESPACE, RELEASE
 from tests.support.jobs import Team
 
-TOLERANT = [
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
-    for key in ("unreachable", "not-ready")
-]
+
+def tolerating(seconds: int) -> list[dict[str, Any]]:
+    """Tolerations of pods that are given up so long after their node is."""
+    keys = ("unreachable", "not-ready")
+    how = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    return [{"key": f"node.kubernetes.io/{key}", **how} for key in keys]
+
+
+TOLERANT = tolerating(1)
 """For pods that are to be given up a second after their node is."""
 
 

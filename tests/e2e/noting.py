@@ -1,6 +1,7 @@
 """A training that never ends and notes each step of each rank: a test sees when all have gone on."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,10 +64,10 @@ class Training:
     team: Team
     shared: Path
 
-    def start(self, **spec: Any) -> None:
+    def start(self, tolerations: list[dict[str, Any]] = TOLERANT, **spec: Any) -> None:
         """Starts it, and waits until it runs and both have made a step."""
         self.shared.chmod(0o777)
-        pod = {**with_script(self.team, TASK), "tolerations": TOLERANT}
+        pod = {**with_script(self.team, TASK), "tolerations": tolerations}
         arguments = ["--workload=train:Noting", "--epochs=10000", "--log-every=1000"]
         container = {"command": ["ddpjob-train"], "args": arguments, "workingDir": "/code", **CODE_MOUNT}
         checkpoint = {"path": "/checkpoints", "everySeconds": 1, "volume": {"hostPath": {"path": str(self.shared)}}}
@@ -87,6 +88,11 @@ class Training:
         with self.told():
             self.team.plant.wait(f"{steps} steps of each rank in attempt {attempt}", both, seconds)
         return max(times[0] for times in made.values())
+
+    def goes_on(self, attempt: int) -> None:
+        """Waits until both ranks have made more steps of an attempt, from now on."""
+        made = max(Counter(step.rank for step in self._steps() if step.attempt == attempt).values(), default=0)
+        self.trains(attempt, steps=made + FURTHER)
 
     def gets_further(self, attempt: int) -> None:
         """Waits until an attempt has repeated what was not saved, and more: failing before that is a crash loop."""

@@ -12,12 +12,13 @@ from ddpjob_operator.engine.naming import network_policy_name, pod_name
 
 from tests.plant import Plant
 from tests.plant.real import RealPlant
-from tests.support.helm import CHART, NAMESPACE, RELEASE, helm
+from tests.support.helm import NAMESPACE, RELEASE
 from tests.support.jobs import Team
 from tests.support.waiting import patience
 
 from .faults import evict
 from .processes import operators
+from .release import install
 from .work import LONG, a_script, change
 
 SLEEP = ["sleep", "infinity"]
@@ -90,10 +91,9 @@ def test_a_roll_with_another_default_leaves_running_jobs_as_they_are(real: Plant
     team.apply(a_script("steady", SLEEP, nodes=2))
     team.wait("Running", "steady", LONG)
     before = {pod["metadata"]["uid"] for pod in team.pods("steady")}
-    upgrade = ("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "5m")
-    helm(*upgrade, "--set", "podSecurity=none", "--set", "log.level=debug", plant=real)
+    install(real, "podSecurity=none", "log.level=debug")
     try:
-        real.wait("the new leader", lambda: leader(real) in _pods_of(real))
+        real.wait("the new leader", lambda: leader(real) in pods_of(real))
         team.apply(a_script("after", ["true"]))
         team.wait("Succeeded", "after", LONG)
         status = team.status("steady")
@@ -101,10 +101,10 @@ def test_a_roll_with_another_default_leaves_running_jobs_as_they_are(real: Plant
         assert {pod["metadata"]["uid"] for pod in team.pods("steady")} == before
         assert team.status("after")["podSecurity"] == "None", "the new default is there"
     finally:
-        helm(*upgrade, "--reset-values", plant=real)
+        install(real)
 
 
-def _pods_of(plant: Plant) -> set[str]:
+def pods_of(plant: Plant) -> set[str]:
     """Names of the operator's pods that are ready and stay."""
     pods = plant.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
     return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}

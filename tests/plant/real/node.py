@@ -87,9 +87,23 @@ class Node:
 
     def kill_kubelet(self) -> None:
         """Kills the kubelet alone: containers go on, and nobody hears of them."""
-        for process in self._first().children(recursive=True):
-            if process.name() == "kubelet":
-                process.kill()
+        self._kill("kubelet")
+
+    def kill_containerd(self) -> None:
+        """Kills containerd alone: containers go on, and the kubelet can do nothing with them."""
+        self._kill("containerd")
+
+    def start_containerd(self) -> None:
+        """Starts containerd after it was killed."""
+        self._first().send_signal(signal.SIGUSR2)
+        self.plant.wait(f"containerd on {self.name}", lambda: self._running("containerd"))
+
+    def _kill(self, name: str) -> None:
+        for process in self._running(name):
+            process.kill()
+
+    def _running(self, name: str) -> list[psutil.Process]:
+        return [process for process in self._first().children(recursive=True) if process.name() == name]
 
     def kill(self) -> None:
         """Node loss: all that runs there is gone at once, without a goodbye, and its network with it."""

@@ -2,7 +2,8 @@
 # One node of the real plant, first and last process of it: whatever runs on the node is gone once this is.
 #
 # It is started outside of the node's namespaces, with the node's cgroups in CGROUPS, and starts itself again inside.
-# Signal USR1 starts the kubelet; so somebody can fill the image store before, and revive a kubelet that was killed.
+# Signal USR1 starts the kubelet; so somebody can fill the image store before, and revive a kubelet that was killed. USR2
+# revives containerd.
 set -euo pipefail
 
 outside() {
@@ -46,6 +47,10 @@ run() {
   tail -n 5 "$log"
 }
 
+start_containerd() {
+  run containerd --config /var/lib/containerd.toml &
+}
+
 start_kubelet() {
   run kubelet --config /var/lib/kubelet.json --kubeconfig /var/lib/kubelet.kubeconfig --hostname-override "$NODE" \
     --node-ip "$ADDRESS" &
@@ -56,7 +61,8 @@ inside() {
   connect
   mount_own
   trap start_kubelet USR1
-  run containerd --config /var/lib/containerd.toml &
+  trap start_containerd USR2
+  start_containerd
   run kube-proxy --config /var/lib/kube-proxy.json --hostname-override "$NODE" &
   run "$PYTHON" "$POLICIES" "$SERVER" "$NODE" /var/lib/ca.crt /var/lib/policies.pem &
   sleep infinity &
