@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
-from . import mistakes
+from . import completion, mistakes
 from .called import called_by_kubectl
 
 END_OF_OPTIONS = "--"
@@ -26,6 +26,13 @@ OF_A_PROGRAM = (
 )
 """How these are called with one."""
 
+COMPLETION = """\
+Print what lets a shell complete commands, flags and names of jobs.
+
+  bash:  echo 'source <(ddpjob completion bash)' >> ~/.bashrc
+  zsh:   echo 'source <(ddpjob completion zsh)' >> ~/.zshrc
+  fish:  ddpjob completion fish > ~/.config/fish/completions/ddpjob.fish"""
+
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 """Seconds of each."""
 PART_OF_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
@@ -35,6 +42,7 @@ DURATION = re.compile(rf"(?:{PART_OF_DURATION.pattern})+")
 def parse(words: list[str]) -> argparse.Namespace:
     """The arguments; `program` are those after `--`, None where there is no `--`. Ends the process on wrong ones."""
     top, program = parser("kubectl ddpjob" if called_by_kubectl() else "ddpjob"), None
+    completion.answer(top)
     if words[:1] and words[0] in RUNS_A_PROGRAM and END_OF_OPTIONS in words:
         end = words.index(END_OF_OPTIONS)
         words, program = words[:end], words[end + 1 :]
@@ -81,7 +89,8 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
 def _run(command: argparse.ArgumentParser) -> None:
     command.usage = f"{OF_A_PROGRAM}\n       %(prog)s FILE\n       %(prog)s --resume NAME"
     _program(command, "SCRIPT|FILE", "Python script, or YAML file with one DDPJob")
-    command.add_argument("--resume", metavar="NAME", help="go on with the run of this name")
+    resume = command.add_argument("--resume", metavar="NAME", help="go on with the run of this name")
+    resume.completer = completion.runs  # type: ignore[attr-defined]
     command.add_argument(
         "--fresh",
         action="store_true",
@@ -205,7 +214,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
 
 
 def _status(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", nargs="?", metavar="NAME", help="the job; without it all, or the only one")
+    _named(command, "the job; without it all, or the only one", nargs="?")
     shown = command.add_mutually_exclusive_group()
     shown.add_argument("-o", "--output", choices=["json"], help="print the whole object")
     shown.add_argument(
@@ -216,7 +225,7 @@ def _status(command: argparse.ArgumentParser) -> None:
 
 
 def _logs(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", nargs="?", metavar="NAME", help="the job; not needed where there is only one")
+    _named(command, "the job; not needed where there is only one", nargs="?")
     command.add_argument("--rank", type=_whole, metavar="N", help="only this node's")
     command.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
     command.add_argument("--tail", type=_tail, metavar="N", help="the last N lines of each rank (default: all)")
@@ -237,6 +246,22 @@ def _whole(text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text} is no whole number, such as 2")
     return int(text)
+
+
+def _named(
+    command: argparse.ArgumentParser,
+    meaning: str,
+    names: completion.Names = completion.jobs,
+    nargs: str | None = None,
+) -> None:
+    action = command.add_argument("name", metavar="NAME", help=meaning, nargs=nargs)
+    action.completer = names  # type: ignore[attr-defined]
+
+
+def _completion(command: argparse.ArgumentParser) -> None:
+    command.description = COMPLETION
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.add_argument("shell", choices=completion.SHELLS, help="the shell")
 
 
 def _tail(text: str) -> int | None:
@@ -266,7 +291,7 @@ def _report(command: argparse.ArgumentParser) -> None:
 
 
 def _stop(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", metavar="NAME", help="the run")
+    _named(command, "the run", completion.runs)
     _machine(command)
 
 
@@ -275,23 +300,23 @@ def _rm(command: argparse.ArgumentParser) -> None:
         "Remove a run of this machine that does not run: its directory, with the logs and the checkpoints in it. A"
         " directory of your own that --checkpoint has named stays."
     )
-    command.add_argument("name", metavar="NAME", help="the run")
+    _named(command, "the run", completion.runs)
     _machine(command)
 
 
 def _change(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", metavar="NAME", help="the job")
+    _named(command, "the job")
     _either(command)
 
 
 def _scale(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", metavar="NAME", help="the job")
+    _named(command, "the job")
     command.add_argument("--nodes", type=_whole, required=True, metavar="N", help="how many it is to have")
     _either(command)
 
 
 def _delete(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", metavar="NAME", help="the job")
+    _named(command, "the job")
     command.add_argument(
         "--wait",
         choices=["true", "false"],
@@ -343,6 +368,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "resume": ("let a suspended job on a cluster go on", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),
     "delete": ("remove a job from a cluster with all that belongs to it, or a run as rm does", _delete),
+    "completion": ("print what lets a shell complete commands, flags and names of jobs", _completion),
     "version": ("print the versions of this command, and of a cluster's operator and CRD", _version),
 }
 """What each command does, and its arguments."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 
+from .completion import script
 from .elsewhere import refuse
 from .init import init
 from .logs import logs, which_of
@@ -25,7 +26,7 @@ from .words import INTERRUPTED
 UNREAD = 1
 
 
-HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm"})
+HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm", "completion"})
 """Commands that are about this machine, whatever else there is."""
 
 
@@ -72,6 +73,7 @@ def _refuse(arguments: argparse.Namespace, runs: Path) -> int:
 HERE: dict[str, Callable[[argparse.Namespace, Path], int]] = {
     "run": run,
     "init": lambda arguments, _: init(arguments),
+    "completion": lambda arguments, _: script(arguments.shell),
     "validate": lambda arguments, _: validate(arguments.files),
     "status": _status,
     "ls": lambda _, runs: ls(runs),

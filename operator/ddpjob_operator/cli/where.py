@@ -36,7 +36,7 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
     Raises:
         BadInputError: the flags say both, or nothing says which, and both have what it names.
     """
-    here, there = _given(arguments, LOCAL_FLAGS), _given(arguments, CLUSTER_FLAGS)
+    here, there = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
     if here and there:
         raise BadInputError(f"{here[0]} is for runs of this machine and {there[0]} for a cluster; give one of them")
     if here or there:
@@ -53,7 +53,7 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
 
 def means_cluster(arguments: argparse.Namespace) -> bool:
     """Whether a cluster is named, for a command that is about no job."""
-    return bool(_given(arguments, CLUSTER_FLAGS)) or called_by_kubectl() or _has_kubeconfig()
+    return bool(given(arguments, CLUSTER_FLAGS)) or called_by_kubectl() or _has_kubeconfig()
 
 
 def _check_only_here(arguments: argparse.Namespace) -> None:
@@ -85,7 +85,8 @@ def _ask(name: str | None, answer: "queue.SimpleQueue[str | Exception | None]") 
         answer.put(error)
 
 
-def _given(arguments: argparse.Namespace, flags: tuple[str, ...]) -> list[str]:
+def given(arguments: argparse.Namespace, flags: tuple[str, ...]) -> list[str]:
+    """Those of these flags that are there."""
     return [f"--{flag.replace('_', '-')}" for flag in flags if getattr(arguments, flag, None)]
 
 

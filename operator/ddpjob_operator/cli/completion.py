@@ -1,0 +1,75 @@
+"""`ddpjob completion SHELL`, and the words that a shell offers at TAB: commands, flags, files and names of jobs."""
+
+import argparse
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable
+
+from .called import PROGRAM
+
+SHELLS = ("bash", "zsh", "fish")
+ASKED = "_ARGCOMPLETE"
+"""The variable by which a shell asks."""
+Names = Callable[..., Iterable[str]]
+"""Which names there are, as far as the arguments say."""
+ANSWER_SECONDS = 1.0
+"""Whoever has pressed TAB does not wait longer for a cluster."""
+
+
+def script(shell: str) -> int:
+    """Prints what makes a shell complete the command."""
+    import argcomplete  # noqa: PLC0415  Only who completes needs it.
+
+    print(argcomplete.shellcode([PROGRAM], shell=shell))
+    return 0
+
+
+def answer(parser: argparse.ArgumentParser) -> None:
+    """Tells a shell what may stand where its user is, and ends the process, if a shell has asked."""
+    if ASKED in os.environ:
+        import argcomplete  # noqa: PLC0415
+
+        argcomplete.autocomplete(parser, always_complete_options=False)
+
+
+def runs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    """Names of this machine's runs."""
+    from ddpjob_operator.local import names_in_use  # noqa: PLC0415  Slow to import, and wanted at TAB alone.
+
+    from .where import run_directory  # noqa: PLC0415
+
+    return sorted(names_in_use(run_directory(parsed_args)))
+
+
+def jobs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    """Names of runs of this machine and of jobs of a cluster, or of what the flags say."""
+    from .where import CLUSTER_FLAGS, LOCAL_FLAGS, given  # noqa: PLC0415
+
+    here = () if given(parsed_args, CLUSTER_FLAGS) else runs(parsed_args)
+    there = () if given(parsed_args, LOCAL_FLAGS) else _in_time(lambda: _of_cluster(parsed_args))
+    return sorted({*here, *there})
+
+
+def _of_cluster(given: argparse.Namespace) -> list[str]:
+    from ddpjob_operator.client import Jobs, connect  # noqa: PLC0415  It takes longer to import than all the rest.
+
+    found = Jobs(connect(given.kubeconfig, given.context, given.namespace)).all()
+    return [job["metadata"]["name"] for job in found]
+
+
+def _in_time(ask: Callable[[], list[str]]) -> list[str]:
+    """What is answered in time; nothing where the cluster does not answer: a TAB is no place for errors."""
+    answered: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+
+    def put() -> None:
+        try:
+            answered.put(ask())
+        except Exception:  # noqa: BLE001  Whatever it is, the command itself will tell.
+            answered.put([])
+
+    threading.Thread(target=put, daemon=True).start()
+    try:
+        return answered.get(timeout=ANSWER_SECONDS)
+    except queue.Empty:
+        return []
