@@ -88,6 +88,7 @@ plant: $(READY) ## Build the cluster that the tests run on (needs 16 GB while it
 
 generate: $(READY) ## Write anew what is generated: schemas, reference pages, golden files
 	@$(BIN)/python docs/generate.py
+	$(BIN)/python -m tests.strangers.page
 	UPDATE_GOLDEN=1 $(BIN)/pytest tests/unit/golden
 	if helm=$$(command -v helm || $(BIN)/python -c 'from tests.plant import build; print(build.path("helm"))' 2>/dev/null); then
 	  HELM=$$helm deploy/render-install >deploy/install.yaml

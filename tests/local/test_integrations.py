@@ -1,17 +1,13 @@
 """Scripts as strangers write them, with the real libraries, and what the job's status tells of them in the end."""
 
 import json
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.local.here import BIN, Here
-
-LOCK = Path(__file__).parents[2] / "requirements" / "transformers.txt"
+from tests.support.hugging_face import install_transformers
 
 pytestmark = pytest.mark.full(
     "tests/unit/trainer/test_integrations has what the libraries call; here are the libraries"
@@ -93,11 +89,9 @@ Trainer(model=model, args=arguments, train_dataset=Data()).train()
 
 @pytest.fixture(scope="module")
 def transformers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where it is installed: beside the environment, which does without."""
+    """Where it is installed."""
     directory = tmp_path_factory.mktemp("transformers")
-    uv = shutil.which("uv") or str(BIN / "uv")
-    words = ["pip", "install", "--quiet", "--python", sys.executable, "--require-hashes", "--requirement", str(LOCK)]
-    subprocess.run([uv, *words, "--target", str(directory)], check=True)
+    install_transformers(directory)
     return directory
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.local.here import Here
+from tests.support.hugging_face import install_transformers
 
 
 @pytest.fixture
@@ -12,3 +13,11 @@ def here(tmp_path: Path) -> Iterator[Here]:
     place = Here(tmp_path)
     yield place
     place.end()
+
+
+@pytest.fixture(scope="session")
+def transformers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Hugging Face's transformers is installed."""
+    directory = tmp_path_factory.mktemp("transformers")
+    install_transformers(directory)
+    return directory

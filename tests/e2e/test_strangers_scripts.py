@@ -1,0 +1,149 @@
+"""Scripts that strangers wrote, by `ddpjob submit`, with no image named: the same as tests/strangers, in pods.
+
+What one rank saves the others find again on a volume that the nodes share, which is the working directory.
+"""
+
+import json
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.api import Cause
+from ddpjob_operator.api.contract import Label
+
+from tests.plant.real import RealPlant
+from tests.strangers.stranger import RAISES, STRANGERS, Stranger
+from tests.support.jobs import Team
+
+from .processes import rank_of
+from .work import LONG, change, ddpjob, ended, submitted
+
+MANY = 100_000
+LIMIT_SECONDS = 20
+IMAGES = 1000
+"""So many travel along with a script."""
+
+ROWS = [
+    pytest.param(STRANGERS[name], id=name, marks=pytest.mark.full("tests/strangers has it without pods"))
+    for name in ("multinode", "imagenet", "spawned", "slurm")
+]
+
+
+@pytest.mark.parametrize("stranger", ROWS)
+def test_a_strangers_script_goes_on_together_and_says_what_happened_to_it(
+    host: RealPlant, stranger: Stranger, tmp_path: Path
+) -> None:
+    script = Submitted(Team(host), stranger, tmp_path)
+    script.submit()
+    host.wait("three epochs", lambda: all(log[2:] for log in script.epochs()), LONG)
+
+    rank_of(script.uid, 1).kill()
+    script.mark()
+    failure = script.failure(1)
+    assert "SIGKILL" in failure["message"] or failure.get("signal") == signal.SIGKILL, json.dumps(failure)
+    script.goes_on()
+
+    ddpjob(script.team, "suspend", stranger.name)
+    script.team.wait("Suspended", stranger.name, LONG)
+    change(script.team, stranger.name, stallTimeoutSeconds=LIMIT_SECONDS)
+    ddpjob(script.team, "resume", stranger.name)
+    script.mark(0, 0)
+    script.goes_on()
+    host.wait("its progress", lambda: script.team.status(stranger.name).get("progress", {}).get("display"), LONG)
+
+    rank_of(script.uid, 1).send_signal(signal.SIGSTOP)
+    script.mark()
+    assert script.failure(2)["cause"] == Cause.STALLED
+    script.goes_on()
+
+    script.submit("--replace", "--max-restarts", "0", before=RAISES)
+    status = ended(script.team, stranger.name)
+    assert (status["state"], status["lastFailure"]["rank"]) == ("Failed", 1), json.dumps(status)
+    assert "ValueError: batch 30 is broken" in status["lastFailure"]["message"], json.dumps(status)
+
+
+class Submitted:
+    """A script in a namespace, and a volume there."""
+
+    def __init__(self, team: Team, stranger: Stranger, directory: Path) -> None:
+        self.team, self.stranger = team, stranger
+        self._code, self._shared = directory / "code", directory / "shared"
+        self._code.mkdir()
+        self._shared.mkdir()
+        self._shared.chmod(0o777)
+        self._seen = [0, 0]
+        self._claim()
+
+    @property
+    def uid(self) -> str:
+        """The job's."""
+        return str((self.team.job(self.stranger.name) or {})["metadata"]["uid"])
+
+    def submit(self, *options: str, before: str = "") -> None:
+        """As its user does it, who has the right to run jobs and no other."""
+        self.stranger.write(self._code, before, IMAGES)
+        ours, _, own = self.stranger.call.replace("EPOCHS", str(MANY)).partition(" -- ")
+        command = shlex.split(own) if own.startswith("bash") else []
+        if self.stranger.saves:
+            where = f"/ddpjob/code/{self.stranger.script}"
+            command = ["bash", "-c", f"cd /shared && exec ddpjob-supervise {where} {own}"]
+        words = [*("--source", "."), *("--name", self.stranger.name), *("--nodes", "2"), *options]
+        words += [*("--volume", "shared:/shared"), *("--env", "OMP_NUM_THREADS=1")]
+        words += ["--", *command] if command else [ours.split()[0]]
+        submitted(self.team, self._code, *words)
+
+    def failure(self, restarts: int) -> dict[str, str]:
+        """The last one, once so many restarts were counted."""
+        name = self.stranger.name
+        self.team.plant.wait("the restart", lambda: self.team.status(name)["restarts"] == restarts, LONG)
+        return dict(self.team.status(name)["lastFailure"])
+
+    def epochs(self) -> list[list[int]]:
+        """What each of the two nodes has begun, since its pod is there."""
+        pods = {pod["metadata"]["labels"][Label.RANK]: pod["metadata"]["name"] for pod in self._pods()}
+        path = f"/api/v1/namespaces/{self.team.namespace}/pods"
+        logs = [self.team.plant.text(f"{path}/{pods[rank]}/log?container=trainer") for rank in sorted(pods)]
+        return [*map(self.stranger.begun, logs), [], []][:2]
+
+    def mark(self, *seen: int) -> None:
+        """What comes from now on is looked at; or what comes after so many epochs of each node."""
+        self._seen = [*seen] or [len(log) for log in self.epochs()]
+
+    def goes_on(self) -> None:
+        """Each node comes two epochs further, from where it saved or from the beginning, none ahead of the others."""
+
+        def since() -> list[list[int]]:
+            return [log[seen:] for log, seen in zip(self.epochs(), self._seen, strict=True)]
+
+        self.team.plant.wait("two epochs more", lambda: all(log[1:] for log in since()), LONG)
+        begun = since()
+        assert abs(begun[0][-1] - begun[1][-1]) <= 1, (begun, self.team.status(self.stranger.name))
+        assert all((0 in log) is not self.stranger.saves for log in begun), (
+            begun,
+            self.team.status(self.stranger.name),
+        )
+
+    def _pods(self) -> list[dict[str, dict[str, dict[str, str]]]]:
+        """Those that run."""
+        pods = self.team.pods(self.stranger.name)
+        return [pod for pod in pods if pod["status"].get("phase") == "Running"]
+
+    def _claim(self) -> None:
+        volume = f"{self.team.namespace}-shared"
+        size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+        spec = {"storageClassName": "", "accessModes": modes}
+        self.team.kubectl(
+            *("apply", "-f", "-"),
+            input="\n---\n".join(
+                json.dumps({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": spec | more})
+                for kind, name, more in (
+                    ("PersistentVolume", volume, {"capacity": size, "hostPath": {"path": str(self._shared)}}),
+                    (
+                        "PersistentVolumeClaim",
+                        "shared",
+                        {"volumeName": volume, "resources": {"requests": size}},
+                    ),
+                )
+            ),
+        )

@@ -1,0 +1,240 @@
+"""A script that a stranger wrote, and how it is run here."""
+
+import os
+import re
+import shlex
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from ddpjob_operator.api.entrypoint import job_name
+
+from tests.local.here import Here
+
+SCRIPTS = Path(__file__).parent / "scripts"
+IMAGES = 12_000
+"""How many there are of what is called MNIST here: noise, where the scripts look before they download."""
+
+RAISES = """\
+import torch
+
+
+def _raise_at_a_step(module, _, seen=[]):
+    if isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        seen.append(module)
+    together = torch.distributed.is_initialized()
+    if len(seen) == 30 and (not together or torch.distributed.get_rank() == torch.distributed.get_world_size() - 1):
+        raise ValueError("batch 30 is broken")
+
+
+torch.nn.modules.module.register_module_forward_pre_hook(_raise_at_a_step)
+"""
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A script that is run as it is, but for `changes`.
+
+    what     it is
+    works    what the test sees of it
+    call     what is typed after `ddpjob run`; EPOCHS stands for a number
+    begins   what a rank writes when it begins an epoch, or comes by
+    change   what is to be changed in it, in words
+    changes  the same: old text and new
+    saves    whether it goes on after a restart, and does not begin anew
+    nodes    on which it is run
+    steps    whether its steps are counted
+    """
+
+    script: str
+    what: str
+    works: str
+    call: str
+    begins: str
+    change: str = "nothing"
+    changes: dict[str, str] = field(default_factory=dict)
+    saves: bool = True
+    nodes: int = 2
+    steps: bool = True
+
+    @property
+    def name(self) -> str:
+        """Of its run."""
+        return job_name(self.script.removesuffix(".py"))
+
+    @property
+    def last(self) -> int:
+        """The highest of its nodes' numbers."""
+        return self.nodes - 1
+
+    def write(self, directory: Path, before: str = "", images: int = IMAGES) -> None:
+        """Puts it into somebody's directory, with the data that it reads."""
+        text = (SCRIPTS / self.script).read_text()
+        for old, new in self.changes.items():
+            assert text.count(old) == 1, f"{old!r} is to be changed in {self.script}"
+            text = text.replace(old, new)
+        (directory / self.script).write_text(before + text)
+        if "MNIST" in text:
+            write_mnist(directory / "data" / "MNIST" / "raw", images)
+
+    def command(self, epochs: int, *options: str) -> list[str]:
+        """What is typed after `ddpjob`."""
+        return ["run", "--name", self.name, *options, *shlex.split(self.call.replace("EPOCHS", str(epochs)))]
+
+    def epochs(self, here: Here, node: int) -> list[int]:
+        """All epochs that a node has begun, in all its attempts."""
+        logs = sorted(here.run(self.name).glob(f"logs/attempt-*/rank-{node}.log"))
+        return [epoch for log in logs for epoch in self.begun(log.read_text(errors="replace"))]
+
+    def begun(self, log: str) -> list[int]:
+        """All epochs that have begun, by what a node has written."""
+        return [int(epoch) for epoch in re.findall(self.begins, log)]
+
+    def is_together(self, here: Here) -> bool:
+        """Whether the first and the last node are in the same epoch, or one is about to follow."""
+        return abs(self.epochs(here, 0)[-1] - self.epochs(here, self.last)[-1]) <= 1
+
+    def trains(self, here: Here) -> psutil.Process:
+        """A process that trains: the last one that was started, be it by the script itself."""
+        found = here.ranks(self.name)
+        spawned = [child for rank in found for child in rank.children() if "spawn_main" in " ".join(child.cmdline())]
+        return max(spawned or found, key=psutil.Process.create_time)
+
+
+def write_mnist(directory: Path, images: int) -> None:
+    """Files in MNIST's form, with noise; those of the test have but one image."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for part, number in (("train", images), ("t10k", 1)):
+        pixels, labels = os.urandom(number * 784), bytes(byte % 10 for byte in os.urandom(number))
+        (directory / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, number, 28, 28) + pixels)
+        (directory / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, number) + labels)
+
+
+WITHOUT_MASTER = {
+    '    os.environ["MASTER_ADDR"] = "10.57.23.164"\n    os.environ["MASTER_PORT"] = "8888"\n': "",
+    'backend="nccl"': 'backend="gloo"',
+}
+OF_THE_JOB = {
+    '    os.environ["MASTER_ADDR"] = "localhost"\n    os.environ["MASTER_PORT"] = "12355"\n': "",
+    "    world_size = 2\n    mp.spawn(train, args=(world_size,), nprocs=world_size, join=True)\n": (
+        '    train(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))\n'
+    ),
+}
+WITHOUT_SLURM = {
+    "SLURM_PROCID": "RANK",
+    "SLURM_NTASKS": "WORLD_SIZE",
+    "SLURM_LOCALID": "LOCAL_RANK",
+    'node_list = str(os.environ["SLURM_NODELIST"])\n': "",
+    'node_parts = re.findall("[0-9]+", node_list)\n': "",
+    'host_ip = f"{node_parts[1]}.{node_parts[2]}.{node_parts[3]}.{node_parts[4]}"\nport = "23456"\n': "",
+    'init_method = f"tcp://{host_ip}:{port}"': 'init_method = "env://"',
+    '"nccl"': '"gloo"',
+}
+COUNTED = "runs; its steps are counted"
+
+STRANGERS = {
+    "multinode": Stranger(
+        "multinode.py",
+        "PyTorch's multinode tutorial: `DistributedDataParallel`, `DistributedSampler`, a snapshot every N epochs"
+        " into the working directory",
+        f"{COUNTED}; goes on from its snapshot",
+        "multinode.py -n 2 -- EPOCHS 1",
+        r"Epoch (\d+) \| Batchsize",
+        change="the backend `nccl`, where there is no GPU",
+    ),
+    "imagenet": Stranger(
+        "imagenet.py",
+        "like PyTorch's imagenet example, which the fourth tutorial teaches: flags, a ResNet, a checkpoint each"
+        " epoch",
+        f"{COUNTED}; goes on from its checkpoint if it is called with `-- --resume checkpoint.pth.tar` from the"
+        " start: as long as there is no such file, it begins at the beginning",
+        "imagenet.py -n 2 -- --epochs EPOCHS --dist-backend gloo --resume checkpoint.pth.tar",
+        r"Epoch: \[(\d+)\]\[ *0/",
+        change="nothing; without a GPU `--dist-backend gloo`",
+    ),
+    "accelerated": Stranger(
+        "accelerated.py",
+        "a loop with Hugging Face Accelerate: `save_state` and `load_state` each epoch, a bar of tqdm",
+        f"{COUNTED}, also over restarts; goes on from its last saved epoch",
+        "accelerated.py -n 2 -- EPOCHS",
+        r"epoch (\d+) begins",
+    ),
+    "lit": Stranger(
+        "lit.py",
+        'Lightning: a module, a `Trainer` for two nodes, `ModelCheckpoint(save_last=True)`, `ckpt_path="last"`',
+        f"{COUNTED}, also over restarts, with their number, epoch and loss; goes on from its last epoch",
+        "lit.py -n 2 -- EPOCHS",
+        r"epoch (\d+) begins",
+    ),
+    "fine_tune": Stranger(
+        "fine_tune.py",
+        'Hugging Face\'s `Trainer`: `save_strategy="epoch"`, and from `get_last_checkpoint` on',
+        "runs; it posts its steps, their number, epoch and loss by itself; goes on from its last checkpoint",
+        "fine_tune.py -n 2 -- EPOCHS",
+        r"epoch (\d+) begins",
+    ),
+    "spawned": Stranger(
+        "spawned.py",
+        "like the first tutorial: `-n`, `-g`, `-nr`, and `mp.spawn` of a node's processes, over MNIST",
+        f"{COUNTED}, in what it spawns; begins anew, with all its processes, since it saves nothing",
+        "-n 2 -- bash -c 'exec ddpjob-supervise spawned.py -n $NNODES -g 1 -nr $NODE_RANK --epochs EPOCHS'",
+        r"Epoch \[(\d+)/\d+\], Step \[0/",
+        change="leave out the two lines that set `MASTER_ADDR` and `MASTER_PORT`; without a GPU the backend",
+        changes=WITHOUT_MASTER,
+        saves=False,
+    ),
+    "mlp": Stranger(
+        "mlp.py",
+        "like the second tutorial: an MLP on MNIST by two processes of one machine, which `mp.spawn` starts",
+        f"{COUNTED}, in what it spawns; begins anew. On two nodes each would train by itself, and a warning says so",
+        "mlp.py",
+        r"Rank 1, Epoch: (\d+)",
+        saves=False,
+        nodes=1,
+    ),
+    "mlp on two nodes": Stranger(
+        "mlp.py",
+        "the same on two nodes",
+        f"{COUNTED}; begins anew",
+        "mlp.py -n 2",
+        r"Rank \d, Epoch: (\d+)",
+        change="leave out the two lines that set `MASTER_ADDR` and `MASTER_PORT`; in place of `mp.spawn` call"
+        ' `train(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))`',
+        changes=OF_THE_JOB,
+        saves=False,
+    ),
+    "sizes": Stranger(
+        "sizes.py",
+        "like the third tutorial's DDP program: random data through a layer that prints sizes, and no training",
+        "runs; begins anew. It makes no steps, so that nobody can say whether it hangs",
+        "sizes.py -n 2",
+        r"Outside (\d+):",
+        change="the backend `nccl`, where there is no GPU",
+        changes={'"nccl"': '"gloo"', "data_size = 90": "data_size = 3_000_000"},
+        saves=False,
+        steps=False,
+    ),
+    "parallel": Stranger(
+        "parallel.py",
+        "like the third and fourth tutorials' `DataParallel` programs: one process for all GPUs of a node",
+        f"{COUNTED}; begins anew. On two nodes each would train by itself, and a warning says so",
+        "parallel.py",
+        r"epoch (\d+) loss",
+        changes={"range(100)": "range(100_000)"},
+        saves=False,
+        nodes=1,
+    ),
+    "slurm": Stranger(
+        "slurm.py",
+        "like the fifth tutorial: rank and size as Slurm says them, and `tcp://` to an address cut out of its list of"
+        " nodes",
+        f"{COUNTED}; begins anew",
+        "slurm.py -n 2",
+        r"epoch (\d+) loss",
+        change="`SLURM_PROCID`, `SLURM_NTASKS` and `SLURM_LOCALID` are `RANK`, `WORLD_SIZE` and `LOCAL_RANK`, and"
+        ' `init_method="env://"` in place of the address; without a GPU the backend',
+        changes=WITHOUT_SLURM,
+        saves=False,
+    ),
+}
