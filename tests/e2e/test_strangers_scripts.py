@@ -114,7 +114,9 @@ class Submitted:
         """Each node comes two epochs further, from where it saved or from the beginning, none ahead of the others."""
 
         def since() -> list[list[int]]:
-            return [log[seen:] for log, seen in zip(self.epochs(), self._seen, strict=True)]
+            logs = [log[seen:] for log, seen in zip(self.epochs(), self._seen, strict=True)]
+            # What was still to be written of the former attempt comes first.
+            return logs if self.stranger.saves else [log[log.index(0) :] if 0 in log else [] for log in logs]
 
         self.team.plant.wait("two epochs more", lambda: all(log[1:] for log in since()), LONG)
         begun = since()
