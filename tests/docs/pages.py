@@ -12,7 +12,7 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
     <!-- not valid: REASON -->         before yaml: a DDPJob with mistakes
     <!-- first terminal -->            before bash: goes on while the page's other commands run
     <!-- first terminal -->            before text: awaited there, after what was awaited before
-    <!-- first terminal: Ctrl-C -->    before text: Ctrl-C is pressed there first
+    <!-- first terminal: Ctrl-C -->    before text: Ctrl-C is pressed there first; before bash: it ends with that
     <!-- on a cluster, first terminal -->   before bash or text: both; so too with Ctrl-C
     <!-- 4713: as printed -->          before bash: in place of this number the one that was printed there is typed
 

@@ -139,6 +139,9 @@ class Reader:
         self._output = None
         if not block.runs(self.where):
             return
+        if block.terminal == CTRL_C:
+            self._interrupt()
+            self.finish()
         if block.terminal == FIRST_TERMINAL:
             self.finish()
             self._first = self._open(block.text)
@@ -161,11 +164,15 @@ class Reader:
         return block.text.replace(number, printed[-1])
 
     def _watch(self, block: Block) -> None:
-        assert self._first, "nothing was started in the first terminal"
         if block.terminal == CTRL_C:
-            self._first.interrupt()
+            self._interrupt()
+        assert self._first, "nothing was started in the first terminal"
         self._shown += block.text
         self._first.watch(block.text)
+
+    def _interrupt(self) -> None:
+        assert self._first, "nothing was started in the first terminal"
+        self._first.interrupt()
 
     def _open(self, commands: str) -> Terminal:
         screen = self._desk / f"terminal-{len(self._terminals)}"
