@@ -19,9 +19,9 @@ ANSWER_SECONDS = 1.0
 
 def script(shell: str) -> int:
     """Prints what makes a shell complete the command."""
-    import argcomplete  # noqa: PLC0415  Only who completes needs it.
+    from argcomplete.shell_integration import shellcode  # noqa: PLC0415  Only who completes needs it.
 
-    print(argcomplete.shellcode([PROGRAM], shell=shell))
+    print(shellcode([PROGRAM], shell=shell))
     return 0
 
 
