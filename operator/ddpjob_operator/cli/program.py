@@ -1,6 +1,7 @@
 """What `ddpjob run` is to run, if not a YAML file: found, looked at and made a DDPJob of, not started."""
 
 import argparse
+import ast
 import difflib
 import importlib.util
 import os
@@ -163,12 +164,22 @@ def _check_script(target: str, words: list[str]) -> None:
         raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words)}")
     try:
         with warnings.catch_warnings(action="ignore"):  # They are told when it runs.
-            compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+            text = ast.parse(file.read_bytes(), str(file))
+            compile(text, str(file), "exec", dont_inherit=True)
     except OSError as error:
         raise BadInputError(f"cannot read {file}: {error.strerror}") from None
     except (SyntaxError, ValueError) as error:
         line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
         raise BadInputError(f"{file} is not Python: {line}") from None
+    _check_stands_alone(file, text)
+
+
+def _check_stands_alone(file: Path, text: ast.Module) -> None:
+    """A script has no package to import from; what is tried under a condition may know that."""
+    relative = next((one for one in text.body if isinstance(one, ast.ImportFrom) and one.level), None)
+    if relative is not None:
+        name = ".".join(Path(os.path.relpath(file)).with_suffix("").parts)
+        raise BadInputError(f"{file} imports from its package in line {relative.lineno}; name it so: -m {name}")
 
 
 def _hint(file: Path, words: list[str]) -> str:

@@ -45,6 +45,8 @@ FILES = {
     "package/__init__.py": "raise SystemExit('imported')\n",
     "package/train.py": "",
     "package/model/__init__.py": "",
+    "package/model/fit.py": "import os\nfrom ..data import load\n",
+    "package/model/both.py": "try:\n    from ..data import load\nexcept ImportError:\n    from data import load\n",
 }
 
 
@@ -87,6 +89,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run train.sh", "train.sh is a shell script; run it as a command: ddpjob run -- bash train.sh"),
         ("run train.ipynb", "is a notebook; make a script of it first: jupyter nbconvert --to script train.ipynb"),
         ("run typo.py", "typo.py is not Python: line 2: '(' was never closed"),
+        ("run package/model/fit.py", "fit.py imports from its package in line 2; name it so: -m package.model.fit"),
         ("run train.py --lr 1", "--lr 1; the script's own stand after --: ddpjob run train.py -- --lr 1"),
         ("run train.py data -- -v", "data; the script's own stand after --: ddpjob run train.py -- data -v"),
         ("run -- --nodes 2 train.py", "--nodes stands after --, where a command begins; options stand before --"),
