@@ -67,7 +67,6 @@ def test_a_strangers_script_goes_on_after_a_kill_with_torch(project: Here, wheel
     project.wait("three epochs", lambda: "Epoch 3 " in project.log("any", 1))
     project.ranks("any")[-1].kill()
     project.wait("the restart", lambda: project.status("any").get("restarts") == 1)
-    assert project.status("any")["lastFailure"]["signal"] == 9
     project.wait("its resumption", lambda: project.log("any", 1).count("Resuming training") == 1)
     reached = project.status("any")["progress"]["step"]
     project.wait("steps after it", lambda: project.status("any")["progress"].get("step", 0) > reached)
