@@ -20,7 +20,7 @@ def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_direct
     assert "rank 3 of 4 with ['--lr', '$(HOME)']" in here.log("train", 1)
 
     (here.directory / "elsewhere").mkdir()
-    elsewhere = Here(here.directory / "elsewhere", here.started)
+    elsewhere = Here(here.directory / "elsewhere", started=here.started)
     code, output = elsewhere.ddpjob("stop", "train", **here.state)
     said = "train: Suspended. Nothing runs until the job is resumed\nGo on with: ddpjob run --resume train\n"
     assert (code, output) == (0, said)

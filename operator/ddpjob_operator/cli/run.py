@@ -212,9 +212,9 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
         BadInputError: somebody runs it.
     """
     directory = wanted.directory or RunDirectory((runs / wanted.name).absolute())
+    directory.create()
     if not wanted.directory:
         _check_same(wanted, directory)
-    directory.create()
     lock = directory.lock
     if not lock.acquire():
         raise BadInputError(
