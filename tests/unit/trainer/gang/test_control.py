@@ -2,10 +2,11 @@
 
 import asyncio
 import re
+import select
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +35,8 @@ from ddpjob_trainer.supervisor.gang.rendezvous import Rendezvous
 from ddpjob_trainer.supervisor.gang.settings import Settings
 
 DEADLINE_SECONDS = 30
+FLOOD = 400
+"""Connections of a second or less."""
 HELLO = Hello("uid", 1, 1, 1, 29502, "0.1.0")
 ANOTHERS = Refused("this is another job's", for_good=False)
 PAST = Past(restarts=3)
@@ -289,6 +292,22 @@ def test_a_flood_pushes_out_nobody_but_itself(monkeypatch: pytest.MonkeyPatch) -
             assert isinstance(await early.say_first(replace(HELLO, node=2), SECRET), Welcome), "it came before"
             with pytest.raises(LinkLostError):
                 await flood[0].receive()
+
+    asyncio.run(test())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_who_comes_after_a_flood_while_the_port_is_too_busy_to_look_need_not_come_again() -> None:
+    async def test() -> None:
+        async with a_port() as address:
+            host, port = address.split(":")
+            with ExitStack() as ends:
+                for _ in range(FLOOD + 1):  # Nothing is taken meanwhile: this very loop would have to do it.
+                    there = ends.enter_context(socket.socket())
+                    there.setblocking(False)
+                    there.bind(("127.0.0.9", 0))
+                    there.connect_ex((host, int(port)))
+                assert select.select([], [there], [], SILENT_SECONDS)[1] == [there]
 
     asyncio.run(test())
 

@@ -18,6 +18,10 @@ from .settings import Settings
 STRANGERS = 64
 """So many connections there may be that have proved nothing yet, beside one of each node."""
 
+BACKLOG = 512
+"""So many connections wait in the kernel while this process has no core. The first packet of one more is lost, and
+whoever has sent it tries again only after a second: hundreds of strangers a second would keep a supervisor out so."""
+
 PROOF_SECONDS = 20.0
 """For a connection to prove itself: a supervisor takes some milliseconds, and seconds on a busy machine."""
 
@@ -35,7 +39,11 @@ async def control_port(
     door = _Door(settings, rendezvous, follower, leader)
     try:
         server = await asyncio.start_server(
-            door.serve, settings.listen, settings.control_port, limit=FIRST_BYTES, backlog=STRANGERS + settings.nodes
+            door.serve,
+            settings.listen,
+            settings.control_port,
+            limit=FIRST_BYTES,
+            backlog=max(BACKLOG, settings.nodes),
         )
     except OSError as error:
         other = "DDPJOB_CONTROL_PORT (spec.controlPort)" if settings.in_a_job else "MASTER_PORT, beside which it is"
