@@ -187,7 +187,8 @@ STRANGERS = {
     "mlp": Stranger(
         "mlp.py",
         "like the second tutorial: an MLP on MNIST by two processes of one machine, which `mp.spawn` starts",
-        f"{COUNTED}, in what it spawns; begins anew. On two nodes each would train by itself, and a warning says so",
+        f"{COUNTED}, in what it spawns; begins anew. It is for one node: of two on one machine one finds its port"
+        " taken, and on two machines each trains by itself, without a word",
         "mlp.py",
         r"Rank 1, Epoch: (\d+)",
         saves=False,

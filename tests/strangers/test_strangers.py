@@ -77,9 +77,8 @@ def test_a_script_is_killed_and_stopped_and_goes_on_with_its_ranks_together(
 
 
 @pytest.mark.full("tests/unit/trainer/test_heartbeats has what is told when, and here is who is told")
-@pytest.mark.parametrize("name", ["mlp", "parallel"])
-def test_a_script_for_one_node_is_told_on_two_that_its_nodes_train_apart(here: Here, name: str) -> None:
-    stranger = STRANGERS[name]
+def test_a_script_for_one_node_is_told_on_two_that_its_nodes_train_apart(here: Here) -> None:
+    stranger = STRANGERS["parallel"]
     stranger.write(here.directory)
     here.start(*stranger.command(MANY), "--nodes", "2")
     here.wait("the warning", lambda: "they train apart" in here.log(stranger.name, 0))
