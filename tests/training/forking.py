@@ -130,7 +130,7 @@ class _Zygote:
         return self.returncode
 
 
-async def fork_zygote(connection: socket.socket, preloaded: Sequence[str]) -> _Zygote:
+async def fork_zygote(connection: socket.socket, preloaded: Sequence[str], _place: str) -> _Zygote:
     """Stands for `warm.start_zygote`."""
     supervisor = os.getpid()
     if pid := os.fork():

@@ -148,6 +148,18 @@ def test_what_a_zygote_cannot_import_is_the_users_mistake(tmp_path: Path) -> Non
     scene.play(imported)
 
 
+def test_a_zygote_imports_from_where_its_program_is_and_not_from_where_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "own.py").write_text("import queue\nqueue.Queue\n")
+    (tmp_path / "queue.py").write_text("raise ImportError('it is not of the standard library')\n")
+    monkeypatch.chdir(tmp_path)
+    scene = Scene(source, Warm(["own"], str(source)))
+    scene.play(scene.starter.ready)
+
+
 def test_whoever_asked_a_zygote_that_dies_is_told(importing: Scene, caplog: pytest.LogCaptureFixture) -> None:
     async def died() -> None:
         asking = asyncio.create_task(importing.starter.start(importing.place))

@@ -111,8 +111,6 @@ def _environment(
     """This machine's environment in place of the image's, then the container's own variables in their order."""
     env = {name: value for name, value in machine.environment.items() if name not in CONTRACT_VARIABLES}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
-    # One's code is in the directory where one calls, as an image's is in the directory where it is run.
-    env["PYTHONPATH"] = os.pathsep.join([str(directory), *filter(None, [env.get("PYTHONPATH")])])
     env.setdefault("OMP_NUM_THREADS", str(machine.threads))
     if machine.visible_devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = machine.visible_devices

@@ -68,7 +68,7 @@ def supervise(
     if patience is not None and settings.patience is not None:
         settings = replace(settings, patience=patience)
     own = warm.TRAINER_PRELOADED if program.module and program.name == TRAINER else ()
-    starter = Cold() if start_method == "cold" else warm.Warm([*warm.PRELOADED, *own, *preload])
+    starter = Cold() if start_method == "cold" else warm.Warm([*warm.PRELOADED, *own, *preload], program.place)
     open_files.take_all()
     return asyncio.run(take_part(settings, program, starter, os.environ))
 

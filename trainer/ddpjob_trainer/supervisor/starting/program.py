@@ -24,6 +24,11 @@ class Program:
         """Itself in words, as `program_of` takes them."""
         return [*(["-m"] if self.module else []), self.name, *self.arguments]
 
+    @property
+    def place(self) -> str:
+        """The directory in which Python looks first for what it imports."""
+        return str(Path.cwd() if self.module else Path(self.name).resolve().parent)
+
     def check(self) -> None:
         """Finds out what can be wrong with it before anything runs.
 
@@ -37,11 +42,11 @@ class Program:
         """Becomes the program: its `__main__`, its arguments, its place in the search path."""
         if self.module:
             sys.argv = ["-m", *self.arguments]  # runpy puts the module's file in the first place.
-            sys.path[0] = str(Path.cwd())
+            sys.path[0] = self.place
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:
             sys.argv = [self.name, *self.arguments]
-            sys.path[0] = str(Path(self.name).resolve().parent)
+            sys.path[0] = self.place
             _run_as_main(Path(self.name))
 
 

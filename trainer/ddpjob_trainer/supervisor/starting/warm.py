@@ -33,8 +33,10 @@ LINE_BYTES = 1 << 20
 class Warm:
     """Starts ranks by asking the zygote; its imports begin at once, and the first rank waits for them."""
 
-    def __init__(self, preloaded: Sequence[str] = PRELOADED) -> None:
+    def __init__(self, preloaded: Sequence[str] = PRELOADED, place: str = "") -> None:
+        """`place` is where the program's imports are looked for first; without one the working directory."""
         self._preloaded = preloaded
+        self._place = place
         self._zygote: _Zygote | None = None
         self._replacing = asyncio.Lock()
 
@@ -79,19 +81,25 @@ class Warm:
     async def _living(self) -> "_Zygote":
         async with self._replacing:  # The ranks of a node are started at the same time, and from one zygote.
             if self._zygote is None or self._zygote.ended:
-                self._zygote = await _Zygote.spawn(self._preloaded)
+                self._zygote = await _Zygote.spawn(self._preloaded, self._place)
             return self._zygote
 
 
-async def start_zygote(connection: socket.socket, preloaded: Sequence[str]) -> asyncio.subprocess.Process:
-    """Starts a zygote that imports these modules, and reads requests from its end of a connection."""
+async def start_zygote(connection: socket.socket, preloaded: Sequence[str], place: str) -> asyncio.subprocess.Process:
+    """Starts a zygote that imports these modules, and reads requests from its end of a connection.
+
+    It looks for them where the program would: a `queue.py` elsewhere, in the working directory, is none of theirs.
+    """
+    path = os.pathsep.join([place or os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])  # noqa: PTH109
     return await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",
         "-m",
         f"{__package__}.zygote",
         str(connection.fileno()),
         str(os.getpid()),
         *preloaded,
+        env=os.environ | {"PYTHONPATH": path},
         pass_fds=[connection.fileno()],
         start_new_session=True,
     )
@@ -116,10 +124,10 @@ class _Zygote:
         self._listening = asyncio.create_task(self._listen(reader))
 
     @classmethod
-    async def spawn(cls, preloaded: Sequence[str]) -> Self:
+    async def spawn(cls, preloaded: Sequence[str], place: str) -> Self:
         ours, theirs = socket.socketpair()
         with theirs:
-            process = await start_zygote(theirs, preloaded)
+            process = await start_zygote(theirs, preloaded, place)
         open_files.give_back(process.pid)
         return cls(process, *await asyncio.open_connection(sock=ours, limit=LINE_BYTES))
 
