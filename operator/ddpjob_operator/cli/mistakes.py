@@ -22,8 +22,8 @@ SAME = {
 }
 """Flags of torchrun, accelerate and kubectl, without what they begin with and with dashes, that are others here."""
 
-SAME_ON_A_CLUSTER = dict.fromkeys(("gpus", "gpus-per-node"), "--gpus-per-node")
-"""The same where nodes have GPUs of their own."""
+OF_NODES = frozenset({"gpus", "gpus-per-node"})
+"""What `submit` takes as they are: on a cluster nodes have GPUs of their own."""
 
 NEEDLESS = {
     **dict.fromkeys(("node-rank", "machine-rank", "master-addr", "master-port", "main-process-port", "rdzv-id"), 1),
@@ -109,7 +109,8 @@ def in_our_words(words: Sequence[str]) -> list[str]:
 
 
 def _translated(words: Sequence[str]) -> Iterator[str]:
-    same = SAME | SAME_ON_A_CLUSTER if words[:1] == ["submit"] else SAME
+    known = OF_NODES if words[:1] == ["submit"] else ()
+    same = {name: ours for name, ours in SAME.items() if name not in known}
     left = iter(words)
     for word in left:
         if word in PROGRAMS:  # From here on they are its own.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rich.cells import cell_len
 from rich.table import Table
 
-from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api import DDPJob, State
 
 from .screen import Screen, visible
 
@@ -37,7 +37,9 @@ class Growing:
 
     columns: Row
     _rows: dict[str, Row] = field(default_factory=dict)
-    _widths: dict[str, int] = field(default_factory=dict)
+    _widths: dict[str, int] = field(default_factory=lambda: {"STATE": max(map(len, State))})
+    """What has been shown in a column fits into it from then on; of the state it is known beforehand."""
+    _begun: bool = False
 
     def show(self, rows: Mapping[str, Row]) -> None:
         """Prints what has changed; `rows` are those of all jobs that there are, by what tells the jobs apart."""
@@ -46,10 +48,11 @@ class Growing:
         self._rows = dict(rows)
         if not (changed or gone):
             return
-        first, new = not self._widths, [*gone.values(), *changed]
+        new = [*gone.values(), *changed]
         wider = _widths(self.columns, [self.columns, *new])
         self._widths = {column: max(self._widths.get(column, 0), width) for column, width in wider.items()}
-        _print(self.columns, new, widths=self._widths, header=first)
+        _print(self.columns, new, widths=self._widths, header=not self._begun)
+        self._begun = True
 
     def _is_news(self, job: str, cells: Row) -> bool:
         """Whether more than the job's age has changed."""

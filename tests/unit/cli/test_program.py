@@ -115,7 +115,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
             "--standalone --master-port=1; here that is: ddpjob run train.py",
         ),
         ("run --gpus 2 train.py", "--gpus; here that is: ddpjob run --procs-per-node 2 train.py"),
-        ("submit --gpus 2 train.py", "--gpus; here that is: ddpjob submit --gpus-per-node 2 train.py"),
+        ("submit --nnodes 2 train.py", "--nnodes; here that is: ddpjob submit --nodes 2 train.py"),
         (
             "run --nnodes 2 train.py --lr 1",
             "--lr 1; the script's own stand after --: ddpjob run --nodes 2 train.py -- --lr 1",

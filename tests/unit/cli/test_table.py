@@ -38,10 +38,10 @@ def test_a_row_is_printed_again_when_more_than_its_age_has_changed(capsys: pytes
     for rows in seen:
         table.show(rows)
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
-        "NAME   STATE      AGE   MESSAGE",
-        "a      Starting   1s    0 of 2",
-        "b      Running    5m",
-        "a      Running    3s    2 nodes running",
-        "b      Deleted    5m",
-        "b      Pending    0s",
+        "NAME   STATE        AGE   MESSAGE",
+        "a      Starting     1s    0 of 2",
+        "b      Running      5m",
+        "a      Running      3s    2 nodes running",
+        "b      Deleted      5m",
+        "b      Pending      0s",
     ]
