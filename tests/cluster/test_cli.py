@@ -130,7 +130,7 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
     assert user.job()["spec"]["checkpoint"] == {"path": "/checkpoints", "everySteps": 50, "keep": 3}
     progress = {"percent": 30.0, "step": 120, "totalSteps": 400, "display": "30%", "eta": "56s"}
     seen = {"state": "Starting", "ready": "0/2", "progress": progress, "restarts": 3}
-    user.say("Created", message="2 pods and the Service exist", **seen)
+    user.say("Created", message="2 nodes created", **seen)
     code, said = user.call("status")
     head, row = said.splitlines()[:2]
     assert head.split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE"]
@@ -233,9 +233,9 @@ def test_waiting_tells_what_becomes_of_the_job_and_ends_with_its_success(user: U
     user.wait("the job", user.job)
     user.say(state="Pending", message="Service digits exists and belongs to somebody else")
     user.reads("ddpjob: Service digits exists and belongs to somebody else\n")
-    user.say("Created", state="Starting", message="2 pods and the Service exist")
+    user.say("Created", state="Starting", message="2 nodes created")
     user.say("Running", state="Running", message="2 nodes running")
-    user.reads("ddpjob: Created: 2 pods and the Service exist\nddpjob: Running: 2 nodes running\n")
+    user.reads("ddpjob: Created: 2 nodes created\nddpjob: Running: 2 nodes running\n")
     user.say("Succeeded", state="Succeeded", message="2 nodes finished")
     assert waiting.wait(patience(60)) == 0
     assert "\ndigits: Succeeded. 2 nodes finished\n  restarts   0\n" in user.printed

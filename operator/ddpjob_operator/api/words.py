@@ -7,6 +7,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{ending}"
 
 
+def restarts(number: int, free: int) -> str:
+    """How often a gang started again; `free` are those that its budget did not pay for."""
+    return f"{number}, and {free} not counted" if free else str(number)
+
+
 def duration(seconds: int) -> str:
     """A length of time in its two largest units: `56s`, `5m30s`, `1h5m`, `3d4h`."""
     for size, larger, unit, smaller in ((86400, 3600, "d", "h"), (3600, 60, "h", "m"), (60, 1, "m", "s")):

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.api.words import counted
+from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import budget, timers
 
 from .screen import Screen
@@ -108,8 +108,8 @@ def _left(job: DDPJob, now: datetime) -> dict[str, object]:
     deadlines = ", ".join(_deadlines(job, now))
     avoided = [f"{one.node} for {span(one.until - now)}" for one in said.avoided_nodes if one.until > now]
     return {
-        "Restarts": f"{said.restarts}, and {said.disruptions} not counted",
-        "Budget": f"{left} left within {counted(restart.window_seconds, 'healthy second')}",
+        "Restarts": restarts(said.restarts, said.disruptions),
+        "Budget": f"{left} left within {duration(restart.window_seconds)} of healthy running",
         **({"Deadline": deadlines} if deadlines else {}),
         **({"Avoids": ", ".join(avoided)} if avoided and not said.finished else {}),
     }

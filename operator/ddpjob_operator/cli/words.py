@@ -3,9 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, State
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, State, words
 from ddpjob_operator.api.reasons import DEADLINES
-from ddpjob_operator.api.words import counted
 
 INTERRUPTED = 128 + 2
 """As a shell has it after Ctrl-C."""
@@ -33,7 +32,7 @@ def exit_code(status: DDPJobStatus) -> int:
 
 def world(nodes: int, procs_per_node: int) -> str:
     """The size of a job."""
-    return f"{counted(nodes, 'node')} x {counted(procs_per_node, 'process')}"
+    return f"{words.counted(nodes, 'node')} x {words.counted(procs_per_node, 'process')}"
 
 
 def writer(procs_per_node: int | None) -> str:
@@ -43,11 +42,10 @@ def writer(procs_per_node: int | None) -> str:
 
 def restarts(status: DDPJobStatus) -> str:
     """How often the gang started again, and what came first the last time."""
-    free = f" and {status.disruptions} not counted" if status.disruptions else ""
     failure, failed = status.last_failure, status.condition(ConditionType.FAILED)
     is_why_it_failed = failed is not None and failed.reason not in DEADLINES
     last = f" (last: {failure.who}, {failure.cause}: {failure.message})" if failure and not is_why_it_failed else ""
-    return f"{status.restarts}{free}{last}"
+    return f"{words.restarts(status.restarts, status.disruptions)}{last}"
 
 
 def failed_first(status: DDPJobStatus, attempt: int) -> int | None:

@@ -133,7 +133,7 @@ def throughput(recorded: Recorded, incidents: Sequence[Incident], zero: datetime
 
 
 def ranks(recorded: Recorded) -> str | None:
-    """How long each rank's own part of a step takes: the median, and the range of nine in ten."""
+    """How long each rank's own part of a step takes: the median, and where 90% of its steps lie."""
     times: dict[int, list[float]] = {}
     for entry in recorded.of("timed"):
         for name, seconds in entry.numbers("rank_seconds").items():
@@ -149,7 +149,7 @@ def ranks(recorded: Recorded) -> str | None:
             (least, most), middle = _most(times[rank]), median(times[rank])
             axes.hlines(place, least, most, color=SERIES[0], linewidth=3, alpha=0.5, clip_on=False)
             axes.plot(middle, place, "o", color=SERIES[0], clip_on=False)
-            says = (f"rank {rank}: {middle:.4g} ms", f"nine in ten: {least:.4g} to {most:.4g}")
+            says = (f"rank {rank}: {middle:.4g} ms", f"90% of its steps: {least:.4g} to {most:.4g} ms")
             tips.append(_Tip(place - 0.5, place + 0.5, says, [(middle, place, SERIES[0])]))
         axes.set_yticks(range(len(times)), [str(rank) for rank in sorted(times)])
         axes.set_ylim(len(times) - 0.5, -0.5)
@@ -328,7 +328,7 @@ def _mark(axes: Axes, marks: Sequence[tuple[float, int]]) -> None:
 
 
 def _most(values: Sequence[float]) -> tuple[float, float]:
-    """Between which nine in ten lie."""
+    """Between which 90% lie."""
     if len(values) == 1:
         return values[0], values[0]
     cuts = quantiles(values, n=20, method="inclusive")

@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from ddpjob_operator.api import DDPJob, State
-from ddpjob_operator.api.words import counted, duration
+from ddpjob_operator.api.words import counted, duration, restarts
 
 from . import figures, masking
 from .found import Found
@@ -100,7 +100,7 @@ def _facts(found: Found, now: datetime) -> Iterator[tuple[str, str]]:
     if not told.of("progress"):
         yield from _told(job)
     if job:
-        yield "Restarts", f"{job.status.restarts}, and {job.status.disruptions} not counted"
+        yield "Restarts", restarts(job.status.restarts, job.status.disruptions)
     elif recorded.starts:
         yield "Starts", str(len(recorded.starts))
     if recorded.trained_anew:
@@ -147,7 +147,11 @@ def _figures(
         ("Loss", f"of rank 0 in training{evaluated}", figures.loss(told, interruptions)),
         *((name, "by step", svg) for name, svg in figures.metrics(told)),
         ("Throughput", "of all processes together", zero and figures.throughput(recorded, interruptions, zero)),
-        ("Step times by rank", "each rank's own part: median, and nine in ten", figures.ranks(recorded)),
+        (
+            "Step times by rank",
+            "each rank's own part: the median, and where 90% of its steps lie",
+            figures.ranks(recorded),
+        ),
         ("Parts of a step", "means of rank 0", figures.parts(recorded)),
     )
     for heading, caption, svg in drawn:

@@ -228,7 +228,7 @@ def test_each_place_of_a_curve_tells_its_values_while_it_is_pointed_at(
         "step 4 training: 0.5 evaluation: 0.25",
     ]
     assert tips(str(throughput))[-1] == "4 seconds since the start samples/s: 4"
-    assert tips(str(ranks)) == ["rank 0: 7 ms nine in ten: 7 to 7"]
+    assert tips(str(ranks)) == ["rank 0: 7 ms 90% of its steps: 7 to 7 ms"]
 
 
 def test_a_long_curve_tells_its_values_at_as_many_places_as_can_be_hit(

@@ -104,8 +104,8 @@ def children_missing(view: View) -> Verdict | None:
 def under_way(view: View) -> Verdict | None:
     """All pods exist: they start, run and finish. One of a former attempt that comes late is ended."""
     late = delete(view, view.previous, grace=short_grace(view))
-    exist = f"{counted(view.nodes, 'pod')} and the Service exist"
-    created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=exist)
+    made = f"{counted(view.nodes, 'node')} created"  # Pods on a cluster, processes on one machine.
+    created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=made)
     if not view.up:
         message = f"{view.running + view.succeeded} of {counted(view.nodes, 'pod')} running{_waiting_for(view)}"
         said = Say(ConditionType.RUNNING, value=False, reason=Reason.PODS_STARTING, message=message)
