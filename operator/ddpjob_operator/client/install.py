@@ -59,7 +59,8 @@ def _environment(directory: Path) -> str:
     """Makes the virtual environment anew, since a pod may start twice; returns its Python."""
     venv.EnvBuilder(clear=True, symlinks=True).create(directory)
     own, seen = directory / "site", [path for path in sys.path if path and Path(path).is_dir()]
-    own.symlink_to(Path("lib", "python{}.{}".format(*sys.version_info), "site-packages"))
+    (site,) = directory.glob("lib/python*/site-packages")
+    own.symlink_to(site.relative_to(directory))
     (own / "image.pth").write_text("\n".join(seen), encoding="utf-8")
     return str(directory / "bin" / "python")
 

@@ -1,0 +1,54 @@
+"""Where the pip comes from that installs packages in a pod; tests/local/test_installing.py has it install some."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.client import install
+
+CARRIED, FETCHED = (
+    ["python", "-m", "ensurepip"],
+    ["uv", "pip", "install", "--no-cache", "--python", "python", "pip"],
+)
+OURS = "https://pypi.example.com/simple"
+
+
+class Image:
+    """An image without pip; `has` are the commands that do what they are for."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *has: list[str]) -> None:
+        self.called: list[list[str]] = []
+        self._has = has
+        patch.setattr(install.importlib.util, "find_spec", lambda _: None)
+        patch.setattr(subprocess, "run", self._run)
+
+    def _run(self, words: list[str], **_: object) -> None:
+        self.called.append(words)
+        if words not in self._has:
+            raise FileNotFoundError(words[0]) if words[0] == "uv" else subprocess.CalledProcessError(1, words)
+
+
+@pytest.mark.parametrize(
+    ("has", "calls"), [(CARRIED, [CARRIED]), (FETCHED, [CARRIED, FETCHED])], ids=["Python", "uv"]
+)
+def test_an_image_without_pip_has_one_of_its_python_or_of_uv_whose_index_is_asked(
+    has: list[str], calls: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = Image(monkeypatch, has)
+    monkeypatch.setattr(os, "environ", {"UV_INDEX_URL": OURS, "UV_EXTRA_INDEX_URL": "b", "PIP_EXTRA_INDEX_URL": "a"})
+    install._provide_pip("python")
+    assert image.called == calls
+    assert (os.environ["PIP_INDEX_URL"], os.environ["PIP_EXTRA_INDEX_URL"]) == (OURS, "a")
+
+
+def test_an_image_without_anything_that_installs_is_told_and_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Image(monkeypatch)
+    monkeypatch.setattr(os, "environ", {"DDPJOB_TERMINATION_LOG": str(tmp_path / "report")})
+    with pytest.raises(SystemExit, match="2"):
+        install._provide_pip("python")
+    report = json.loads((tmp_path / "report").read_text())
+    assert report == {"cause": "ConfigError", "message": install.NO_PIP}
