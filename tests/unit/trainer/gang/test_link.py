@@ -1,10 +1,12 @@
 """Connections between supervisors, over this machine's loopback addresses."""
 
 import asyncio
+import gc
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from ddpjob_trainer.supervisor.gang import link, messages
@@ -75,6 +77,28 @@ def test_what_is_said_to_all_is_encoded_once(monkeypatch: pytest.MonkeyPatch) ->
 
     asyncio.run(test())
     assert encoded == [start]
+
+
+def test_who_stops_waiting_for_an_end_leaves_no_error_behind_that_nobody_asks_for() -> None:
+    async def test() -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with a_server() as (address, came):
+            near, far = await connect(address), await came.get()
+            near.send(Beats(1), b"x" * (1 << 25))  # More than sockets hold: the end waits for it.
+            closing = asyncio.create_task(near.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+            del closing
+            far.abort()
+            with pytest.raises(OSError, match=r"reset|Broken"):
+                await near._writer.wait_closed()
+            await asyncio.sleep(0)
+            gc.collect()
+        return told
+
+    assert asyncio.run(test()) == []
 
 
 def test_who_takes_nothing_more_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,11 +159,14 @@ class TcpLink:
     async def close(self) -> None:
         """Ends the connection once all is sent, or the other side takes no more."""
         self._writer.close()
+        # A future of its own, since to cancel it would leave it so for whoever waits next. How it ends is asked for
+        # here, as whoever closes may be cancelled meanwhile, and asyncio prints an error that nobody has asked for.
         closing = asyncio.ensure_future(self._writer.wait_closed())
-        await asyncio.wait([closing], timeout=PING_SECONDS)  # To cancel it would leave it so for whoever waits next.
+        closing.add_done_callback(lambda closed: closed.cancelled() or closed.exception())
+        await asyncio.wait([closing], timeout=PING_SECONDS)
         if not closing.done():
             self.abort()
-        await asyncio.gather(closing, return_exceptions=True)
+            await asyncio.wait([closing])
 
     def abort(self) -> None:
         """Ends the connection, whatever is still to be sent."""
