@@ -12,7 +12,7 @@ import pytest
 
 @dataclass(frozen=True)
 class Failure:
-    """A test that failed: its id, as pytest takes it, and all that was said."""
+    """A test that failed, or a file whose tests could not be collected: its id for pytest, and all that was said."""
 
     test: str
     output: str
@@ -47,6 +47,11 @@ class Recorder:
         if report.failed:
             self.said[report.nodeid] += [f"({report.when})", report.longreprtext]
             self.said[report.nodeid] += [f"--- {title}\n{text}" for title, text in report.sections]
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file without its tests: with several processes, pytest ends as if one of its tests had failed."""
+        if report.failed:
+            self.said.setdefault(report.nodeid, [report.longreprtext])  # Each process tells the same.
 
     def record(self, code: int) -> Record:
         """All that was heard."""

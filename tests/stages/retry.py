@@ -41,4 +41,5 @@ def judge(failures: Collection[Failure], changed: Collection[str], passes_alone:
 
 
 def _may_run_again(test: str, changed: Collection[str]) -> bool:
-    return not test.startswith(NEVER_RETRIED) and test.partition("::")[0] not in changed
+    file, _, name = test.partition("::")
+    return bool(name) and not test.startswith(NEVER_RETRIED) and file not in changed

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ONLY_ONE = """
 import sys
 from tests.stages import __main__ as stages
@@ -50,10 +52,15 @@ def test_a_test_that_fails_twice_is_red(tmp_path: Path) -> None:
     assert "FAILED  " in done.stdout
 
 
-def test_tests_that_cannot_be_collected_are_red(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [0, 1])
+def test_tests_that_cannot_be_collected_are_red(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", f"--numprocesses={processes}")
     done = tried(tmp_path / "test_it.py", "import nothing_of_this_name\n")
     assert done.returncode == 1
-    assert "BROKEN  one" in done.stdout
+    assert "FAILED  test_it.py\n" in done.stdout
+    assert "once more" not in done.stdout
 
 
 def test_two_runs_of_a_stage_go_beside_each_other_and_both_are_judged(tmp_path: Path) -> None:
