@@ -14,6 +14,7 @@ from ddpjob_trainer.training import run
 from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
+from tests.support.ports import hold_port
 from tests.support.waiting import patience
 from tests.training.forking import fork_supervisor
 from tests.training.ranks import world
@@ -64,7 +65,7 @@ def supervised(module: str, words: list[str], directory: Path) -> tuple[int, str
 
 def test_ranks_of_a_node_divide_its_cores_once(tmp_path: Path) -> None:
     (tmp_path / "eight_cores.py").write_text(EIGHT_CORES)
-    words = ["--procs-per-node", "2", "--workload", f"{__name__}:Telling"]
+    words = ["--procs-per-node", "2", "--master-port", str(hold_port()), "--workload", f"{__name__}:Telling"]
     code, said = supervised("eight_cores", words, tmp_path)
     assert code == 0, said
     told = re.findall(r"rank (\d) has (\d+) threads and ([1-9]\d*) workers", said)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.local.here import Here
-from tests.strangers.test_strangers import SCRIPTS
+from tests.strangers.stranger import SCRIPTS
 from tests.wheel import projects
 
 LIT = """
