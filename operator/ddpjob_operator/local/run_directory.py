@@ -76,8 +76,12 @@ class RunDirectory:
 
     @property
     def begun(self) -> dict[str, str]:
-        """What it is a run of: `program`, or the YAML `file`; empty as long as nobody has said it."""
-        return read_json(self.root / "begun.json") or {}
+        """What it is a run of: `program`, or the YAML `file`; empty as long as nobody has said it.
+
+        It is said before the job is written: of whoever was killed in between there is nothing to keep.
+        """
+        known: dict[str, str] | None = read_json(self.root / "begun.json") if self.job_file.exists() else None
+        return known or {}
 
     def begin(self, **what: str) -> None:
         """Says what it is a run of."""

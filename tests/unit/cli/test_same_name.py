@@ -69,3 +69,10 @@ def test_a_run_is_not_taken_over_by_another_program_of_its_name(
         main()
     assert (end.value.code, capsys.readouterr().err) == (2, f"error: {said}\n")
     assert run.job_file.read_text() == before
+
+
+def test_a_run_that_was_killed_before_it_was_written_down_keeps_its_name_for_nobody(run: RunDirectory) -> None:
+    run.begin(program="train.py")
+    assert run.begun == {"program": "train.py"}
+    run.job_file.unlink()
+    assert run.begun == {}
