@@ -215,6 +215,8 @@ class Jobs:
     ) -> Iterator[tuple[str, str]]:
         """Lines of the trainer's log, each with the moment it was written; before them, what was installed for it.
 
+        Of a trainer that has not started, or will not, there is only what was installed.
+
         Without `after` those that there are; with it those after that moment (`""`: all), and on and on until the
         trainer ends, or the connection does. `tail` begins that many lines before the last, `since_seconds` so long
         ago; neither matters once there is a moment to go on from.
@@ -223,8 +225,9 @@ class Jobs:
             UnreachableError: the connection broke.
             RefusedError: there is no such pod, or it has no log yet.
         """
-        query = {"container": TRAINER_CONTAINER, "timestamps": "true"}
-        if pod.installs and not after and tail is None and since_seconds is None:
+        only_installed = pod.installs and not pod.started
+        query = {"container": INSTALL_CONTAINER if only_installed else TRAINER_CONTAINER, "timestamps": "true"}
+        if pod.installs and pod.started and not after and tail is None and since_seconds is None:
             with suppress(RefusedError):  # It may be gone, and the trainer's is there all the same.
                 yield from self._lines(pod, query | {"container": INSTALL_CONTAINER})
         if not after:

@@ -53,6 +53,11 @@ class Pod:
             ),
         )
 
+    @property
+    def has_log(self) -> bool:
+        """Whether it has one: where packages cannot be installed, only that tells why."""
+        return self.started or self.installs
+
     def last_attempt(self, status: DDPJobStatus) -> int:
         """The last attempt that it is known to have taken part in."""
         if self.incarnation >= status.incarnations.of(self.rank):

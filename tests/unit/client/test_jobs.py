@@ -198,6 +198,13 @@ def test_what_was_installed_for_a_trainer_is_told_before_its_log_and_once() -> N
     assert [query["container"] for *_, query in asked] == ["install-packages", "trainer", "trainer", "trainer"]
 
 
+def test_what_was_said_of_packages_is_there_though_no_trainer_has_started_after_it() -> None:
+    jobs, asked = jobs_of([f"{FIRST} error: cannot install packages\n".encode()])
+    pod = replace(A_POD, installs=True, started=False)
+    assert [text for _, text in jobs.log(pod, tail=5)] == ["error: cannot install packages"]
+    assert asked[0][-1] == {"container": "install-packages", "timestamps": "true", "tailLines": "5"}
+
+
 @pytest.mark.parametrize(
     ("after", "asked_for"),
     [

@@ -76,7 +76,7 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[Pod], which: Which) -> int:
     code = 0
     for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.last_attempt(job.status))):
         try:
-            log = jobs.log(pod, tail=which.tail, since_seconds=which.since_seconds) if pod.started else ()
+            log = jobs.log(pod, tail=which.tail, since_seconds=which.since_seconds) if pod.has_log else ()
             for moment, text in log:
                 if (shown := shown_last(text)) is not None:
                     print(_line(job, pod, which.shown(moment, shown)))
@@ -86,7 +86,8 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[Pod], which: Which) -> int:
     waits_for = job.status.message or unnoticed(job)
     without = [str(pod.rank) for pod in pods if not pod.started]
     if without:
-        _say(f"no log yet of rank {', '.join(without)}: {waits_for}")
+        yet = "" if job.status.finished else " yet"
+        _say(f"no log{yet} of rank {', '.join(without)}: {waits_for}")
     if not pods:
         gone = "its pods are gone, and their logs with them"
         said = gone if job.status.finished else f"no log yet: {waits_for}"
