@@ -2,9 +2,8 @@
 
 import argparse
 import os
-import queue
-import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from .called import PROGRAM
 
@@ -44,11 +43,13 @@ def runs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
 
 def jobs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     """Names of runs of this machine and of jobs of a cluster, or of what the flags say."""
-    from .where import CLUSTER_FLAGS, LOCAL_FLAGS, given  # noqa: PLC0415
+    from .where import CLUSTER_FLAGS, LOCAL_FLAGS, given, in_time  # noqa: PLC0415
 
-    here = () if given(parsed_args, CLUSTER_FLAGS) else runs(parsed_args)
-    there = () if given(parsed_args, LOCAL_FLAGS) else _in_time(lambda: _of_cluster(parsed_args))
-    return sorted({*here, *there})
+    names = {*(() if given(parsed_args, CLUSTER_FLAGS) else runs(parsed_args))}
+    if not given(parsed_args, LOCAL_FLAGS):
+        with suppress(Exception):  # A TAB is no place for errors: whatever it is, the command itself will tell.
+            names |= {*in_time(lambda: _of_cluster(parsed_args), ANSWER_SECONDS)}
+    return sorted(names)
 
 
 def _of_cluster(given: argparse.Namespace) -> list[str]:
@@ -56,20 +57,3 @@ def _of_cluster(given: argparse.Namespace) -> list[str]:
 
     found = Jobs(connect(given.kubeconfig, given.context, given.namespace)).all()
     return [job["metadata"]["name"] for job in found]
-
-
-def _in_time(ask: Callable[[], list[str]]) -> list[str]:
-    """What is answered in time; nothing where the cluster does not answer: a TAB is no place for errors."""
-    answered: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
-
-    def put() -> None:
-        try:
-            answered.put(ask())
-        except Exception:  # noqa: BLE001  Whatever it is, the command itself will tell.
-            answered.put([])
-
-    threading.Thread(target=put, daemon=True).start()
-    try:
-        return answered.get(timeout=ANSWER_SECONDS)
-    except queue.Empty:
-        return []

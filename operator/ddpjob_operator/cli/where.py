@@ -7,10 +7,12 @@ a name, any. Where both have one, the command asks for a flag, whatever it would
 
 import argparse
 import os
-import queue
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RUNS, find_runs, names_in_use
@@ -21,6 +23,8 @@ CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
 """Who names no run of this machine means a cluster, also where no kubeconfig tells of one."""
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
+T = TypeVar("T")
+
 ANSWER_SECONDS = 3.0
 """Who asks for a run of this machine does not wait longer for a cluster that may be out of reach."""
 
@@ -62,12 +66,13 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
     Raises:
         BadInputError: it has.
     """
-    answer: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
-    threading.Thread(target=_ask, args=(arguments.name, answer), daemon=True).start()
+    from .cluster import where_there  # noqa: PLC0415  Its client takes longer to import than all the rest.
+
+    there: str | Exception | None
     try:
-        there = answer.get(timeout=ANSWER_SECONDS)
-    except queue.Empty:
-        there = TimeoutError(f"it has not answered within {ANSWER_SECONDS:.0f} s")
+        there = in_time(lambda: where_there(arguments.name), ANSWER_SECONDS)
+    except Exception as error:  # noqa: BLE001  Whatever it is, it does not concern a run of this machine.
+        there = error
     runs = run_directory(arguments)
     if isinstance(there, Exception):
         print(f"On this machine ({runs}); whether the cluster has it too is not known: {there}", file=sys.stderr)
@@ -76,13 +81,26 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
         raise BadInputError(f"{both} this machine ({runs}) and of {there}: say which, with --local or --cluster")
 
 
-def _ask(name: str | None, answer: "queue.SimpleQueue[str | Exception | None]") -> None:
-    from .cluster import where_there  # noqa: PLC0415  Its client takes longer to import than all the rest.
+def in_time(ask: Callable[[], T], seconds: float) -> T:
+    """What a cluster has for an answer, which is not waited for any longer.
 
+    Raises:
+        TimeoutError: there is none yet.
+        Exception: whatever asking raises.
+    """
+    answer: Future[T] = Future()
+
+    def put() -> None:
+        try:
+            answer.set_result(ask())
+        except Exception as error:  # noqa: BLE001  It is raised where it was asked for.
+            answer.set_exception(error)
+
+    threading.Thread(target=put, daemon=True).start()
     try:
-        answer.put(where_there(name))
-    except Exception as error:  # noqa: BLE001  Whatever it is, it does not concern a run of this machine.
-        answer.put(error)
+        return answer.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"it has not answered within {seconds:.0f} s") from None
 
 
 def given(arguments: argparse.Namespace, flags: tuple[str, ...]) -> list[str]:
