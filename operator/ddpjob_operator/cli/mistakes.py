@@ -56,7 +56,9 @@ FILES = (".yaml", ".yml", ".json")
 def of_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
     """What to say of a first word that is no command."""
     if word.startswith("-") and rest:
-        return f"a command stands first: {_line('run', word, *rest)}"
+        command = next((one for one in rest if one in known), "run")
+        others = (one for one in (word, *rest) if one != command)
+        return f"a command stands first: {_line(command, *others)}"
     if word.endswith((".py", *FILES)):
         return f"there is no command {word}; to run it: {_line('run', word, *rest)}"
     if word.startswith("-"):

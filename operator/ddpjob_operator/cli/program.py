@@ -178,8 +178,10 @@ def _check_stands_alone(file: Path, text: ast.Module) -> None:
     """A script has no package to import from; what is tried under a condition may know that."""
     relative = next((one for one in text.body if isinstance(one, ast.ImportFrom) and one.level), None)
     if relative is not None:
-        name = ".".join(Path(os.path.relpath(file)).with_suffix("").parts)
-        raise BadInputError(f"{file} imports from its package in line {relative.lineno}; name it so: -m {name}")
+        parts = Path(os.path.relpath(file)).with_suffix("").parts
+        seen = len(parts) > 1 and all(part.isidentifier() for part in parts)
+        how = f"name it so: -m {'.'.join(parts)}" if seen else "name it after -m, where that package is seen"
+        raise BadInputError(f"{file} imports from its package in line {relative.lineno}; {how}")
 
 
 def _hint(file: Path, words: list[str]) -> str:

@@ -56,11 +56,10 @@ def watch(runs: Path, name: str | None) -> NoReturn:
         KeyboardInterrupt: its user has seen enough.
     """
     table, read = Growing(COLUMNS), dict[Path, tuple[object, DDPJob]]()
-    if name is not None or not known_runs(runs):
-        find_run(runs, name)
+    one = [find_run(runs, name)] if name is not None or not known_runs(runs) else []
     while True:
         rows: dict[str, Row] = {}
-        for run in known_runs(runs) if name is None else [find_run(runs, name)]:
+        for run in one or known_runs(runs):
             if job := _as_written(run, read):
                 rows[job.metadata.uid] = row(job, age(job.status.start_time))
         table.show(rows)

@@ -61,8 +61,9 @@ def write(run: RunDirectory, state: str) -> None:
     run.save(DDPJob.from_dict({**a_document(state, run.root.name), "kind": "DDPJob"}))
 
 
+@pytest.mark.parametrize("named", [[], ["digits"]], ids=["all", "one"])
 def test_runs_of_this_machine_are_told_when_they_change_and_the_end_is_ctrl_c(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    named: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = RunDirectory(tmp_path / "runs" / "digits")
     run.create()
@@ -75,7 +76,7 @@ def test_runs_of_this_machine_are_told_when_they_change_and_the_end_is_ctrl_c(
         steps.pop(0)()
 
     monkeypatch.setattr(here.time, "sleep", pause)
-    monkeypatch.setattr("sys.argv", ["ddpjob", "status", "-w", "--run-dir", str(tmp_path / "runs")])
+    monkeypatch.setattr("sys.argv", ["ddpjob", "status", *named, "-w", "--run-dir", str(tmp_path / "runs")])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(SystemExit) as end:
         main()
