@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import Cause, contract
+from ddpjob_operator.engine import incident
 from ddpjob_operator.engine.causes import failure_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_trainer import errors
 from ddpjob_trainer.environment import Env as TrainerEnv
 from ddpjob_trainer.exit_codes import ExitCode as TrainerExitCode
 from ddpjob_trainer.failure import report_of
+from ddpjob_trainer.supervisor.gang import judging
 
 from tests.unit.engine.builders import START
 
@@ -54,6 +56,10 @@ def test_the_trainer_reads_no_variable_that_the_contract_does_not_have() -> None
 
 def test_the_trainer_exits_with_the_codes_of_the_contract() -> None:
     assert {code.name: code.value for code in TrainerExitCode} == CONTRACT["exitCodes"]
+
+
+def test_the_supervisors_leave_to_the_operator_a_row_that_is_as_long_as_its_crash_loop() -> None:
+    assert judging.LOOP == incident.LOOP
 
 
 @pytest.mark.parametrize(

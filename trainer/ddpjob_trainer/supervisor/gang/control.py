@@ -19,8 +19,9 @@ STRANGERS = 64
 """So many connections there may be that have proved nothing yet, beside one of each node."""
 
 BACKLOG = 512
-"""So many connections wait in the kernel while this process has no core. The first packet of one more is lost, and
-whoever has sent it tries again only after a second: hundreds of strangers a second would keep a supervisor out so."""
+"""So many connections wait in the kernel while this process has no core, beside one of each node. The first packet
+of one more is lost, and its sender tries again only after a second: hundreds of strangers a second would keep a
+supervisor out that way."""
 
 PROOF_SECONDS = 20.0
 """For a connection to prove itself: a supervisor takes some milliseconds, and seconds on a busy machine."""
@@ -43,7 +44,7 @@ async def control_port(
             settings.listen,
             settings.control_port,
             limit=FIRST_BYTES,
-            backlog=max(BACKLOG, settings.nodes),
+            backlog=BACKLOG + settings.nodes,
         )
     except OSError as error:
         other = "DDPJOB_CONTROL_PORT (spec.controlPort)" if settings.in_a_job else "MASTER_PORT, beside which it is"
