@@ -16,7 +16,7 @@ Act = Callable[[ModuleType], None]
 def uncollected() -> Iterator[None]:
     """What is imported meanwhile is for good: the garbage collector looks at it once, and never again.
 
-    It would come by the hundred while PyTorch is imported, for a third of the time that this takes.
+    It would run hundreds of times while PyTorch is imported, and take a third of that time.
     """
     gc.disable()
     try:

@@ -99,7 +99,7 @@ PACKAGES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""Those that are not called as their module is: of the module's name there may be another one, by whomever."""
+"""Packages that have another name than their module. Under the module's name there may be a package of anybody's."""
 
 
 def known(error: BaseException) -> TrainerError | None:

@@ -19,7 +19,7 @@ NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEED
 def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None = None, **more: str) -> None:
     """Prints a job as it is now; `more` are lines to add below its name.
 
-    made  when the object was, where there is one; else the job's age is that of its start
+    Its age counts from when its object was `made`, where the API server has said that, else from its start.
     """
     lines = {
         "Name": job.metadata.name,

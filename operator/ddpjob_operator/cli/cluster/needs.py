@@ -189,9 +189,9 @@ def _unpacking() -> Json:
 
 
 def _installing(needs: Needs, trainer: Json) -> Json:
-    """The init container that installs packages: in all that bears on that, as the trainer, but without its GPUs.
+    """The init container that installs packages, with the trainer's variables, directory, volumes and resources.
 
-    It asks for no more than the trainer, so the pod does neither.
+    Only GPUs it does without. It asks for no more than the trainer, and so adds nothing to what the pod asks for.
     """
     own = trainer.get("env", [])
     room = {kind: {one: amount for one, amount in asked.items() if one != GPU} for kind, asked in _asked(trainer)}
