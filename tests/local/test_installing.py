@@ -30,6 +30,8 @@ class Image:
     packages: Path
     report: Path
     index: Index
+    code: Path
+    """Where the program is unpacked: the container's working directory."""
 
     def install(self, *words: str, **env: str) -> tuple[int, str]:
         """Runs the init container; its exit code and its log."""
@@ -46,6 +48,7 @@ class Image:
                 "DDPJOB_TERMINATION_LOG": str(self.report),
                 **env,
             },
+            cwd=self.code,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -67,7 +70,10 @@ class Image:
 @pytest.fixture
 def image(tmp_path: Path) -> Iterator[Image]:
     with start_index(DEPENDS, NEEDED, NEWER, WANTS_ANOTHER_TORCH) as index:
-        yield Image(tmp_path / "packages", tmp_path / "report", index)
+        (code := tmp_path / "code").mkdir()
+        for name in ("json", "random", "queue"):
+            (code / f"{name}.py").write_text("raise ImportError('it is not of the standard library')\n")
+        yield Image(tmp_path / "packages", tmp_path / "report", index, code)
 
 
 def test_what_the_image_lacks_is_installed_beside_what_it_has(image: Image) -> None:
@@ -112,11 +118,11 @@ def test_what_cannot_be_had_is_told_by_its_name_in_one_line(
 
 
 def test_an_index_that_does_not_answer_may_answer_the_next_time(image: Image) -> None:
-    nobody = "http://user:hush@127.0.0.1:9/simple/"
+    nobody = "http://user:h@sh@127.0.0.1:9/simple/"
     code, log = image.install("ddpjobtiny", PIP_INDEX_URL=nobody, PIP_RETRIES="1")
     assert (code, image.told()["cause"]) == (2, "Application"), log
     assert "ddpjobtiny" in image.told()["message"]
-    assert "hush" not in log + image.told()["message"]
+    assert "sh@" not in log + image.told()["message"]
 
 
 def test_a_search_path_of_the_images_own_is_not_lost_without_a_word(image: Image) -> None:

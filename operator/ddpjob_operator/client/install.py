@@ -6,13 +6,17 @@ image has, so that pip fetches only what is missing. Its `site` is where PYTHONP
 
 from __future__ import annotations
 
+import sys
+
+if "" in sys.path:
+    sys.path.remove("")  # The working directory, which is the program's: a random.py in it is not for us to import.
+
 import importlib.util
 import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import venv
 from contextlib import suppress
@@ -33,7 +37,7 @@ THERE = "Requirement already satisfied"
 MAY_PASS = re.compile(r"Retrying \(|timed out|Connection|Temporary failure|HTTP error 5|50\d Server|No space left")
 """Of an index that does not answer, or a disk: another try, or another node, may do better."""
 
-PASSWORD = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+PASSWORD = re.compile(r"(?<=://)[^/\s]+(?=@)")
 NO_PIP = "there is neither pip in the image, nor ensurepip, nor uv; --image names one that has, or has the packages"
 
 
@@ -73,7 +77,7 @@ def _provide_pip(python: str) -> None:
         found = [os.environ[url] for url in urls if url in os.environ]
         if found:
             os.environ.setdefault(name, found[0])
-    for words in ([python, "-m", "ensurepip"], ["uv", "pip", "install", "--no-cache", "--python", python, "pip"]):
+    for words in ([python, "-Im", "ensurepip"], ["uv", "pip", "install", "--no-cache", "--python", python, "pip"]):
         try:
             subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         except (OSError, subprocess.CalledProcessError):

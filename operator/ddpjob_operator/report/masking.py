@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 NAMES = r"token(?!i[sz])|secret|passw|credential|private|auth|api[-_]?key|access[-_]?key"
 SECRET = re.compile(NAMES, re.IGNORECASE)
-IN_A_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+IN_A_URL = re.compile(r"(?<=://)[^/\s]+(?=@)")
 NAME = rf"(?=[-\w.]*(?:{NAMES})) [-\w.]++"
 QUOTED = r"""
     [$a-z]{0,2} (?: \\" (?:(?!\\").)* (?:\\"|$) | \\' (?:(?!\\').)* (?:\\'|$)  # A prefix is Python's or a shell's.

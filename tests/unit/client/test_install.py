@@ -9,7 +9,7 @@ import pytest
 from ddpjob_operator.client import install
 
 CARRIED, FETCHED = (
-    ["python", "-m", "ensurepip"],
+    ["python", "-Im", "ensurepip"],
     ["uv", "pip", "install", "--no-cache", "--python", "python", "pip"],
 )
 OURS = "https://pypi.example.com/simple"
