@@ -130,18 +130,18 @@ class _Zygote:
         return self.returncode
 
 
-async def fork_zygote(connection: socket.socket, preloaded: Sequence[str], _place: str) -> _Zygote:
+async def fork_zygote(connection: socket.socket, preloaded: Sequence[str], place: str) -> _Zygote:
     """Stands for `warm.start_zygote`."""
     supervisor = os.getpid()
     if pid := os.fork():
         return _Zygote(pid)
     try:
-        _become_zygote(connection, supervisor, preloaded)
+        _become_zygote(connection, supervisor, [place, *preloaded])
     finally:
         os._exit(1)
 
 
-def _become_zygote(connection: socket.socket, supervisor: int, preloaded: Sequence[str]) -> NoReturn:
+def _become_zygote(connection: socket.socket, supervisor: int, words: Sequence[str]) -> NoReturn:
     """Leaves of the supervisor what exec() would leave, and is its zygote."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -150,7 +150,8 @@ def _become_zygote(connection: socket.socket, supervisor: int, preloaded: Sequen
     os.setsid()
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         _close_unless_inherited(descriptor, connection.fileno())
-    sys.argv = ["zygote", str(connection.fileno()), str(supervisor), *preloaded]
+    del sys.path[0]  # As -P has none for the working directory.
+    sys.argv = ["zygote", str(connection.fileno()), str(supervisor), *words]
     zygote.main()
     raise AssertionError("a zygote does not return")
 

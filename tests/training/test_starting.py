@@ -148,16 +148,23 @@ def test_what_a_zygote_cannot_import_is_the_users_mistake(tmp_path: Path) -> Non
     scene.play(imported)
 
 
-def test_a_zygote_imports_from_where_its_program_is_and_not_from_where_it_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("starter", [lambda place: Warm(["own"], place), lambda _: Cold()], ids=["warm", "cold"])
+def test_a_rank_imports_from_where_its_program_is_and_not_from_where_it_works(
+    starter: Callable[[str], Starter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "own.py").write_text("import queue\nqueue.Queue\n")
-    (tmp_path / "queue.py").write_text("raise ImportError('it is not of the standard library')\n")
+    for name in ("queue", "json"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('it is not of the standard library')\n")
     monkeypatch.chdir(tmp_path)
-    scene = Scene(source, Warm(["own"], str(source)))
-    scene.play(scene.starter.ready)
+    scene = Scene(source, starter(str(source)))
+
+    async def ran() -> None:
+        rank = await scene.starter.start(Place(scene.program("import own"), dict(os.environ)))
+        assert await rank.ended == 0
+
+    scene.play(ran)
 
 
 def test_whoever_asked_a_zygote_that_dies_is_told(importing: Scene, caplog: pytest.LogCaptureFixture) -> None:

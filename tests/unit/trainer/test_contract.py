@@ -24,7 +24,7 @@ def test_no_variable_is_read_by_another_name() -> None:
     read = r'environ(?:\.get\(|\[)"(\w+)"|"(\w+)" (?:not )?in os\.environ|env(?:\.get\(|\[)"(\w+)"'
     sources = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
     found = {name for groups in re.findall(read, sources) for name in groups if name}
-    assert found == TORCHRUNS_OWN | TORCHS_OWN | PROXIES | SLURMS_OWN | KUBERNETES_OWN | {"TMPDIR", "PYTHONPATH"}
+    assert found == TORCHRUNS_OWN | TORCHS_OWN | PROXIES | SLURMS_OWN | KUBERNETES_OWN | {"TMPDIR"}
 
 
 def test_exit_codes_are_the_contracts() -> None:

@@ -10,7 +10,8 @@ from ddpjob_trainer.supervisor import open_files
 
 from .ranks import Place, Rank, StartError, exit_code
 
-COMMAND = (sys.executable, "-m", f"{__package__}.rank")
+COMMAND = (sys.executable, "-P", "-m", f"{__package__}.rank")
+"""Without the working directory in its search path: a queue.py there is none of ours."""
 
 
 class Cold:

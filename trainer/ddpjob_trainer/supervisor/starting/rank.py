@@ -28,7 +28,9 @@ HERE = str(Path(__file__).parents[1])
 def main() -> None:
     """`python -m ddpjob_trainer.supervisor.starting.rank SUPERVISOR'S_PID PROGRAM`, the way to start a rank cold."""
     die_with(int(sys.argv[1]))
-    become(program_of(sys.argv[2:]))
+    program = program_of(sys.argv[2:])
+    sys.path.insert(0, program.place)
+    become(program)
 
 
 def become(program: Program) -> NoReturn:

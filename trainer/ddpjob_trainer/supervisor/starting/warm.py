@@ -88,18 +88,17 @@ class Warm:
 async def start_zygote(connection: socket.socket, preloaded: Sequence[str], place: str) -> asyncio.subprocess.Process:
     """Starts a zygote that imports these modules, and reads requests from its end of a connection.
 
-    It looks for them where the program would: a `queue.py` elsewhere, in the working directory, is none of theirs.
+    It looks for them where the program would, in `place` first.
     """
-    path = os.pathsep.join([place or os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])  # noqa: PTH109
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        "-P",
+        "-P",  # Not in the working directory: a queue.py there is neither ours nor, as a rule, the program's.
         "-m",
         f"{__package__}.zygote",
         str(connection.fileno()),
         str(os.getpid()),
+        place,
         *preloaded,
-        env=os.environ | {"PYTHONPATH": path},
         pass_fds=[connection.fileno()],
         start_new_session=True,
     )

@@ -41,8 +41,9 @@ def main() -> None:
     """Imports what it is told to and serves until the supervisor is gone; in a child, runs what was asked for."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
+    sys.path.insert(0, sys.argv[3])
     with uncollected():  # What is never looked at by the collector stays shared with the children, too.
-        for name in sys.argv[3:]:
+        for name in sys.argv[4:]:
             _import(name, connection)
     request = _serve(connection)
     if request is None:
