@@ -22,7 +22,6 @@ SAVES = (
 
 RULES = pytest.mark.full("tests/unit/engine/test_rules has every rule, and other cases here are real")
 POLICIES = pytest.mark.full("tests/unit/engine/test_after_the_end has every policy; None is Running here")
-REFUSED = pytest.mark.full("one refusal is tried here, and no other is made by other code")
 
 
 def condition(here: Here, name: str, kind: str) -> tuple[str, str]:
@@ -271,23 +270,10 @@ def test_ctrl_c_ends_the_ranks_although_the_disk_is_full(here: Here) -> None:
     here.wait("the end of the ranks", lambda: here.trainers("full") == {})
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (["suspend", "mine"], "to let it save and stop, press Ctrl-C in its terminal, or: kill -INT {pid}"),
-        pytest.param(["resume", "mine"], "process {pid} carries it on", marks=REFUSED),
-        pytest.param(
-            ["scale", "mine", "--nodes", "3"],
-            "stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file, and",
-            marks=REFUSED,
-        ),
-    ],
-)
-def test_what_only_a_cluster_does_says_what_does_the_same_here(here: Here, command: list[str], said: str) -> None:
+def test_what_only_a_cluster_does_says_what_does_the_same_here(here: Here) -> None:
     run = here.start("run", here.job("mine", *script(SAVES)))
     here.wait("the first attempt", lambda: "up" in here.log("mine", 0))
-    code, output = here.says(*command)
-    assert (code, output.startswith("error: mine is a run of this machine, not of a cluster; ")) == (2, True), output
-    assert said.format(pid=run.pid) in output
+    instead = "let it save and stop with: ddpjob stop mine"
+    assert here.says("suspend", "mine") == (2, f"error: mine is a run of this machine, not of a cluster; {instead}\n")
     run.terminate()
     run.communicate(timeout=patience(60))

@@ -9,14 +9,14 @@ from ddpjob_operator.cli.elsewhere import refuse
 from ddpjob_operator.local import RunDirectory
 
 RUNNING = {
-    "suspend": "to let it save and stop, press Ctrl-C in its terminal, or: kill -INT {pid}",
+    "suspend": "let it save and stop with: ddpjob stop mine",
     "resume": "process {pid} carries it on",
-    "scale": "to change its size, stop it with Ctrl-C, or: kill -INT {pid}, edit nodes in its file,"
+    "scale": "to change its size, stop it with: ddpjob stop mine; then edit nodes in its file,"
     " and call: ddpjob run FILE",
 }
 IDLE = {
-    "suspend": "nothing carries it on now; to let it go on, call: ddpjob run FILE",
-    "resume": "to let it go on, call: ddpjob run FILE",
+    "suspend": "nothing carries it on now; let it go on with: ddpjob run --resume mine",
+    "resume": "let it go on with: ddpjob run --resume mine",
     "scale": "to change its size, edit nodes in its file, and call: ddpjob run FILE",
 }
 
