@@ -24,38 +24,6 @@ def test_a_wrong_yaml_gets_all_of_its_errors_at_once_and_starts_nothing(here: He
     assert not (here.directory / "ddpjob-runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "is not YAML: line 1: "),
-        ("kind: Pod", "must hold exactly one object of kind DDPJob, but holds Pod"),
-        ("", "must hold exactly one object of kind DDPJob, but holds nothing"),
-        ("hello", "must hold exactly one object of kind DDPJob, but holds plain text"),
-        ("{apiVersion: kubeflow.org/v1, kind: PyTorchJob}", "but holds PyTorchJob: here its Master and Workers are"),
-    ],
-)
-def test_a_file_without_a_job_says_what_it_holds(here: Here, text: str, message: str) -> None:
-    file = here.directory / "file.yaml"
-    file.write_text(text)
-    code, output = here.says("run", file)
-    assert code == 2
-    assert message in output
-    assert "Traceback" not in output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "nowhere.yaml"], "there is no nowhere.yaml in {here}"),
-        (["run", "."], ". is a directory; name a script in it"),
-        (["status"], "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
-        (["logs", "digits"], "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
-    ],
-)
-def test_a_wrong_call_says_what_would_be_right(here: Here, arguments: list[str], message: str) -> None:
-    assert here.says(*arguments) == (2, f"error: {message.format(here=here.directory)}\n")
-
-
 def test_a_job_that_needs_a_cluster_says_what_is_missing_here(here: Here) -> None:
     secret = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
     file = here.job("secret", *script("print(os.environ['TOKEN'])"), container={"env": [secret]})
@@ -64,14 +32,6 @@ def test_a_job_that_needs_a_cluster_says_what_is_missing_here(here: Here) -> Non
     assert "variable TOKEN comes from secretKeyRef, which only a cluster has; set TOKEN in your shell" in output
     assert not (here.directory / "ddpjob-runs").exists()
     assert here.ddpjob("run", file, TOKEN="mine")[0] == 0
-
-
-def test_a_run_directory_that_cannot_be_written_is_named(here: Here) -> None:
-    (here.directory / "file").touch()
-    code, output = here.says("run", here.job("no", *script("pass")), "--run-dir", "file/runs")
-    assert code == 2
-    assert "cannot write the run directory" in output
-    assert "choose another with --run-dir" in output
 
 
 def test_a_full_disk_is_named_before_anything_is_started(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ("ddpjob status --wa", ["--watch "]),
     ],
 )
-def test_bash_offers(line: str, offered: list[str], here: Here) -> None:
+def test_bash_offers_what_can_stand_where_the_cursor_is(line: str, offered: list[str], here: Here) -> None:
     for name in ("train", "train-2", "other"):
         (here.directory / "runs" / name).mkdir(parents=True)
         (here.directory / "runs" / name / "job.json").touch()

@@ -144,7 +144,10 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
             "run train.py --name train --run-dir taken",
             "there is a run named train already. Go on with it: ddpjob run",
         ),
-        ("run train.py --run-dir job.yaml", "cannot write the run directory {here}/job.yaml/train: Not a directory"),
+        (
+            "run train.py --run-dir job.yaml",
+            "cannot write the run directory {here}/job.yaml/train: Not a directory; choose another with --run-dir",
+        ),
         ("run link.py", "link.py is a link to nowhere.py, which is not there"),
         ("run binary.py", "binary.py is not Python: line 1: (unicode error) 'utf-8' codec can't decode byte 0xff"),
         ("run -", "- is no file; write what is there into one, and name that"),
@@ -179,6 +182,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("status one two", "unrecognized arguments: two; see: ddpjob status --help"),
         ("status -o wide", "argument -o/--output: invalid choice: 'wide' (choose from"),
         ("status nothing", "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
+        ("status --local", "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
         ("status nothing --run-dir taken", "no run named nothing under taken; there is train"),
         (
             "status --local --cluster",
@@ -187,6 +191,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("status --kubeconfig nowhere", "no kubeconfig nowhere; name a file that exists"),
         ("status --kubeconfig job.yaml", "job.yaml names no context; is it a kubeconfig?"),
         ("status --kubeconfig kube --context there", "no context named there in kube; did you mean here?"),
+        ("logs digits --local", "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
         ("logs ddp/digits -f", "kubectl names a kind, and ddpjob only the job; here that is: ddpjob logs digits -f"),
         ("logs digits -c trainer", "-c trainer; leave it out: the only logs are those of the container trainer"),
         ("logs digits --tail x", "argument --tail: x is no number of lines; -1 means all"),

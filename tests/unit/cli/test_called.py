@@ -1,4 +1,4 @@
-"""Words that several commands say in the same way."""
+"""How a command that is advised is written."""
 
 from pathlib import Path
 
