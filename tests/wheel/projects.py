@@ -1,7 +1,6 @@
 """Projects of others: an environment with a torch of its own, in which only the wheel is installed."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +10,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from tests.docs.pages import ROOT
+from tests.plant.build import uv
 
 BIN = Path(sys.executable).parent
-UV = shutil.which("uv") or str(BIN / "uv")
+UV = str(uv() or "uv")
 
 
 def environment(directory: Path) -> Path:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.local.here import Here
 from tests.strangers.stranger import SCRIPTS
+from tests.support.waiting import patience
 from tests.wheel import projects
 
 LIT = """
@@ -72,4 +73,4 @@ def test_a_strangers_script_goes_on_after_a_kill_with_torch(project: Here, wheel
     project.wait("steps after it", lambda: project.status("any")["progress"].get("step", 0) > reached)
     assert "begins in place" in project.log("any", 1)
     assert project.ddpjob("stop", "any")[0] == 0
-    run.communicate(timeout=120)
+    run.communicate(timeout=patience(120))
