@@ -16,9 +16,16 @@ def rank_of(uid: str, rank: int) -> psutil.Process:
     """The process in which a rank of the job with this uid trains: the child of those that watch over it."""
     wanted = {Env.UID: uid, Env.RANK: str(rank)}
     found = {
-        process.pid: process for process in psutil.process_iter() if wanted.items() <= _environment(process).items()
+        process.pid: process
+        for process in psutil.process_iter()
+        if wanted.items() <= _environment(process).items() and not _only_keeps_count(process)
     }
     return max(found.values(), key=lambda process: (_depth(process, found), -process.pid))
+
+
+def _only_keeps_count(process: psutil.Process) -> bool:
+    """Whether it is multiprocessing's own, beside what a script spawns: without it training goes on."""
+    return any("resource_tracker" in word for word in _words(process))
 
 
 def sandbox_of(process: psutil.Process) -> psutil.Process:
