@@ -66,9 +66,10 @@ def _build_all() -> None:
     if PYTHON not in names():
         with _timed(f"{PYTHON}: Debian {SUITE} with {', '.join(PACKAGES)}"):
             _build_base()
+    options = ("--build-arg", f"BASE={PYTHON}", *_uv_cache())
     for name, tag in (("operator", OPERATOR), ("trainer", TRAINER)):
         with _timed(tag):
-            _run(ROOT / "deploy/images/build", name, tag, "--build-arg", f"BASE={PYTHON}", *_uv_cache())
+            _run(ROOT / "deploy/images/build", name, tag, *options)
 
 
 def _uv_cache() -> list[str]:
