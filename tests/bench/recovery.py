@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.bench import goodput, kills, table, watching
+from tests.bench import flood, goodput, kills, table, watching
 from tests.bench.table import Part
 
 
@@ -21,10 +21,14 @@ def parts(flags: argparse.Namespace, directory: Path) -> dict[str, Part]:
     seconds, stops = (10.0, 1) if quick else (60.0, 6)
     saves = 2 if quick else 15
     faults = f"a fault every {every:.0f} s for {minutes:g} min, {calm:.0f} s undisturbed before and after"
-    kill, watch, lose, mix = (directory / name for name in ("kills", "watching", "goodput", "mixed"))
+    pairs = 1 if quick else 7
+    kill, strangers, watch, lose, mix = (
+        directory / name for name in ("kills", "flood", "watching", "goodput", "mixed")
+    )
     return {
         "kills": Part(f"{rounds} rounds in turn", lambda: kills.measure(kill, rounds=rounds, kills=each)),
         "pods": Part("on real nodes", watching.pods),
+        "flood": Part(f"{pairs} pairs in turn", lambda: flood.measure(strangers, pairs=pairs)),
         "watching": Part(f"CPU over {seconds:.0f} s", lambda: watching.measure(watch, seconds=seconds, stops=stops)),
         "saves": Part(f"{saves} saves", lambda: watching.saves(saves)),
         "goodput": Part(faults, lambda: goodput.kills(lose, minutes=minutes, every=every, calm=calm)),
