@@ -274,7 +274,9 @@ def test_without_proof_there_is_little_room_and_time(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
-def test_a_flood_pushes_out_nobody_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_pushes_out_nobody_but_itself_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(control, "PROOF_SECONDS", DEADLINE_SECONDS)
     monkeypatch.setattr(link, "CONNECT_SECONDS", DEADLINE_SECONDS)
 
@@ -294,6 +296,8 @@ def test_a_flood_pushes_out_nobody_but_itself(monkeypatch: pytest.MonkeyPatch) -
                 await flood[0].receive()
 
     asyncio.run(test())
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said == "warning: 127.0.0.1 floods the control port with connections that prove nothing"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")

@@ -69,14 +69,15 @@ class _Crowd:
         self._count = 0
         self._of_host: dict[str, list[TcpLink]] = {}
 
-    def enter(self, link: TcpLink) -> None:
-        """One more has come."""
+    def enter(self, link: TcpLink) -> TcpLink | None:
+        """One more has come. Returns the one for which there is no place any more."""
         self._of_host.setdefault(link.peer_host, []).append(link)
         self._count += 1
-        if self._count > self._most:
-            oldest = max(self._of_host.values(), key=len)[0]
-            self.leave(oldest)
-            oldest.abort()
+        if self._count <= self._most:
+            return None
+        oldest = max(self._of_host.values(), key=len)[0]
+        self.leave(oldest)
+        return oldest
 
     def leave(self, link: TcpLink) -> None:
         """It has proved itself, or goes; or it was pushed out before."""
@@ -116,7 +117,10 @@ class _Door:
 
     async def _proved(self, link: TcpLink) -> Message:
         """First words, once there is proof that they come from a supervisor of this job."""
-        self._crowd.enter(link)
+        if pushed_out := self._crowd.enter(link):
+            floods = f"{pushed_out.peer_host} floods"
+            self._once.warn(f"{floods} the control port with connections that prove nothing", about=floods)
+            pushed_out.abort()
         try:
             async with asyncio.timeout(PROOF_SECONDS):
                 match await link.receive():
