@@ -21,6 +21,7 @@ from ddpjob_operator.engine.naming import network_policy_name
 
 from tests.plant import Plant
 from tests.support.jobs import Team, a_job
+from tests.support.waiting import patience
 
 A_WHILE = 60.0
 
@@ -40,7 +41,7 @@ def scene(api: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]
             return Api(connections[-1], lambda: True)
 
         try:
-            async with asyncio.timeout(A_WHILE):
+            async with asyncio.timeout(patience(A_WHILE)):
                 await play(an_api, Team(api))
         finally:
             for connection in connections:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.plant import Plant, PlantError, directory, start_api
 from tests.plant.needs import demand
+from tests.support.waiting import patience
 
 HOLD = """
 import signal
@@ -84,7 +85,7 @@ def test_a_killed_test_run_leaves_no_process_and_the_next_start_removes_its_dire
     os.kill(holder.pid, signal.SIGKILL)
     holder.communicate()
     for program in programs:
-        program.wait(timeout=30)
+        program.wait(timeout=patience(30))
     assert left.exists()
     with directory.plant_directory() as mine:
         assert mine.parent == left.parent

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from tests.plant import Plant
 from tests.plant.processes import Program
+from tests.support.waiting import patience
 from tests.support.warm import fork_operator
 
 PROGRAM = Path(sys.executable).with_name("ddpjob-operator")
@@ -68,14 +69,14 @@ class Operator:
     def stop(self) -> int:
         """SIGTERM; returns its exit code."""
         self.program.process.send_signal(signal.SIGTERM)
-        code = self.program.process.wait(timeout=60)
+        code = self.program.process.wait(timeout=patience(60))
         self._forget()
         return code
 
     def ended(self) -> int:
         """Waits until it has ended by itself; returns its exit code."""
         self._forget()
-        return self.program.process.wait(timeout=60)
+        return self.program.process.wait(timeout=patience(60))
 
     def freeze(self) -> None:
         """SIGSTOP."""

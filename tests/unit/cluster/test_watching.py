@@ -7,6 +7,8 @@ import pytest
 from ddpjob_operator.cluster import watching
 from ddpjob_operator.cluster.store import Store
 
+from tests.support.waiting import patience
+
 from .manifests import a_manifest
 
 WITHIN_SECONDS = 20.0
@@ -31,7 +33,7 @@ def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytes
         monkeypatch.setattr(watching, "_registry", lambda tell: tell)
         monkeypatch.setattr(watching.kopf, "operator", kopf_operator)
         tasks = [asyncio.create_task(watching.watch(store.jobs, ["team"])), asyncio.create_task(others.wait())]
-        await asyncio.wait_for(known.wait(), WITHIN_SECONDS)
+        await asyncio.wait_for(known.wait(), patience(WITHIN_SECONDS))
         assert not any(task.done() for task in tasks)
         assert [key for key, _ in store.jobs.all()] == [("team", "digits-0-1")]
         for task in tasks:

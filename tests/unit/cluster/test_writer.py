@@ -21,6 +21,7 @@ from ddpjob_operator.engine import (
     StopPod,
 )
 
+from tests.support.waiting import patience
 from tests.unit.engine.builders import a_job
 
 from .manifests import UID, a_manifest, a_pod, nobody, read
@@ -342,6 +343,6 @@ def test_what_stands_beside_pods_is_made_at_once_and_before_them() -> None:
     api, job = Together(), FIRST.job
     beside = CreateNetworkPolicy(job, Settings()), CreateService(job), CreateSecret(job)
     writing = Writer(api, Store(nobody)).carry_out((*beside, *GANG[:2]), JOB)
-    asyncio.run(asyncio.wait_for(writing, timeout=5))
+    asyncio.run(asyncio.wait_for(writing, patience(5)))
     assert {*api.asked[:3]} == {"NetworkPolicy", "Service", "Secret"}
     assert api.asked[3:] == ["Pod", "Pod"]

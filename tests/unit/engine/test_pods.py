@@ -10,6 +10,8 @@ import pytest
 from ddpjob_operator.api import Backend, PodSecurity
 from ddpjob_operator.engine import CreatePod, Manifest, Settings
 
+from tests.support.waiting import patience
+
 from .builders import Moment, a_job
 
 Context = dict[str, Any]
@@ -464,7 +466,7 @@ def test_and_ends_at_once_when_it_is_told_to() -> None:
         assert process.poll() is None, "it ended before anybody told it to"
         time.sleep(0.01)
     process.terminate()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=patience(60)) == 0
     for child in sleeping:
         child.kill()  # In a pod it goes with its container.
 

@@ -8,11 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 from ddpjob_operator.engine import Asked, Heard, fingerprint
 from ddpjob_operator.local import hearing
 from ddpjob_operator.local.hearing import Ear
+
+from tests.support.ports import hold_port
+from tests.support.waiting import patience
 
 UID = "job-uid"
 STATUS = {"job": fingerprint(UID), "attempt": 1, "phase": "Running", "since": "2026-01-01T12:00:00.000Z"}
@@ -51,7 +55,7 @@ def hears(answer: Callable[[], Answer], expected: Callable[[Heard], bool]) -> He
     with answering(answer) as asked:
         try:
             while (heard := ear.attend(UID, asked)) is None or not expected(heard):
-                changed.get(timeout=30)
+                changed.get(timeout=patience(30))
         finally:
             ear.attend(UID, None)
         return heard
@@ -64,7 +68,7 @@ def test_it_hears_a_supervisor_and_its_news() -> None:
         attempt = next(attempts)
         return status(f'"{attempt}"', attempt=attempt)
 
-    assert hears(answer, lambda heard: heard.attempt == 3).error == ""
+    assert hears(answer, lambda heard: heard.attempt >= 3).error == ""
 
 
 @pytest.mark.parametrize(
@@ -85,24 +89,25 @@ def test_what_is_no_answer_is_an_error(answer: Answer, error: str) -> None:
 
 
 def test_an_answer_that_never_ends_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "SLACK_SECONDS", 0.2 - hearing.READ_SECONDS)
+    now = 0
+    monkeypatch.setattr(hearing, "time", SimpleNamespace(monotonic=lambda: now))
 
     def drip() -> Iterator[bytes]:
+        nonlocal now
         while True:
             yield b" "
-            time.sleep(0.01)
+            now += 1
 
     heard = hears(lambda: (200, drip(), ""), lambda heard: bool(heard.error))
     assert "its answer takes too long" in heard.error
 
 
-def test_where_nothing_listens_that_is_said_and_an_answer_ends_it() -> None:
+def test_where_nothing_listens_that_is_said() -> None:
     changed: queue.SimpleQueue[None] = queue.SimpleQueue()
     ear = Ear(lambda: changed.put(None))
-    with answering(status) as asked:
-        pass
+    asked = Asked("digits-0", "127.0.0.1", hold_port())
     ear.attend(UID, asked)
-    changed.get(timeout=30)
+    changed.get(timeout=patience(30))
     heard = ear.attend(UID, asked)
     assert heard is not None
     assert heard.error == f"rank 0's supervisor at 127.0.0.1:{asked.port} is not heard: Connection refused"
@@ -111,11 +116,12 @@ def test_where_nothing_listens_that_is_said_and_an_answer_ends_it() -> None:
 
 def test_a_page_that_does_not_wait_is_not_asked_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hearing, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(hearing, "time", SimpleNamespace(monotonic=lambda: 0))  # An answer takes no time.
     times: list[float] = []
 
     def answer() -> Answer:
         times.append(time.monotonic())
         return status(attempt=len(times))
 
-    hears(answer, lambda heard: heard.attempt == 3)
-    assert times[2] - times[0] >= 0.36
+    hears(answer, lambda heard: heard.attempt >= 3)
+    assert times[2] - times[0] >= 2 * 0.2

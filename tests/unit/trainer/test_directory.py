@@ -13,6 +13,8 @@ from ddpjob_trainer.errors import TrainerError
 from ddpjob_trainer.supervisor import directory as module
 from ddpjob_trainer.supervisor.directory import own_directory
 
+from tests.support.waiting import patience
+
 DEADLINE_SECONDS = 30
 
 
@@ -50,7 +52,7 @@ def test_what_a_killed_supervisor_left_is_removed_by_the_next_and_a_living_ones_
         left = Path(killed.stdout.readline().strip())
         assert mine.exists()
         killed.send_signal(signal.SIGKILL)
-        killed.communicate(timeout=DEADLINE_SECONDS)
+        killed.communicate(timeout=patience(DEADLINE_SECONDS))
         assert (left / "report").exists()
         with own_directory() as another:
             assert sorted(parent.iterdir()) == sorted([mine, another])

@@ -21,6 +21,7 @@ from ddpjob_trainer.pace import Pace
 from ddpjob_trainer.supervisor.watching.beat import Beat, Checkpoint, check
 from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 
+from tests.support.waiting import patience
 from tests.unit.trainer.told import a_rank, beat_of
 
 DEADLINE_SECONDS = 30
@@ -503,7 +504,7 @@ def start(code: str, path: Path, **env: str) -> subprocess.Popen[str]:
 
 def run(code: str, path: Path, **env: str) -> str:
     process = start(code, path, **env)
-    output, _ = process.communicate(timeout=DEADLINE_SECONDS)
+    output, _ = process.communicate(timeout=patience(DEADLINE_SECONDS))
     assert process.returncode == 0
     return output
 
@@ -531,9 +532,9 @@ def test_whatever_is_read_was_told_at_one_time_also_of_a_writer_that_is_killed(h
         assert writer.stdout
         assert writer.stdout.readline() == "writes\n"
         seen = set()
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        begun = time.monotonic()
         while len(seen) < 100:
-            assert time.monotonic() < deadline, f"only {len(seen)} steps were seen"
+            assert time.monotonic() < begun + patience(DEADLINE_SECONDS), f"only {len(seen)} steps were seen"
             if beat := heartbeats.read()[0]:
                 assert beat.step == beat.epoch == beat.loss == beat.total_steps == beat.metrics["x"]
                 seen.add(beat.step)
@@ -594,7 +595,7 @@ def test_who_tells_may_be_followed_by_another_process(heartbeats: Heartbeats) ->
         assert second.stdout.readline() == "None True\n"
         first.kill()
         first.communicate()
-        output, _ = second.communicate("\n", timeout=DEADLINE_SECONDS)
+        output, _ = second.communicate("\n", timeout=patience(DEADLINE_SECONDS))
         assert output == "True\n"
     finally:
         for process in filter(None, (first, second)):
@@ -607,4 +608,6 @@ def test_who_tells_may_be_followed_by_another_process(heartbeats: Heartbeats) ->
 
 def test_to_import_it_takes_no_pytorch() -> None:
     code = "import sys, ddpjob_trainer; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=DEADLINE_SECONDS, check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], timeout=patience(DEADLINE_SECONDS), check=False).returncode == 0
+    )

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.support.waiting import patience
+
 PROGRAM = """
 import resource, subprocess, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
@@ -22,5 +24,7 @@ open_files.give_back(child.pid)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux sets the limits of another process")
 def test_a_supervisor_takes_all_that_it_may_and_gives_what_it_starts_the_limit_that_it_found() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=patience(60)
+    )
     assert sorted(done.stdout.splitlines()) == ["(100, 200)", "(200, 200)"]

@@ -13,6 +13,8 @@ from ddpjob_trainer.supervisor import posts as module
 from ddpjob_trainer.supervisor.posts import Posts
 from ddpjob_trainer.supervisor.watching.beat import Beat
 
+from tests.support.waiting import patience
+
 DEADLINE_SECONDS = 30.0
 DOCUMENT = {"trainerStatus": {"metrics": [{"name": "total_steps", "value": "400"}, {"name": "loss", "value": "0.5"}]}}
 
@@ -25,7 +27,7 @@ def post(env: dict[str, str], body: bytes | None = None, *, method: str = "POST"
     request = urllib.request.Request(env[module.URL], data=body, headers=headers, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=DEADLINE_SECONDS) as answer:
+        with opener.open(request, timeout=patience(DEADLINE_SECONDS)) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refusal:
         with refusal:
@@ -36,7 +38,7 @@ def asked(directory: Path, ask: Callable[[Posts, dict[str, str]], int]) -> tuple
     """What a client in a thread is answered in the first attempt, and what rank 0 tells after that."""
 
     async def serve() -> tuple[int, Beat | None]:
-        async with Posts(directory) as posts, asyncio.timeout(DEADLINE_SECONDS):
+        async with Posts(directory) as posts, asyncio.timeout(patience(DEADLINE_SECONDS)):
             posts.begin(1, lambda: None)
             status = await asyncio.to_thread(ask, posts, posts.env({}))
             return status, posts.told(None)
@@ -74,7 +76,7 @@ def test_who_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "READ_SECONDS", 0.05)
 
     async def slow() -> bytes:
-        async with Posts(tmp_path) as posts, asyncio.timeout(DEADLINE_SECONDS):
+        async with Posts(tmp_path) as posts, asyncio.timeout(patience(DEADLINE_SECONDS)):
             posts.begin(1, lambda: None)
             port = int(posts.env({})[module.URL].split(":")[2].split("/")[0])
             reader, writer = await asyncio.open_connection(module.LOOPBACK, port)

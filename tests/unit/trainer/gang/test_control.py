@@ -34,6 +34,9 @@ from ddpjob_trainer.supervisor.gang.proof import CALLER, Seals, UnprovedError
 from ddpjob_trainer.supervisor.gang.rendezvous import Rendezvous
 from ddpjob_trainer.supervisor.gang.settings import Settings
 
+from tests.support.ports import hold_port
+from tests.support.waiting import patience
+
 DEADLINE_SECONDS = 30
 FLOOD = 400
 """Connections of a second or less."""
@@ -53,8 +56,7 @@ class Member:
 @asynccontextmanager
 async def a_port(*, leads: bool = True, nodes: int = 2) -> AsyncIterator[str]:
     """The control port of rank 0's supervisor, or of another one that knows where that is; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = hold_port()
     settings = Settings(
         uid="uid",
         node=0 if leads else 1,
@@ -66,7 +68,10 @@ async def a_port(*, leads: bool = True, nodes: int = 2) -> AsyncIterator[str]:
     )
     leader = Leader(settings) if leads else None
     member: Any = Member()
-    async with asyncio.timeout(DEADLINE_SECONDS), control_port(settings, Rendezvous(settings), member, leader):
+    async with (
+        asyncio.timeout(patience(DEADLINE_SECONDS)),
+        control_port(settings, Rendezvous(settings), member, leader),
+    ):
         yield f"127.0.0.1:{port}"
         if leader is not None:
             await leader.close()
@@ -246,19 +251,19 @@ def test_what_was_proved_once_proves_nothing_elsewhere(trick: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "seconds", "told"),
     [
-        (b"x" * (FIRST_BYTES + 2), f"more than {FIRST_BYTES} bytes without an end are no message"),
-        (to_line(Welcome("0.1.0")), "these are no first words"),
-        (b"", "it has proved nothing for 0 s"),
-        (to_line(HELLO), "it has proved nothing for 0 s"),
+        (b"x" * (FIRST_BYTES + 2), DEADLINE_SECONDS, f"more than {FIRST_BYTES} bytes without an end are no message"),
+        (to_line(Welcome("0.1.0")), DEADLINE_SECONDS, "these are no first words"),
+        (b"", 0.1, "it has proved nothing for 0 s"),
+        (to_line(HELLO), 0.1, "it has proved nothing for 0 s"),
     ],
     ids=["too much", "other words", "nothing", "no proof"],
 )
 def test_without_proof_there_is_little_room_and_time(
-    words: bytes, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: bytes, seconds: float, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(control, "PROOF_SECONDS", 0.2)
+    monkeypatch.setattr(control, "PROOF_SECONDS", seconds)
 
     async def test() -> None:
         async with a_port() as address:
@@ -316,17 +321,20 @@ def test_who_comes_after_a_flood_while_the_port_is_too_busy_to_look_need_not_com
     asyncio.run(test())
 
 
-def test_a_member_that_comes_a_second_time_takes_the_place_of_its_first_connection() -> None:
+def test_a_member_that_comes_a_second_time_takes_the_place_of_its_first_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link, "SILENT_SECONDS", 1000)  # The first is not lost by its silence.
+
     async def test() -> None:
         async with a_port() as address:
             links: list[TcpLink] = []
             for _ in range(2):
                 links.append(await connect(address))
                 assert isinstance(await links[-1].say_first(HELLO, SECRET), Welcome)
-            async with asyncio.timeout(SILENT_SECONDS / 2):
-                with pytest.raises(LinkLostError):
-                    await links[0].receive()
-            await asyncio.gather(*(link.close() for link in links))
+            with pytest.raises(LinkLostError):
+                await links[0].receive()
+            await asyncio.gather(*(one.close() for one in links))
 
     asyncio.run(test())
 

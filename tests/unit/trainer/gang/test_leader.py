@@ -13,6 +13,8 @@ from ddpjob_trainer.supervisor.gang.link import Link, LocalLink
 from ddpjob_trainer.supervisor.gang.messages import Beats, Examine, Examined, Hello, Message, Start, Stop, Welcome
 from ddpjob_trainer.supervisor.gang.settings import Settings
 
+from tests.support.waiting import patience
+
 DEADLINE_SECONDS = 30
 FIRST_OF_THE_SYSTEM = 32_768
 """The least port that Linux gives out by itself (net.ipv4.ip_local_port_range)."""
@@ -40,7 +42,7 @@ def lead(scene: Scene) -> None:
         leader, link = Leader(Settings(uid="u")), LocalLink()
         serving = asyncio.create_task(leader.serve(link.other_end(), Hello("u", 0, 1, 1, 29502, "r")))
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
+            async with asyncio.timeout(patience(DEADLINE_SECONDS)):
                 await scene(leader, link, Told(link))
         finally:
             serving.cancel()

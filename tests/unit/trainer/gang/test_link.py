@@ -15,6 +15,7 @@ from ddpjob_trainer.supervisor.gang.link import LinkLostError, LocalLink, TcpLin
 from ddpjob_trainer.supervisor.gang.messages import Beats, Message, Start
 
 from tests.support.ports import hold_port
+from tests.support.waiting import patience
 
 DEADLINE_SECONDS = 30
 
@@ -30,7 +31,7 @@ async def a_server() -> AsyncIterator[tuple[str, asyncio.Queue[TcpLink]]]:
         came.put_nowait(all_of_them[-1])
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    async with server, asyncio.timeout(DEADLINE_SECONDS):
+    async with server, asyncio.timeout(patience(DEADLINE_SECONDS)):
         yield address_of("127.0.0.1", server.sockets[0].getsockname()[1]), came
         await asyncio.gather(*(link.close() for link in all_of_them))
 

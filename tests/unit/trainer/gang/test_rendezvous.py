@@ -30,6 +30,7 @@ from ddpjob_trainer.supervisor.preflight.findings import PreflightError
 
 from tests.support import virtual_time
 from tests.support.ports import hold_port
+from tests.support.waiting import patience
 
 HELLO = Hello("uid", 1, 1, 1, 29502, "0.1.0")
 SECRET = b"a secret of this job's supervisors"
@@ -80,7 +81,7 @@ def nobody() -> str:
 
 
 def run(test: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, GENEROUS_SECONDS))
+    asyncio.run(asyncio.wait_for(test, patience(GENEROUS_SECONDS)))
 
 
 def test_who_says_welcome_is_followed() -> None:

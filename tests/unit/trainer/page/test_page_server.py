@@ -15,6 +15,8 @@ from ddpjob_trainer.supervisor.page import answers
 from ddpjob_trainer.supervisor.page.document import Gang, document
 from ddpjob_trainer.supervisor.page.server import Page
 
+from tests.support.waiting import patience
+
 ADDRESS = "127.0.0.1"
 LONG = 30.0
 """Seconds within which what must happen at once has happened on any machine."""
@@ -48,7 +50,11 @@ def serve(asking: Asking) -> None:
     async def all_of_it() -> None:
         served = Served()
         connector = aiohttp.TCPConnector(limit=0)
-        async with served.page, aiohttp.ClientSession(connector=connector) as client, asyncio.timeout(2 * LONG):
+        async with (
+            served.page,
+            aiohttp.ClientSession(connector=connector) as client,
+            asyncio.timeout(patience(2 * LONG)),
+        ):
             await asking(served, client)
 
     asyncio.run(all_of_it())
