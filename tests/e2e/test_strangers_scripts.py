@@ -111,19 +111,11 @@ class Submitted:
         self._seen = [*seen] or [len(log) for log in self.epochs()]
 
     def goes_on(self) -> None:
-        """Each node comes two epochs further, from where it saved or from the beginning, none ahead of the others."""
-
-        def since() -> list[list[int]]:
-            logs = [log[seen:] for log, seen in zip(self.epochs(), self._seen, strict=True)]
-            # What was still to be written of the former attempt comes first.
-            return logs if self.stranger.saves else [log[log.index(0) :] if 0 in log else [] for log in logs]
-
-        self.team.plant.wait("two epochs more", lambda: all(log[1:] for log in since()), LONG)
-        begun, later = since(), since()  # The logs are read one after another, and the nodes go on meanwhile.
-        assert begun[0][-1] - 1 <= begun[1][-1] <= later[0][-1] + 1, (begun, later)
-        assert all((0 in log) is not self.stranger.saves for log in begun), (
-            begun,
-            self.team.status(self.stranger.name),
+        """It goes on from what was marked."""
+        self.stranger.goes_on(
+            lambda what, condition: self.team.plant.wait(what, condition, LONG),
+            lambda: [log[seen:] for log, seen in zip(self.epochs(), self._seen, strict=True)],
+            lambda: self.team.status(self.stranger.name),
         )
 
     def _pods(self) -> list[dict[str, dict[str, dict[str, str]]]]:

@@ -4,13 +4,17 @@ import os
 import re
 import shlex
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 from ddpjob_operator.api.entrypoint import job_name
 
 from tests.local.here import Here
+
+Wait = Callable[[str, Callable[[], Any]], object]
 
 SCRIPTS = Path(__file__).parent / "scripts"
 IMAGES = 12_000
@@ -91,9 +95,23 @@ class Stranger:
         """All epochs that have begun, by what a node has written."""
         return [int(epoch) for epoch in re.findall(self.begins, log)]
 
-    def is_together(self, here: Here) -> bool:
-        """Whether the first and the last node are in the same epoch, or one is about to follow."""
-        return abs(self.epochs(here, 0)[-1] - self.epochs(here, self.last)[-1]) <= 1
+    def goes_on(self, wait: Wait, epochs: Callable[[], list[list[int]]], story: Callable[[], object]) -> None:
+        """Each node comes two epochs further, from where it saved or from the beginning, none ahead of the others.
+
+        wait    for what it is told of, in words and as a condition
+        epochs  that each node has begun since it was to go on
+        story   what there was instead
+        """
+
+        def since() -> list[list[int]]:
+            # What was still to be written of the former attempt comes first.
+            return [log if self.saves else log[log.index(0) :] if 0 in log else [] for log in epochs()]
+
+        wait("two epochs more", lambda: all(log[1:] for log in since()))
+        begun, later = since(), since()  # Logs are read one after another, and the nodes go on meanwhile.
+        assert all((0 in log) is not self.saves for log in begun), (begun, story())
+        if self.steps:
+            assert begun[0][-1] - 1 <= begun[-1][-1] <= later[0][-1] + 1, (begun, later, story())
 
     def trains(self, here: Here) -> psutil.Process:
         """A process that trains: the last one that was started, be it by the script itself."""

@@ -99,16 +99,10 @@ def began(here: Here, stranger: Stranger) -> list[int]:
 
 
 def goes_on(here: Here, stranger: Stranger, before: list[int]) -> None:
-    """Each node comes two epochs further, from where it saved or from the beginning, none ahead of the others."""
-
-    def since(node: int) -> list[int]:
-        epochs = stranger.epochs(here, node)[before[node] :]
-        # What was still to be written of the former attempt comes first.
-        return epochs if stranger.saves else epochs[epochs.index(0) :] if 0 in epochs else []
-
-    here.wait("two epochs more", lambda: all(since(node)[1:] for node in range(stranger.nodes)))
-    assert stranger.is_together(here) or not stranger.steps, here.evidence()
-    assert all((0 in since(node)) is not stranger.saves for node in range(stranger.nodes)), here.evidence()
+    """It goes on from what each node had begun before."""
+    stranger.goes_on(
+        here.wait, lambda: [stranger.epochs(here, node)[seen:] for node, seen in enumerate(before)], here.evidence
+    )
 
 
 @pytest.mark.parametrize("stranger", rows(FAULT))

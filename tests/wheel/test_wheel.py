@@ -8,28 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.local.here import Here
+from tests.local.test_integrations import DATA, LIGHTNING
 from tests.strangers.stranger import SCRIPTS
 from tests.support.waiting import patience
 from tests.wheel import projects
-
-LIT = """
-import lightning, os, torch
-from torch.utils.data import DataLoader, TensorDataset
-class Net(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.net = torch.nn.Linear(8, 2)
-    def training_step(self, batch, index):
-        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-data = TensorDataset(torch.randn(400, 8), torch.randint(0, 2, (400,)))
-trainer = lightning.Trainer(
-    num_nodes=int(os.environ["NNODES"]), devices=1, accelerator="cpu", max_epochs=3, logger=False,
-    enable_checkpointing=False,
-)
-trainer.fit(Net(), DataLoader(data, batch_size=10))
-"""
 
 
 def test_without_the_extra_the_command_says_what_is_missing(project: Here, wheel: Path) -> None:
@@ -46,7 +28,7 @@ def test_pip_installs_it_beside_lightning_and_it_reports(project: Here, wheel: P
     projects.install(project.bin, "pip")
     pip = [project.bin / "python", "-m", "pip", "install", "--quiet", f"{wheel}[cli,report]", "lightning"]
     subprocess.run(pip, check=True)
-    (project.directory / "lit.py").write_text(LIT)
+    (project.directory / "lit.py").write_text(DATA + LIGHTNING)
     code, said = project.ddpjob("run", "lit.py", "-n", "2")
     assert code == 0, said
     told = {"step": 60, "totalSteps": 60, "epoch": 3}

@@ -1,7 +1,6 @@
 """What becomes of an event whose answer was lost, and of others beside one that is slow."""
 
 import asyncio
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,20 @@ from tests.support import virtual_time
 
 JOB = Metadata(name="digits", namespace="team", uid="uid-1")
 NO_ROOM = Event(warning=True, reason="Blocked", message="No room")
+
+
+def announced(api: Api, times: int) -> None:
+    """The same is announced so many times, and no more is to be written."""
+
+    async def play() -> None:
+        announcer = Announcer(api)
+        writing = asyncio.create_task(announcer.run())
+        for _ in range(times):
+            announcer.announce(JOB, NO_ROOM)
+        await announcer.drained()
+        writing.cancel()
+
+    virtual_time.run(play())
 
 
 class Deaf(Api):
@@ -38,18 +51,7 @@ class Deaf(Api):
 
 def test_an_event_whose_answer_was_lost_counts_once() -> None:
     api = Deaf()
-
-    async def play() -> None:
-        announcer = Announcer(api)
-        writing = asyncio.create_task(announcer.run())
-        for _ in range(2):
-            announcer.announce(JOB, NO_ROOM)
-        await announcer.drained()
-        writing.cancel()
-        with suppress(asyncio.CancelledError):
-            await writing
-
-    virtual_time.run(play())
+    announced(api, times=2)
     assert api.counts == [1, 2]
 
 
@@ -71,16 +73,7 @@ class Counted(Api):
 
 def test_an_event_goes_on_to_count_though_its_first_answer_was_an_error() -> None:
     api = Counted(7)
-
-    async def play() -> None:
-        announcer = Announcer(api)
-        writing = asyncio.create_task(announcer.run())
-        for _ in range(2):
-            announcer.announce(JOB, NO_ROOM)
-        await announcer.drained()
-        writing.cancel()
-
-    virtual_time.run(play())
+    announced(api, times=2)
     assert api.count == 9
 
 
@@ -104,15 +97,7 @@ class HalfDeaf(Api):
 
 def test_an_event_of_an_operator_before_counts_once_though_the_answer_was_lost() -> None:
     api = HalfDeaf(7)
-
-    async def play() -> None:
-        announcer = Announcer(api)
-        writing = asyncio.create_task(announcer.run())
-        announcer.announce(JOB, NO_ROOM)
-        await announcer.drained()
-        writing.cancel()
-
-    virtual_time.run(play())
+    announced(api, times=1)
     assert api.count == 8
 
 

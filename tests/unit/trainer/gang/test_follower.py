@@ -33,6 +33,8 @@ from ddpjob_trainer.supervisor.gang.settings import Settings
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, exit_code
 
+from tests.support.waiting import patience
+
 DEADLINE_SECONDS = 30
 
 
@@ -89,7 +91,7 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene],
     async def play(scene: Scene) -> None:
         settings = Settings(processes=2)
         fit = asyncio.create_task(asyncio.sleep(0))
-        async with Sleepers() as sleepers, asyncio.timeout(DEADLINE_SECONDS):
+        async with Sleepers() as sleepers, asyncio.timeout(patience(DEADLINE_SECONDS)):
             follower = Follower(
                 settings,
                 Program(module=False, name="train.py"),
@@ -232,8 +234,9 @@ def test_one_that_is_to_go_before_the_leader_knows_does_not_say_that_it_was_done
     follow(scene)
 
 
-def test_one_that_is_to_go_and_loses_the_leader_goes(
-    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("leaving", "code"), [(True, 205), (False, 0)], ids=["to go", "done"])
+def test_one_that_is_to_go_or_done_and_finds_no_leader_any_more_goes(
+    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch, code: int, *, leaving: bool
 ) -> None:
     links = [LocalLink()]
 
@@ -241,43 +244,20 @@ def test_one_that_is_to_go_and_loses_the_leader_goes(
         return links.pop() if links else await asyncio.Future()
 
     monkeypatch.setattr(Rendezvous, "reach", reach)
+    if not leaving:  # Who is to go waits for nobody.
+        monkeypatch.setattr(module, "DONE_SECONDS", 0.05)
 
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader, following = links[0].other_end(), asyncio.create_task(follower.follow(0))
         leader.send(Start(1, 0, {}))
         await ranks_run(follower, 1)
-        follower._leaving = True
+        follower._leaving = leaving
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
         while await leader.receive() != Done(1):
             pass
         await leader.close()
-        assert await following == 205
-
-    follow(scene)
-
-
-def test_one_that_is_done_and_finds_no_leader_any_more_goes_too(
-    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "DONE_SECONDS", 0.05)
-    links = [LocalLink()]
-
-    async def reach(*_: object) -> LocalLink:
-        return links.pop() if links else await asyncio.Future()
-
-    monkeypatch.setattr(Rendezvous, "reach", reach)
-
-    async def scene(follower: Follower, sleepers: Sleepers) -> None:
-        leader, following = links[0].other_end(), asyncio.create_task(follower.follow(0))
-        leader.send(Start(1, 0, {}))
-        await ranks_run(follower, 1)
-        for rank in sleepers.ranks:
-            rank.ended.set_result(0)
-        while await leader.receive() != Done(1):
-            pass
-        await leader.close()
-        assert await following == 0
+        assert await following == code
 
     follow(scene)
 
