@@ -11,7 +11,14 @@ from .environment import Env
 from .importing import once_imported
 
 SPAWN = "multiprocessing.spawn"
-BEGIN = f"import {__name__}; {__name__}.begin(); "
+BEGIN = f"""\
+try:
+    import {__name__}
+    {__name__}.begin()
+except Exception:
+    pass
+"""
+"""Another Python (`multiprocessing.set_executable`) may have nothing of ours: its steps are not counted then."""
 
 
 def install() -> None:
