@@ -77,10 +77,13 @@ def image(tmp_path: Path) -> Iterator[Image]:
 
 
 def test_what_the_image_lacks_is_installed_beside_what_it_has(image: Image) -> None:
-    code, log = image.install("ddpjobtiny", "packaging>=99")
+    there = image.index.url.removeprefix("http://").removesuffix("/simple/")
+    needed = f"ddpjobneeded @ http://me:${{TOKEN}}@{there}/files/{NEEDED.file}"
+    code, log = image.install("ddpjobtiny", needed, "packaging>=99", TOKEN="hush")
     assert code == 0, log
     first, *_, last = log.splitlines()
-    assert first == "installing ddpjobtiny packaging>=99"
+    assert first == f"installing ddpjobtiny ddpjobneeded @ http://****@{there}/files/{NEEDED.file} packaging>=99"
+    assert (image.index.users, "hush" in log) == ({"me:hush"}, False), log
     assert last.startswith("installed ddpjobneeded 2.0, ddpjobtiny 1.2, packaging 99.0 in ")
     assert "/simple/torch/" not in image.index.asked, "the image's stays"
     seen = image.python(

@@ -1,5 +1,6 @@
 """A package index with packages made here, as pip knows one (PEP 503), for tests that install what no image has."""
 
+import base64
 import hashlib
 import io
 import threading
@@ -52,6 +53,8 @@ class Index:
     url: str = ""
     asked: list[str] = field(default_factory=list)
     """The paths of all requests."""
+    users: set[str] = field(default_factory=set)
+    """Names and passwords that came with requests, as `name:password`."""
 
     def page(self, path: str) -> bytes | None:
         """What a path stands for; None where there is nothing."""
@@ -81,6 +84,8 @@ def _handler(index: Index) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             index.asked.append(self.path)
+            if basic := self.headers.get("Authorization"):
+                index.users.add(base64.b64decode(basic.removeprefix("Basic ")).decode())
             page = index.page(self.path)
             self.send_response(404 if page is None else 200)
             self.send_header("Content-Type", "application/zip" if self.path.endswith(".whl") else "text/html")

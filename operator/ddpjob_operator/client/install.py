@@ -38,6 +38,9 @@ MAY_PASS = re.compile(r"Retrying \(|timed out|Connection|Temporary failure|HTTP 
 """Of an index that does not answer, or a disk: another try, or another node, may do better."""
 
 PASSWORD = re.compile(r"(?<=://)[^/\s]+(?=@)")
+VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+"""As pip fills it in where it stands in a file; in its arguments it does not."""
+
 NO_PIP = "there is neither pip in the image, nor ensurepip, nor uv; --image names one that has, or has the packages"
 
 
@@ -48,15 +51,24 @@ def main(directory: str, words: list[str]) -> None:
     if path and own not in path.split(os.pathsep):
         _fail(f"the image has PYTHONPATH={path}, which that of the packages replaces: add --env PYTHONPATH={path}")
     _say(f"installing {' '.join(words)}")
+    filled = [_filled_in(word) for word in words]
     python = _environment(Path(directory))
     _provide_pip(python)
     before = _installed(own)
-    code, said = _pip(python, [*_torch_as_it_is(directory), *words])
+    code, said = _pip(python, [*_torch_as_it_is(directory), *filled])
     if code:
         _fail(*_why(said))
     new = sorted(_installed(own) - before)
     what = ", ".join(f"{name} {version}" for name, version in new) or "nothing: the image has it all"
     _say(f"installed {what} in {time.monotonic() - began:.1f} s")
+
+
+def _filled_in(word: str) -> str:
+    """With the values of the variables that stand in it."""
+    for name in VARIABLE.findall(word):
+        if not os.environ.get(name):
+            _fail(f"cannot install {word}: the variable {name} is not set")
+    return VARIABLE.sub(lambda found: os.environ[found[1]], word)
 
 
 def _environment(directory: Path) -> str:
@@ -135,7 +147,7 @@ def _why(said: list[str]) -> tuple[str, str]:
 
 def _fail(message: str, cause: str = "ConfigError") -> NoReturn:
     """Leaves a failure report as a trainer does: with ConfigError, it is not tried again."""
-    report = json.dumps({"cause": cause, "message": message[:500]})
+    report = json.dumps({"cause": cause, "message": _masked(message)[:500]})
     _say(f"error: {message}")
     with suppress(OSError):  # Else the log is all that there is.
         Path(os.environ.get("DDPJOB_TERMINATION_LOG", "/dev/termination-log")).write_text(report, encoding="utf-8")

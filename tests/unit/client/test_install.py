@@ -1,4 +1,4 @@
-"""Where the pip comes from that installs packages in a pod; tests/local/test_installing.py has it install some."""
+"""What comes before pip where it installs packages in a pod; tests/local/test_installing.py has it install some."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.client import install
+from ddpjob_operator.report import masking
 
 CARRIED, FETCHED = (
     ["python", "-Im", "ensurepip"],
@@ -52,3 +53,26 @@ def test_an_image_without_anything_that_installs_is_told_and_not_tried_again(
         install._provide_pip("python")
     report = json.loads((tmp_path / "report").read_text())
     assert report == {"cause": "ConfigError", "message": install.NO_PIP}
+
+
+def test_a_variable_that_is_not_set_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "environ", {"DDPJOB_TERMINATION_LOG": str(tmp_path / "report"), "USER_NAME": "me"})
+    with pytest.raises(SystemExit, match="2"):
+        install._filled_in("a @ https://${USER_NAME}:${TOKEN}@example.com/a.whl")
+    report = json.loads((tmp_path / "report").read_text())
+    assert "a @ https://****@example.com/a.whl: the variable TOKEN is not set" in report["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:hush@example.com/simple", "https://{}@example.com/simple"),
+        ("git+https://hush@example.com/team/code@v1.0", "git+https://{}@example.com/team/code@v1.0"),
+        ("https://me:hu@sh@example.com", "https://{}@example.com"),
+        ("https://a:hush@one.example.com, s3://b:hush@two", "https://{}@one.example.com, s3://{}@two"),
+        ("https://example.com/@scope/a and me@example.com", "https://example.com/@scope/a and me@example.com"),
+    ],
+)
+def test_a_password_in_an_address_is_masked_in_a_pod_as_on_a_page(text: str, shown: str) -> None:
+    assert install._masked(text) == shown.replace("{}", "****")
+    assert masking.script(text) == shown.replace("{}", masking.MASK)

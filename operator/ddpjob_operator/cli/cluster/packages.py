@@ -14,8 +14,8 @@ REQUIREMENT = re.compile(
     r"[A-Za-z0-9][^\s/\\]*(\s.*)?|[A-Za-z0-9+]+://\S+(\s.*)?|\S+\s*@\s*[A-Za-z0-9+]+://\S+(\s.*)?"
 )
 """A name with what may follow it, or an address; a path would be one of this machine."""
-PASSWORD = re.compile(r"https?://(?!(?:[^/@\s:]+:)?\$\{\w+\}@)[^/@\s]+@")
-"""In an address, unless a variable stands for it, which pip fills in."""
+PASSWORD = re.compile(r"https?://(?!(?:[^/@\s:]+:)?\$\{[A-Z0-9_]+\}@)[^/@\s]+@")
+"""In an address, unless a variable stands for it, as pip takes one: in capital letters."""
 ELSEWHERE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
 """A line of a requirements file that names another one."""
 
@@ -65,7 +65,7 @@ def _check(text: str) -> None:
 def _check_password(text: str, what: str) -> None:
     """Whoever may read jobs and ConfigMaps would read it."""
     if PASSWORD.search(text):
-        raise BadInputError(f"{what} has an address with a password; write ${{NAME}} for it in a requirements file")
+        raise BadInputError(f"{what} has an address with a password; write ${{NAME}} for it, a variable of the pods")
 
 
 def _alone(path: Path) -> File:
