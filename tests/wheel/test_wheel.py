@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.local.here import Here
-from tests.local.test_integrations import DATA, LIGHTNING
 from tests.strangers.stranger import SCRIPTS
+from tests.support.trainers import HUGGING_FACE, LIGHTNING, TOLD
 from tests.support.waiting import patience
 from tests.wheel import projects
 
@@ -23,16 +23,16 @@ def test_without_the_extra_the_command_says_what_is_missing(project: Here, wheel
 
 
 @pytest.mark.full("tests/wheel/test_page.py installs it; here pip does, with what the extras and libraries add")
-def test_pip_installs_it_beside_lightning_and_it_reports(project: Here, wheel: Path) -> None:
+def test_pip_installs_it_beside_libraries_that_train_and_they_report(project: Here, wheel: Path) -> None:
     projects.link(project.bin, "torch", "numpy")
     projects.install(project.bin, "pip")
-    pip = [project.bin / "python", "-m", "pip", "install", "--quiet", f"{wheel}[cli,report]", "lightning"]
-    subprocess.run(pip, check=True)
-    (project.directory / "lit.py").write_text(DATA + LIGHTNING)
-    code, said = project.ddpjob("run", "lit.py", "-n", "2")
-    assert code == 0, said
-    told = {"step": 60, "totalSteps": 60, "epoch": 3}
-    assert told.items() <= project.status("lit")["progress"].items(), json.dumps(project.status("lit"))
+    pip = [project.bin / "python", "-m", "pip", "install", "--quiet"]
+    subprocess.run([*pip, f"{wheel}[cli,report]", "lightning", "transformers[torch]>=5"], check=True)
+    for name, script in {"lit": LIGHTNING, "tune": HUGGING_FACE}.items():
+        (project.directory / f"{name}.py").write_text(script)
+        code, said = project.ddpjob("run", f"{name}.py", "-n", "2")
+        assert code == 0, said
+        assert TOLD.items() <= project.status(name)["progress"].items(), json.dumps(project.status(name))
     code, said = project.ddpjob("report", "lit")
     assert (code, said) == (0, "written: ddpjob-runs/lit/report.html\n")
     code, said = project.ddpjob("rm", "lit")
@@ -50,6 +50,7 @@ def test_a_strangers_script_goes_on_after_a_kill_with_torch(project: Here, wheel
     project.wait("three epochs", lambda: "Epoch 3 " in project.log("any", 1))
     project.ranks("any")[-1].kill()
     project.wait("the restart", lambda: project.status("any").get("restarts") == 1)
+    assert project.status("any")["lastFailure"]["signal"] == 9
     project.wait("its resumption", lambda: project.log("any", 1).count("Resuming training") == 1)
     reached = project.status("any")["progress"]["step"]
     project.wait("steps after it", lambda: project.status("any")["progress"].get("step", 0) > reached)
