@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,3 +22,4 @@ def project(tmp_path: Path) -> Iterator[Here]:
     place = Here(directory, projects.environment(tmp_path / "environment"))
     yield place
     place.end()
+    shutil.rmtree(place.bin.parent)  # It may have a torch of 5 GB, and pytest would keep it.
