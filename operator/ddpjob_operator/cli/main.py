@@ -1,5 +1,6 @@
 """The `ddpjob` command. Exit codes: that of the job; 2 for bad input; 1 where a cluster does not do its part."""
 
+import io
 import signal
 import sys
 
@@ -8,6 +9,8 @@ BAD_INPUT = 2
 
 def main() -> None:
     """Runs the command that the arguments name."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # What it cannot write is written out, as Python does on stderr.
+        sys.stdout.reconfigure(errors="backslashreplace")
     # To import all takes most of a second, in which nothing is there yet that Ctrl-C would have to stop.
     heeded = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .arguments import parse  # noqa: PLC0415

@@ -1,10 +1,13 @@
 """`ddpjob logs` of a run of this machine, where it does not take real processes."""
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
+from ddpjob_operator.cli.main import main
 
 
 @pytest.fixture
@@ -47,3 +50,14 @@ def test_lines_of_this_machine_have_no_times(flags: list[str], capsys: pytest.Ca
     assert call(parse(["logs", "train", "--local", *flags])) == 2
     said = f"{flags[0]} is for jobs of a cluster: lines of a run of this machine have no times; for its last lines"
     assert capsys.readouterr().err == f"error: {said} use --tail\n"
+
+
+@pytest.mark.usefixtures("_two_ranks")
+def test_what_the_output_cannot_write_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("ddpjob-runs/train/logs/attempt-1/rank-0.log").write_text("loss → 0\n", encoding="utf-8")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(sys, "argv", ["ddpjob", "logs", "train", "--local", "--rank=0"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert written.getvalue() == b"[rank 0] loss \\u2192 0\n"
