@@ -35,6 +35,7 @@ PASSING = frozenset(
         "backoffUntil",
         "completionTime",
         "firstRunTime",
+        "lastCompletedTime",
         "lastTransitionTime",
         "node",
         "selector",

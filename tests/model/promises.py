@@ -1,5 +1,6 @@
 """What must never be, whatever happens: each promise is checked when the operator does what could break it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, Res
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import Snapshot, decide
 from ddpjob_operator.engine.causes import OOM_KILLED
+from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_operator.engine.rules import DEFAULTS
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
@@ -33,6 +35,8 @@ class Books:
     """Names of the pods that were being deleted when the operator last looked."""
     ended: set[str] = field(default_factory=set)
     """Names of the pods that the operator has deleted."""
+    finished: set[str] = field(default_factory=set)
+    """Names of the pods whose trainers ended well before anybody told them to end, be they gone by now."""
     costs: dict[int, RestartAction] = field(default_factory=dict)
     """What the incident that ended an attempt has cost."""
     healthy_since: int = 0
@@ -40,7 +44,8 @@ class Books:
 
     def copy(self) -> "Books":
         """The same books, to be kept by another."""
-        return replace(self, made=dict(self.made), ended=set(self.ended), costs=dict(self.costs))
+        made, ended, finished = dict(self.made), set(self.ended), set(self.finished)
+        return replace(self, made=made, ended=ended, finished=finished, costs=dict(self.costs))
 
     def count(self, action: RestartAction, *, since: int = 0) -> int:
         """How many incidents were answered so, in attempts from a certain one on."""
@@ -75,6 +80,7 @@ def check_creation(world: "World", pod: RealPod) -> None:
     """No pod comes too many, too early, or again."""
     assert not world.status.finished, "a finished job gets no pods"
     assert not world.status.is_true(ConditionType.FAILURE_TARGET), "a job that is to fail gets no pods"
+    assert pod.rank not in world.status.completed(), "who has finished is not made anew"
     back = not pod.reserve and pod.name in world.books.ended
     assert not back, "a pod that the operator has ended does not come back, unless it only looks out for a place"
     old = [other.name for other in world.live if other.start != pod.start or other.rank == pod.rank]
@@ -128,13 +134,18 @@ def _check_verdict(before: DDPJobStatus, after: DDPJobStatus) -> None:
 
 def _check_success(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
     """A job succeeds by what has finished: not by what saved and exited with 0 because it was told to end."""
+    assert not _unfinished(world, after.completed()), f"these have not finished: {after.completed_indexes}"
     decided = after.condition(ConditionType.SUCCESS_CRITERIA_MET)
     if decided is None or before.is_true(ConditionType.SUCCESS_CRITERIA_MET):
         return
     count = 1 if decided.reason == Reason.RANK_ZERO_SUCCEEDED else after.nodes or 0
-    present = [pod for pod in world.pods.values() if pod.incarnation == after.incarnations.of(pod.rank)]
-    undone = [pod for pod in present if pod.rank < count and not pod.done]
+    undone = _unfinished(world, range(count))
     assert not undone, f"{decided.reason}, and these have not finished: {undone}"
+
+
+def _unfinished(world: "World", ranks: Iterable[int]) -> list[int]:
+    """Of these ranks those whose present pod has not finished."""
+    return [rank for rank in ranks if present_pod_name(world.job, rank) not in world.books.finished]
 
 
 def _check_blame(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:

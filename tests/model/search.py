@@ -15,7 +15,7 @@ from enum import IntEnum
 from functools import cache
 from typing import Any
 
-from ddpjob_operator.api import ConditionType
+from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.cluster.writer import OF_PODS
 from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, Service, StopPod
 
@@ -23,7 +23,7 @@ from .operator import Operator
 from .pods import RealPod
 from .world import TEMPLATE, World
 
-WORDS = frozenset({"message", "ready", "time", "lastTransitionTime", "consequenceRanks"})
+WORDS = frozenset({"message", "ready", "time", "lastTransitionTime", "lastCompletedTime", "consequenceRanks"})
 """Fields of the status that are for people, or tell moments that the searches' decisions do not rest on."""
 SOON = timedelta(hours=1)
 """Time jumps to the engine's next alarm, if it is no later than this."""
@@ -340,9 +340,11 @@ def _said(written: str) -> str:
     return _marked(json.loads(written))
 
 
-def _marked(said: Any) -> str:
+def _marked(said: dict[str, Any]) -> str:
     """What a status says to programs, with marks where it names ranks."""
-    return NUMBERED.sub(r"\1<\2>", json.dumps(_stripped(said), sort_keys=True))
+    status = DDPJobStatus(nodes=said.get("nodes"), completed_indexes=said.get("completedIndexes", ""))
+    finished = {"completedIndexes": [{"rank": rank} for rank in sorted(status.completed())]}
+    return NUMBERED.sub(r"\1<\2>", json.dumps({**_stripped(said), **finished}, sort_keys=True))
 
 
 def _stripped(said: Any) -> Any:

@@ -144,6 +144,8 @@ class World:
     def end(self, pod: RealPod, code: int | None, reason: str = "Error", message: str = "") -> None:
         """A trainer ends."""
         pod.done = code == 0 and not pod.told
+        if pod.done:
+            self.books.finished.add(pod.name)
         pod.running, pod.waiting, pod.exit = False, None, Exit(code, reason, message, self.now)
         pod.reason = "DeadlineExceeded" if pod.stop_by else pod.reason
 
@@ -273,6 +275,7 @@ class World:
         pod = made_of(manifest, f"{name}-{before}", self.now, self.status.incarnations.default)
         check_creation(self, pod)
         self.books.made[name] = before + 1
+        self.books.finished.discard(name)
         self.pods[pod.name] = pod
         check_gang(self)
         return True

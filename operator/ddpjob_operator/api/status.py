@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PlainSerializer
 
 from .causes import Cause
+from .contract import MAX_NODES
 from .model import Model
 from .restart import RestartAction
 from .spec import Backend, NetworkPolicy
@@ -23,6 +24,8 @@ HISTORY = 10
 MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
+MAX_INDEXES = len(f"{MAX_NODES - 1},") * MAX_NODES // 2
+"""Every other one, of as many as there can be."""
 
 
 def _by(key: str) -> dict[str, Any]:
@@ -283,6 +286,13 @@ class DDPJobStatus(_Said):
     """What the job is doing or waiting for, in one sentence."""
     ready: str = ""
     """Pods whose trainer runs, as far as its supervisor is heard, or has ended well; of all: `2/2`."""
+    completed_indexes: Annotated[
+        str, Field(max_length=MAX_INDEXES, pattern=r"^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$")
+    ] = ""
+    """Node ranks that have finished since the gang was last started as a whole, in the format of an Indexed Job:
+    `0,3-5`. They stay finished when their pods go."""
+    last_completed_time: Time | None = None
+    """When the last of them finished."""
     attempt: int = 0
     """Starts of the gang."""
     incarnations: Incarnations = Incarnations()
@@ -351,6 +361,12 @@ class DDPJobStatus(_Said):
         """Whether the condition of that type is set and true."""
         condition = self.condition(kind)
         return condition is not None and condition.status == "True"
+
+    def completed(self) -> frozenset[int]:
+        """The node ranks that `completedIndexes` names, as far as there are such."""
+        ends = (run.partition("-") for run in self.completed_indexes.split(",") if run)
+        runs = (range(int(first), min(int(last or first) + 1, self.nodes or 0)) for first, _, last in ends)
+        return frozenset(rank for run in runs for rank in run)
 
     @property
     def succeeded(self) -> bool:

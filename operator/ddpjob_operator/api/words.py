@@ -1,10 +1,23 @@
 """Words for people."""
 
+from collections.abc import Iterable
+
 
 def counted(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`, `2 processes`."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{ending}"
+
+
+def intervals(numbers: Iterable[int]) -> str:
+    """Numbers in the format of an Indexed Job's `completedIndexes`: `0,3-5`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)
 
 
 def restarts(number: int, free: int) -> str:

@@ -58,11 +58,14 @@ def nodes_in_question(snapshot: Snapshot) -> frozenset[str]:
 COUNTING = REPORTED | {ConditionType.RUNNING}
 """Conditions whose words change with each pod or with what a program says."""
 
-MINOR = ("message", "ready", "state", "supervised", "progress", "checkpoint", "stragglers")
+MINOR = (
+    *("message", "ready", "state", "supervised", "progress", "checkpoint", "stragglers"),
+    *("completed_indexes", "last_completed_time"),
+)
 
 
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
-    """Whether it says no more than that all pods exist by now, how many of them run, or how far training has come.
+    """Whether it says no more than that all pods exist by now, which run or have finished, or how far training is.
 
     Or the same in other words, where they are a program's.
     """

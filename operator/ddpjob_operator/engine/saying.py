@@ -5,6 +5,7 @@ from typing import Any
 
 from ddpjob_operator.api import Condition, ConditionType, DDPJobStatus, State
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import intervals
 
 from .decision import Event
 from .view import View
@@ -91,8 +92,22 @@ def completed(view: View, status: DDPJobStatus, message: str, *, blocked: Obstac
             "message": message[:MESSAGE_LENGTH],
             # Pods that are removed after the end change nothing of how it was.
             "ready": status.ready if view.status.finished else counted,
+            **_finished(view, status),
         }
     )
+
+
+def _finished(view: View, status: DDPJobStatus) -> dict[str, Any]:
+    """The fields of the status that remember who has finished; of a gang that starts anew nobody has.
+
+    At the end of a job pods are told to stop and to stay: what exits with 0 then has not finished.
+    """
+    if status.incarnations.default != view.status.incarnations.default:
+        return {"completed_indexes": "", "last_completed_time": None}
+    if view.status.finished or view.status.is_true(ConditionType.FAILURE_TARGET):
+        return {}
+    last = max(view.finish_times, default=None)
+    return {"completed_indexes": intervals(view.finished), "last_completed_time": last}
 
 
 def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:

@@ -87,9 +87,7 @@ def finish_timeout(view: View) -> datetime | None:
     """When ranks that have not finished although others have count as stalled."""
     if not 0 < view.succeeded < view.nodes or view.spec.success_policy is not SuccessPolicy.ALL_RANKS:
         return None
-    ends = [pod.exit.finished_at for pod in view.current.values() if pod.succeeded and pod.exit]
-    last = max((end for end in ends if end is not None), default=None)
-    return _after(last, view.spec.finish_timeout_seconds)
+    return _after(max(view.finish_times, default=None), view.spec.finish_timeout_seconds)
 
 
 def stop_timeout(view: View) -> datetime | None:

@@ -105,13 +105,14 @@ class View:
 
     @cached_property
     def missing(self) -> tuple[int, ...]:
-        """Ranks of the present attempt without a pod."""
-        return tuple(rank for rank in range(self.nodes) if rank not in self.current)
+        """Ranks of the present attempt that lack a pod: one that has finished needs none any more."""
+        return tuple(rank for rank in range(self.nodes) if rank not in self.current and rank not in self.finished)
 
     @cached_property
     def placed(self) -> int:
-        """How many of the present pods have a node."""
-        return sum(pod.node is not None for pod in self.current.values())
+        """How many of the ranks have a node, or need none any more."""
+        gone = len(self.finished - self.current.keys())
+        return gone + sum(pod.node is not None for pod in self.current.values())
 
     @cached_property
     def running(self) -> int:
@@ -141,14 +142,28 @@ class View:
         return None if self.unheard_since is None else self.unheard_since + QUIET_AFTER
 
     @cached_property
+    def finished(self) -> frozenset[int]:
+        """Ranks that ended well, be it that their pods are gone by now.
+
+        One that was seen to have ended before anybody told it to has finished, whatever becomes of its pod.
+        """
+        return self.status.completed() | {rank for rank, pod in self.current.items() if pod.succeeded}
+
+    @property
+    def finish_times(self) -> tuple[datetime, ...]:
+        """When they did, as far as that is known: in any case when the last one did."""
+        ends = (pod.exit.finished_at for pod in self.current.values() if pod.succeeded and pod.exit)
+        return tuple(end for end in (self.status.last_completed_time, *ends) if end is not None)
+
+    @property
     def succeeded(self) -> int:
-        """How many of the present pods ended well."""
-        return sum(pod.succeeded for pod in self.current.values())
+        """How many of the ranks ended well."""
+        return len(self.finished)
 
     @property
     def who_left(self) -> str:
         """Those that ended well, where there are any: `rank 1 and 2 more`."""
-        ranks = [rank for rank, pod in self.current.items() if pod.succeeded]
+        ranks = sorted(self.finished)
         more = f" and {len(ranks) - 1} more" if ranks[1:] else ""
         return f"rank {ranks[0]}{more}"
 

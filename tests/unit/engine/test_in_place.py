@@ -338,6 +338,12 @@ TABLE: Table = {
         "Restarting",
         f"{EVICTED}; restart not counted in 0.9 s",
     ),
+    "be the pod gone of the one that has": (
+        gang.succeeds(2).settled().vanishes(2).settled().disrupted(1, "EvictionByEvictionAPI", "a drain"),
+        "-1.0/full",
+        "Restarting",
+        f"{EVICTED}; restart not counted in 0.9 s",
+    ),
     "nor where that is found out when its new pod is to be made": (
         evicted.decided().gone().succeeds(0),
         "-1.0/full -1.2/full",
@@ -377,6 +383,12 @@ TABLE: Table = {
         "Restarting",
         f"{EVICTED}; restart not counted; rank 2 has finished: all start again",
     ),
+    "be the pod gone of the one that is missed": (
+        unasked.decided().succeeds(2).settled().vanishes(2).hears("Gathering", attempt=2, missing=[2]),
+        "-1.0/full -2.1/full",
+        "Restarting",
+        f"{EVICTED}; restart not counted; rank 2 has finished: all start again",
+    ),
     "or where the operator is another one by then, and the pods' times tell": (
         replaced.succeeds(2).after(5).runs(1).has_not_heard_yet(),
         "-1.0/full -1.2/full -2.1/full",
@@ -394,6 +406,12 @@ TABLE: Table = {
         "",
         "Restarting",
         IN_PLACE,
+    ),
+    "nor does one that has finished itself, be its pod gone": (
+        replaced.runs(1).decided().succeeds(1).settled().vanishes(1),
+        "",
+        "Restarting",
+        f"{EVICTED}; restart not counted; replacing its pod",
     ),
     "nor does one that has finished itself": (
         replaced.runs(1).succeeds(1),

@@ -1,8 +1,14 @@
 """How a job comes up, and how it ends well."""
 
+from datetime import timedelta
+
+import pytest
+from ddpjob_operator.api.contract import MAX_NODES
+from ddpjob_operator.api.status import DDPJobStatus
+from ddpjob_operator.api.words import intervals
 from ddpjob_operator.engine import Service
 
-from .builders import Moment, a_job
+from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2)
@@ -12,6 +18,7 @@ lingered = hurried.succeeds(0, 1).after(60)
 last_time = a_job(nodes=3, finishTimeoutSeconds=60, restart={"maxRestarts": 0}).running()
 
 NO_NODE = "rank 0 and 1 more: waiting for a node"
+done_and_gone = two.running().succeeds(0).settled().vanishes(0)
 TOLD = "Rank 0 failed, one of several at the same moment: PodDeleted: exit code 0"
 LINGERS = "Rank 2 failed: Stalled: has not finished 60 s after the other ranks (finishTimeoutSeconds)"
 TABLE: Table = {
@@ -101,6 +108,61 @@ TABLE: Table = {
         "Running",
         "1 of 2 nodes finished: rank 0",
     ),
+    # one whose pod goes
+    "a rank that was seen to finish stays finished when its pod goes, and gets no other one": (
+        done_and_gone,
+        "",
+        "Running",
+        "1 of 2 nodes finished: rank 0",
+    ),
+    "however long the others take": (
+        two.asks(finishTimeoutSeconds=1_000_000).running().succeeds(0).settled().vanishes(0).after(100_000),
+        "",
+        "Running",
+        "1 of 2 nodes finished: rank 0",
+    ),
+    "and the job succeeds when they have finished": (
+        done_and_gone.settled().succeeds(1),
+        "",
+        "Succeeded",
+        "2 nodes finished",
+    ),
+    "be it that all pods go": (
+        two.running().succeeds(0).settled().succeeds(1).said().vanishes(0, 1),
+        "",
+        "Succeeded",
+        "2 nodes finished",
+    ),
+    "it stays finished whatever is done to its pod a moment later": (
+        two.running().succeeds(0).settled().after(1).lingers(0).deleted_by_hand(0),
+        "",
+        "Running",
+        "1 of 2 nodes finished: rank 0",
+    ),
+    "be it with its node": (
+        two.running().succeeds(0).settled().after(1).node_dies(0),
+        "",
+        "Running",
+        "1 of 2 nodes finished: rank 0",
+    ),
+    "one that was not seen to finish may have been told to end": (
+        two.running().succeeds(0).vanishes(0),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.9 s",
+    ),
+    "a rank that fails takes those along that have finished": (
+        done_and_gone.fails(1, message="ValueError: no").decided().gone().after(1),
+        "+2.0 +2.1",
+        "Restarting",
+        "Creating 2 of 2 pods",
+    ),
+    "and they have to finish anew": (
+        done_and_gone.fails(1).restarted().succeeds(1),
+        "",
+        "Running",
+        "1 of 2 nodes finished: rank 1",
+    ),
     # one that lingers
     "a rank that has not finished has its time": (
         hurried.succeeds(0).after(10).succeeds(1).after(59),
@@ -111,6 +173,18 @@ TABLE: Table = {
     "which is counted from the last one that has, and after it the rank is stalled, and keeps its log": (
         hurried.succeeds(0).after(10).succeeds(1).after(60),
         "!1.2 -1.0/5 -1.1/5",
+        "Restarting",
+        f"{LINGERS}; restart 1 of 6 in 0.0 s",
+    ),
+    "nor does it have for ever where the pods of the others have gone": (
+        hurried.succeeds(0).after(10).succeeds(1).settled().vanishes(0, 1).after(59),
+        "",
+        "Running",
+        "2 of 3 nodes finished: rank 0 and 1 more",
+    ),
+    "but as long as where they have not": (
+        hurried.succeeds(0).after(10).succeeds(1).settled().vanishes(0, 1).after(60),
+        "!1.2",
         "Restarting",
         f"{LINGERS}; restart 1 of 6 in 0.0 s",
     ),
@@ -226,6 +300,18 @@ TABLE: Table = {
         "Restarting",
         "Rank 2 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
     ),
+    "where rank 0 is enough, it is so although its pod has gone": (
+        a_job(nodes=3).running().succeeds(0).settled().vanishes(0).asks(successPolicy="RankZero"),
+        "-1.1/full -1.2/full",
+        "Running",
+        "Stopping 2 pods: Rank 0 finished",
+    ),
+    "and although the pod of a rank that had finished before is being deleted": (
+        rank_zero.succeeds(1).settled().after(60).lingers(1).deleted_by_hand(1).after(60).succeeds(0),
+        "-1.2/full",
+        "Running",
+        "Stopping 1 pod: Rank 0 finished",
+    ),
     "where rank 0 is enough, all of them are as well": (
         rank_zero.succeeds(0, 1, 2),
         "",
@@ -263,3 +349,53 @@ TABLE: Table = {
 @rows(TABLE)
 def test_how_a_job_comes_up_and_ends_well(moment: Moment, expected: tuple[str, str, str]) -> None:
     assert verdict(moment) == expected
+
+
+def test_the_status_remembers_who_has_finished_and_when_the_last_one_did() -> None:
+    moment = rank_zero.succeeds(1).after(10).succeeds(2).settled().vanishes(1, 2).settled()
+    assert (moment.status.completed_indexes, moment.status.last_completed_time) == (
+        "1-2",
+        START + timedelta(seconds=10),
+    )
+    assert moment.status.ready == "3/3"
+
+
+@pytest.mark.parametrize(
+    "anew",
+    [
+        pytest.param(done_and_gone.fails(1), id="a restart"),
+        pytest.param(done_and_gone.asks(nodes=3), id="another size"),
+        pytest.param(done_and_gone.suspended().asks(suspend=False), id="a resumption"),
+    ],
+)
+def test_whoever_starts_anew_has_not_finished(anew: Moment) -> None:
+    assert anew.status.completed_indexes == "0"
+    assert (anew.said().status.completed_indexes, anew.said().status.last_completed_time) == ("", None)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(two.running().asks(suspend=True).decided().succeeds(0, 1), id="suspended"),
+        pytest.param(last_time.succeeds(0, 1).after(60).decided().after(1).succeeds(2), id="stopped to stay"),
+    ],
+)
+def test_who_exits_with_0_since_it_was_told_to_has_not_finished(told: Moment) -> None:
+    assert told.settled().status.completed_indexes == told.status.completed_indexes
+
+
+INTERVALS = {"none": "", "one": "3", "two": "0,2", "neighbours": "0-1", "as Kubernetes says it": "0,3-5,7"}
+
+
+@pytest.mark.parametrize("text", INTERVALS.values(), ids=INTERVALS)
+def test_indexes_are_read_as_they_are_written(text: str) -> None:
+    assert intervals(DDPJobStatus(nodes=8, completed_indexes=text).completed()) == text
+
+
+def test_ranks_that_there_are_not_are_none() -> None:
+    assert DDPJobStatus(nodes=4, completed_indexes="2-999999999999,5").completed() == {2, 3}
+
+
+def test_the_status_has_room_for_every_other_rank_of_the_largest_job() -> None:
+    text = intervals(range(0, MAX_NODES, 2))
+    assert DDPJobStatus.model_validate({"nodes": MAX_NODES, "completedIndexes": text}).completed_indexes == text

@@ -98,6 +98,12 @@ TABLE: Table = {
         "Restarting",
         "Creating 2 of 2 pods",
     ),
+    "an elastic gang that runs does not wait for a rank that has finished and whose pod has gone": (
+        three.running().succeeds(2).settled().vanishes(2).after(100),
+        "",
+        "Running",
+        "1 of 3 nodes finished: rank 2",
+    ),
     "an elastic gang that held nothing for long waits for all of its places too": (
         three.created().after(1000).placed(0, 2).after(59),
         "",

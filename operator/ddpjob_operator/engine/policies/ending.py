@@ -74,10 +74,9 @@ def succeeded(view: View) -> Verdict | None:
 def _rank_zero_finished(view: View) -> bool:
     """Whether rank 0 is done: it may also exit with 0 because all save together when one of them is told to end."""
     first = view.current.get(0)
-    if first is None or first.exit is None or not first.succeeded:
-        return False
-    ended_at = first.exit.finished_at
-    return not any(pod.was_told_before(ended_at) for pod in view.current.values())
+    ended_at = first.exit.finished_at if first is not None and first.exit is not None else None
+    others = (pod for rank, pod in view.current.items() if rank not in view.finished)
+    return 0 in view.finished and not any(pod.was_told_before(ended_at) for pod in others)
 
 
 def past_deadline(view: View) -> Verdict | None:

@@ -148,6 +148,8 @@ def _heard_out_at(view: View, first: Failure) -> datetime | None:
 
 
 def _is_in_trouble(view: View, pod: Pod) -> bool:
+    if pod.rank in view.finished:
+        return False
     limit = unstartable_at(pod)
     ends = pod.active and (pod.deleting or pod.sandbox_lost)
     return pod.failed or ends or (limit is not None and view.now >= limit)

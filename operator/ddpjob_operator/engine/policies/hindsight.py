@@ -76,7 +76,8 @@ def avoiding(view: View, nodes: tuple[str, ...], *, at_most: int = MAX_AVOIDED) 
 def _said_since(view: View, known: Failure) -> list[Failure]:
     """What the other pods of the attempt that failed have come to say."""
     attempt, now = known.attempt, view.now
-    pods = _gang_of(view, known) if _was_answered(view) else tuple(view.current.values())
+    present = (pod for rank, pod in view.current.items() if rank not in view.finished)
+    pods = _gang_of(view, known) if _was_answered(view) else tuple(present)
     later = [failure_of(pod, attempt, now, by_us=True) for pod in pods if pod.failed]
     if known.cause is Cause.PEER_LOST:
         later += [lost_with_its_node(pod, attempt, now) for pod in view.overdue if pod in pods]

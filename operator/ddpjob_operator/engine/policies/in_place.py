@@ -44,7 +44,7 @@ def lost_alone(view: View, failures: list[Failure]) -> tuple[int, ...]:
     """Ranks whose pods were lost, where the others live on and wait for new ones; none where the gang has to go."""
     ranks = {failure.rank for failure in failures}
     others = [pod for rank, pod in view.current.items() if rank not in ranks]
-    wait = all(pod.active for pod in others) and any(pod.running for pod in others)
+    wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
     few = len(view.status.incarnations.replaced(ranks).exceptions) <= MAX_EXCEPTIONS
     alone = possible and wait and few and all(_took_its_pod(view, failure) for failure in failures)
@@ -99,17 +99,16 @@ def waits_in_vain(view: View) -> Verdict | None:
     It was decided before it was known that the rank finishes. Not where rank 0 alone counts and is done.
     """
     known = view.status.last_failure
-    done = {rank: pod for rank, pod in view.current.items() if pod.succeeded}
-    new = [view.current.get(exception.rank) for exception in view.status.incarnations.exceptions]
-    if known is None or not done or _rank_zero_is_done(view):
+    exceptions = view.status.incarnations.exceptions
+    new = [view.current.get(one.rank) for one in exceptions if one.rank not in view.finished]
+    if known is None or not view.finished or _rank_zero_is_done(view):
         return None
-    if not any(_in_vain(view, known, pod, done) for pod in new):
+    if not any(_in_vain(view, known, pod) for pod in new):
         return None
     until = view.status.backoff_until
     wait = max(until - view.now, timedelta(0)) if until else timedelta(0)
-    message = (
-        f"{told(known)}; {cost(view, known, view.status.budget)}; rank {min(done)} has finished: all start again"
-    )
+    done = f"rank {min(view.finished)} has finished"
+    message = f"{told(known)}; {cost(view, known, view.status.budget)}; {done}: all start again"
     says, grace = restarting(known.cause, message), grace_after(view, known.cause)
     return start_again(view, says, message, grace=grace, wait=wait)
 
@@ -120,7 +119,7 @@ def _rank_zero_is_done(view: View) -> bool:
     return counts_alone and view.heard is not None and view.heard.phase is Phase.DONE
 
 
-def _in_vain(view: View, known: Failure, pod: Pod | None, done: dict[int, Pod]) -> bool:
+def _in_vain(view: View, known: Failure, pod: Pod | None) -> bool:
     """Whether a rank's new pod comes too late for those that are done.
 
     What was heard last counts: an attempt too short to be heard of looks like none, and is made once more. Where an
@@ -132,9 +131,8 @@ def _in_vain(view: View, known: Failure, pod: Pod | None, done: dict[int, Pod]) 
         return True
     heard = view.heard
     if heard is None or is_silent(view):
-        ends = [one.exit.finished_at for one in done.values() if one.exit is not None]
-        return any(end is not None and end < pod.started_at for end in ends)
-    misses = heard.phase is Phase.GATHERING and not done.keys().isdisjoint(heard.missing)
+        return any(end < pod.started_at for end in view.finish_times)
+    misses = heard.phase is Phase.GATHERING and not view.finished.isdisjoint(heard.missing)
     is_new = pod.created_at is not None and pod.created_at + RESOLUTION > known.time
     return misses or (is_new and comes_up(view))
 
