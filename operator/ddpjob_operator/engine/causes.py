@@ -21,6 +21,11 @@ SIGKILL, SIGTERM = Signal.KILL.number, Signal.TERM.number
 STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
 """How a pod that is being deleted ends: by our own hand, or somebody's `kubectl delete`."""
 
+ANSWERS = frozenset({None, Cause.APPLICATION, Cause.PEER_LOST})
+"""Causes in the report of a rank that need be no more than its answer to being told to end. Where the report names
+the incident of an attempt, its supervisor ended over that."""
+NO_ANSWER: frozenset[Cause | None] = frozenset({None})
+
 OOM_KILLED = "OOMKilled"
 """The container runtime's word, true of a child of the main process too, and of a pod that was being deleted."""
 
@@ -104,29 +109,35 @@ def failure_of(
     if ended is None:
         return _failure(pod, attempt, time, *_without_end(pod, now))
     cause = _cause(ended, signal, report)
-    told = signal in STOP_SIGNALS or _ended_when_told(pod, ended)
-    if pod.deleting and (cause is Cause.STOPPED or (told and not _speaks(ended, report))):
+    when_told = _ended_when_told(pod, ended, by_us=by_us)
+    told = signal in STOP_SIGNALS or when_told
+    answers = ANSWERS if when_told and not by_us and first is None else NO_ANSWER
+    if pod.deleting and (cause is Cause.STOPPED or (told and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
     message = report.message or _described(ended, signal, cause)
     message = peer_lost_words(message) if cause is Cause.PEER_LOST else message
     return _failure(pod, attempt, time, cause, message, **how)
 
 
-def _speaks(ended: Exit, report: "_Report") -> bool:
+def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) -> bool:
     """Whether it is known better why a pod ended than that it was told to: a supervisor passes a rank's signal on."""
-    return ended.reason == OOM_KILLED or report.cause is not None
+    return ended.reason == OOM_KILLED or report.cause not in answers
 
 
-def _ended_when_told(pod: Pod, ended: Exit) -> bool:
+def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
     """Whether a deleted pod ended because it was told to, and not by an error of its own.
 
-    With 0 it has, since it has not succeeded. With another code it may have been about to fail: not where it was
-    before, or says by what exception.
+    With 0 it has, since it has not succeeded. With another code it has from the moment on that it was told: a script
+    may answer SIGTERM with an exception. One that we delete over another's failure may have been about to fail first,
+    where it says by what exception.
     """
     if ended.code == 0:
         return True
     at, told_at = ended.finished_at, pod.told_at
-    return at is not None and told_at is not None and at >= told_at and not _exception(ended.message)
+    # In whole seconds: most programs end in the second in which they are told to; few are deleted by hand in the
+    # second in which they fail.
+    after = at is not None and told_at is not None and at >= told_at
+    return after and not (by_us and _exception(ended.message))
 
 
 def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Failure:

@@ -285,6 +285,13 @@ STOPPED_TORCHRUN = (
     "Traceback (most recent call last):\n  File x\n"
     "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15"
 )
+HEARD_OUT = {"incident": {"attempt": 1, "rank": 0, "cause": "Application"}}
+
+
+def reported(cause: str, **more: Any) -> str:
+    return json.dumps({"cause": cause, "message": "no", **more})
+
+
 NO_ANSWER = {"node-1": "is not ready: Kubelet stopped posting node status."}
 
 # What is known of a pod on node-1, and of nodes -> cause, message.
@@ -462,8 +469,43 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(Cause.APPLICATION, "no"),
     ),
-    "failed after it was deleted, by an exception of its own": (
+    "deleted, and answered that with an exception": (
+        {"deleting": True, "told_at": MINUTE_AGO, "exit": Exit(1, "Error", RAISED, START)},
+        {},
+        *(Cause.POD_DELETED, "ValueError: no"),
+    ),
+    "deleted, and answered in the same second": (
         {"deleting": True, "told_at": START, "exit": Exit(1, "Error", RAISED, START)},
+        {},
+        *(Cause.POD_DELETED, "ValueError: no"),
+    ),
+    "deleted, and lost its peers by then": (
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", f"{RAISED}Connection closed by peer", START)},
+        {},
+        *(Cause.POD_DELETED, "ValueError: no"),
+    ),
+    "deleted, and answered under a supervisor": (
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", reported("Application"), START)},
+        {},
+        *(Cause.POD_DELETED, "no"),
+    ),
+    "deleted, and found no room to save": (
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", reported("StorageFull"), START)},
+        {},
+        *(Cause.STORAGE_FULL, "no"),
+    ),
+    "deleted while its supervisor heard the others out, after a failure": (
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", reported("Application", **HEARD_OUT), START)},
+        {},
+        *(Cause.APPLICATION, "no"),
+    ),
+    "failed by an exception, a second before it was deleted": (
+        {"deleting": True, "told_at": START, "exit": Exit(1, "Error", RAISED, START - timedelta(seconds=1))},
+        {},
+        *(Cause.APPLICATION, "ValueError: no"),
+    ),
+    "failed by an exception, which somebody deletes at once": (
+        {"deleting": True, "exit": Exit(1, "Error", RAISED, START)},
         {},
         *(Cause.APPLICATION, "ValueError: no"),
     ),
