@@ -202,7 +202,8 @@ class Failure(_Said):
     action: RestartAction = RestartAction.RESTART
     """What was decided about it."""
     rule: Annotated[str, Field(max_length=64)] = ""
-    """What decided: a rule, as in `spec.restart.rules[0]`, or `default`."""
+    """What decided: a rule, as in `spec.restart.rules[0]`, `default`, or `spec.suspend`: the job went on when it was
+    resumed."""
     consequences: int = 0
     """Ranks that failed with it."""
     consequence_ranks: Annotated[

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from ddpjob_operator.api import Budget
 from ddpjob_operator.engine import Service
 
@@ -260,6 +261,54 @@ def test_suspension_costs_nothing_and_forgets_nothing() -> None:
     assert (after.status.restarts, after.status.budget) == (1, Budget(used=1, streak=1))
     assert after.status.history == before.status.history
     assert after.status.attempt == before.status.attempt + 1
+
+
+FAILED_FIRST: dict[str, Moment] = {
+    "together with the wish to suspend": two.running()
+    .fails(1, message="ValueError: no")
+    .asks(suspend=True)
+    .decided(),
+    "after it, before its pod was told": two.running()
+    .asks(suspend=True)
+    .said()
+    .fails(1, message="ValueError: no")
+    .after(10)
+    .decided(2),
+    "among those that lost it": two.running()
+    .fails(0, message="RuntimeError: Connection closed by peer", at=-1)
+    .fails(1, message="ValueError: no")
+    .asks(suspend=True)
+    .decided(),
+}
+
+
+@pytest.mark.parametrize("moment", FAILED_FIRST.values(), ids=FAILED_FIRST)
+def test_a_failure_is_remembered_that_is_seen(moment: Moment) -> None:
+    resumed = moment.settled().gone().settled().asks(suspend=False).running()
+    failure = resumed.status.last_failure
+    assert failure is not None
+    assert (failure.rank, failure.cause, failure.message, failure.attempt) == (1, "Application", "ValueError: no", 1)
+    assert (failure.action, failure.rule) == ("RestartFree", "spec.suspend")
+    assert len(resumed.status.history) == 1
+    assert (resumed.status.restarts, resumed.status.disruptions, resumed.status.budget) == (0, 0, Budget())
+
+
+NO_FAILURE: dict[str, Moment] = {
+    "what was told to end": suspending.after(1).fails(
+        0, 1, message="Traceback (most recent call last):\nOSError: no"
+    ),
+    "what ended as its supervisor wants before it was told itself": two.running()
+    .asks(suspend=True)
+    .said()
+    .fails(1, code=205),
+    "what lost a peer that was told": suspending.after(1).fails(0, code=143).vanishes(1),
+    "what was counted before": broken.gone().asks(suspend=True),
+}
+
+
+@pytest.mark.parametrize("moment", NO_FAILURE.values(), ids=NO_FAILURE)
+def test_it_is_no_failure_in_suspension(moment: Moment) -> None:
+    assert moment.settled().gone().settled().status.history == moment.status.history
 
 
 def test_suspension_clears_when_the_job_started_and_when_it_first_ran() -> None:

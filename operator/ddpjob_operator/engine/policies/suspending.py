@@ -1,9 +1,13 @@
 """Suspension, and what comes after it."""
 
-from ddpjob_operator.api import ConditionType
+from typing import Any
+
+from ddpjob_operator.api import Cause, ConditionType, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.causes import failure_of
 from ddpjob_operator.engine.decision import DeleteNetworkPolicy
+from ddpjob_operator.engine.incident import first_of, remembered
 from ddpjob_operator.engine.keeping import lost_with_pods
 from ddpjob_operator.engine.naming import network_policy_name
 from ddpjob_operator.engine.saying import Say, updated
@@ -24,7 +28,7 @@ def suspended(view: View) -> Verdict | None:
     if not view.spec.suspend or succeeded(view):  # It was done before anybody was told to stop.
         return None
     no_times = {"start_time": None, "first_run_time": None, "backoff_until": None}
-    fields = {**no_times, "budget": budget(view), "attempt": last_attempt(view)}
+    fields = {**no_times, "budget": budget(view), "attempt": last_attempt(view), **_forestalled(view)}
     if view.active:
         message = f"{counted(len(view.active), 'pod')} to save and stop"
         return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
@@ -33,6 +37,24 @@ def suspended(view: View) -> Verdict | None:
         message = f"{message}; then it begins anew: {lost}"
     said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
     return Verdict(updated(view, *STOPPED, said, **fields), message)
+
+
+def _forestalled(view: View) -> dict[str, Any]:
+    """The fields of the status with a failure that nobody has answered when suspension does: the first of an attempt.
+
+    It costs nothing. Whoever ended when it was told to has not failed, nor whoever lost such a peer.
+    """
+    known, attempt = view.status.last_failure, last_attempt(view)
+    if known is not None and known.attempt >= attempt:
+        return {}
+    failed = [pod for pod in view.current.values() if pod.failed and pod.rank not in view.finished]
+    by_itself = [pod for pod in failed if pod.exit and not pod.was_told_before(pod.exit.finished_at)]
+    failures = [failure_of(pod, attempt, view.now, view.snapshot.node_problems) for pod in by_itself]
+    first = first_of(failures) if failures else None
+    if first is None or first.cause in {Cause.STOPPED, Cause.PEER_LOST}:
+        return {}
+    answer = {"action": RestartAction.RESTART_FREE, "rule": "spec.suspend"}
+    return {"attempt": first.attempt, **remembered(view.status, first.model_copy(update=answer))}
 
 
 def resumed(view: View) -> Verdict | None:
