@@ -3,15 +3,18 @@
 import re
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Cause, ConditionType, Failure, RestartAction
+from ddpjob_operator.api import Cause, ConditionType, Failure, Progress, RestartAction
 
 from .incident import RESOLUTION
 from .naming import pod_name
-from .supervision import is_silent
+from .supervision import is_silent, progress_of
 from .view import View
 
 START_SECONDS = 60
 """A program that reports no steps has got nowhere if it fails so soon after all ranks have begun to run."""
+
+USAGE_ERROR = 2
+"""What argparse, and by custom others, exit with where arguments are wrong."""
 
 NEVER_PASSES = re.compile(r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b")
 """Errors of a program's text, whatever the names in it."""
@@ -27,14 +30,29 @@ torchrun's, which say nothing."""
 
 
 def fails_at_start(view: View, incident: Failure) -> bool:
-    """Whether the attempt has got nowhere: no step or, of a program that reports none, less than a minute."""
+    """Whether the attempt has got nowhere: no step or, of a program that reports none, less than a minute.
+
+    A usage error is found before the first step, however long the imports before it took.
+    """
     if incident.step is not None:
         return False
     began, heard = _began(view), None if is_silent(view) else view.heard
     if heard is None or heard.progress is None:
-        return began is None or incident.time - began < timedelta(seconds=START_SECONDS)
-    last = heard.progress.last_step_time
-    return began is None or last is None or last < began - RESOLUTION
+        soon = began is None or incident.time - began < timedelta(seconds=START_SECONDS)
+        return soon or (_is_usage_error(incident) and not _has_stepped(progress_of(view), began))
+    return not _has_stepped(heard.progress, began)
+
+
+def _is_usage_error(incident: Failure) -> bool:
+    """Whether a program says what is wrong with its arguments: a supervisor may know no more than the code."""
+    code = incident.exit_code
+    return code == USAGE_ERROR and not incident.message.endswith(f"exit code {code}")
+
+
+def _has_stepped(progress: Progress | None, began: datetime | None) -> bool:
+    """Whether a step was finished since then."""
+    last = progress.last_step_time if progress else None
+    return began is not None and last is not None and last >= began - RESOLUTION
 
 
 def is_same_again(view: View, incident: Failure) -> bool:

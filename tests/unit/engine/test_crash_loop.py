@@ -199,6 +199,24 @@ def test_an_error_that_may_pass_is_tried_again(error: str) -> None:
     assert verdict(twice_raises(error))[1] == "Restarting"
 
 
+USAGE = "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --lrr 0.1\n"
+
+
+NO_WORD = '{"cause": "Application", "message": "ended with exit code 2"}'
+
+
+def misused(moment: Moment, usage: str = USAGE, **how: object) -> Moment:
+    """A rank finds its arguments wrong, once its imports are done: here after ten minutes."""
+    return moment.after(600).fails(1, **{"code": 2, "message": usage, **how})
+
+
+def has_stepped(moment: Moment) -> Moment:
+    """Ten seconds later a step is finished, and heard of."""
+    later = moment.after(10)
+    return later.hears(progress={"step": 1, "lastStepTime": later.snapshot.now.isoformat()})
+
+
+misused_once = misused(start).restarted()
 once = raises(start, NO_MODULE).restarted()
 NO_STEP = {"step": 0, "lastStepTime": None}
 with_steps = start.hears(progress=NO_STEP)
@@ -255,6 +273,21 @@ NEAR_MISSES: dict[str, Moment] = {
         raises(with_steps, NO_MODULE).restarted().has_not_heard_yet().after(3600), NO_MODULE
     ),
     "without a word": start.fails(1, code=75).restarted().fails(1, code=75),
+    "a usage error, once": misused(start),
+    "another usage error": misused(misused_once, USAGE.replace("--lrr", "--rl")),
+    "exit code 2 without a word": misused(misused(start, "").restarted(), ""),
+    "exit code 2 under a supervisor, which knows no word of it": misused(
+        misused(start, NO_WORD).restarted(), NO_WORD
+    ),
+    "exit code 2 for a network": misused(misused(start, "no connection").restarted(), "no connection"),
+    "exit code 2 after a step": misused(has_stepped(misused_once)),
+    "exit code 2 after a step of which another operator has heard": misused(
+        has_stepped(misused_once).settled().has_not_heard_yet()
+    ),
+    "a usage error that is somebody else's": misused(misused(start, code=3).restarted(), code=3),
+    "a usage error before and after a suspension": misused(
+        misused_once.after(2).suspended().asks(suspend=False).running()
+    ),
     "by a signal": start.fails(1, code=139).restarted().fails(1, code=139),
     "killed": start.fails(1, code=137).restarted().fails(1, code=137),
     "out of memory": raises(raises(start, NO_MODULE, reason="OOMKilled").restarted(), NO_MODULE, reason="OOMKilled"),
@@ -293,6 +326,10 @@ def test_a_near_miss_is_tried_again(moment: Moment) -> None:
 
 
 LOOPS: dict[str, Moment] = {
+    "a usage error after imports that took long": misused(misused_once),
+    "be it that a gang before had finished steps": misused(
+        misused(has_stepped(start).settled().after(2).fails(1).restarted()).restarted()
+    ),
     "on another rank": raises(once, NO_MODULE, rank=0),
     "after long, where steps are reported and none was": raises(
         raises(with_steps.after(600), NO_MODULE).restarted().hears(progress=NO_STEP).after(600), NO_MODULE
