@@ -149,11 +149,13 @@ def _unfinished(world: "World", ranks: Iterable[int]) -> list[int]:
 
 
 def _check_blame(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """A job is not at fault where a node has lost the sandbox of a pod that nobody wanted to end.
+    """Neither is a job at fault where a node has lost the sandbox of a pod, nor a rank that has finished.
 
     Of supervisors' incidents any may be heard of late.
     """
     failure = after.last_failure
+    if failure is not None and failure != before.last_failure and not world.supervised:
+        assert failure.rank not in before.completed(), f"who has finished does not fail: {failure}"
     pod = world.pods.get(failure.pod) if failure and failure != before.last_failure else None
     if failure is None or pod is None or not pod.sandbox_lost or world.supervised:
         return

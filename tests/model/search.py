@@ -249,7 +249,8 @@ def _of_rank(rank: int, world: World, acts: list[str]) -> str:
     """What there is of a rank, and what is about to be done to it, without its number."""
     pods = sorted(_state_of(pod, world) for pod in world.pods.values() if pod.rank == rank)
     mark = f"job-<{rank}>-"
-    return str([*pods, *(act.replace(mark, "job-") for act in acts if mark in act)])
+    apart = rank == 0 and "successPolicy" in world.spec  # Where rank 0 is enough, it is like no other.
+    return str([apart, *pods, *(act.replace(mark, "job-") for act in acts if mark in act)])
 
 
 def _state_of(pod: RealPod, world: World) -> str:
