@@ -122,7 +122,7 @@ def test_ctrl_c_lets_the_ranks_save_and_the_next_run_goes_on(here: Here) -> None
     assert run.returncode == 130, output
     assert all("saved" in here.log("pause", rank) for rank in range(2))
     assert here.status("pause")["state"] == "Suspended"
-    assert f"Go on with: ddpjob run {file}" in output
+    assert "Go on with: ddpjob run --resume pause" in output
     assert here.processes("pause") == []
     done.touch()
     code, output = here.ddpjob("run", file)

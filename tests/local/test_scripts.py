@@ -64,3 +64,12 @@ def test_what_goes_on_without_its_ddpjob_run_is_stopped_too(here: Here) -> None:
     code, output = here.ddpjob("stop", "left")
     assert (code, output.splitlines()[-1]) == (0, "Go on with: ddpjob run --resume left"), output
     assert here.processes("left") == []
+
+
+def test_a_run_whose_output_is_blocked_is_stopped_as_any_other(here: Here) -> None:
+    run = here.start("run", here.job("blocked", *script("while True:\n    print('x' * 1000, flush=True)")))
+    here.wait("more than a pipe holds", lambda: len(here.log("blocked", 0)) > 1_000_000)
+    code, output = here.ddpjob("stop", "blocked")
+    assert (code, output.splitlines()[-1]) == (0, "Go on with: ddpjob run --resume blocked"), output
+    assert run.wait() == 130
+    assert here.processes("blocked") == []

@@ -1,10 +1,14 @@
 """What a person sees of a run: a live picture on a terminal, plain lines elsewhere."""
 
+import os
+import queue
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.segment import Segment, Segments
@@ -22,6 +26,13 @@ from .screen import Screen, visible
 Heard = Callable[[], DDPJobStatus | None]
 
 REFRESH_SECONDS = 0.1
+PIECE = 1 << 17
+"""Characters that are printed at once."""
+LAST_SECONDS = 5.0
+"""For what is still to be shown where the user has asked for the end."""
+BLOCKED_SECONDS = 3.0
+"""A piece that takes longer is read by nobody: the terminal stands still, or the reader of the pipe does."""
+CUT_SHORT = Text("ddpjob: what else was written is in the logs alone", "yellow")
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
 """By the name of what stands below. A program's other fields have their own names."""
 
@@ -33,18 +44,21 @@ class Display:
         self.progress = Progress()
         self._screen = screen
         self._follower = follower
-        self._closed = threading.Event()
-        self._showing = threading.Lock()
+        self._events: queue.SimpleQueue[tuple[Iterator[Line], Event] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._cut_short = threading.Event()
+        self._printing_since: float | None = None
         self._lost: Callable[[], None] | None = None
         self._heard: Heard = lambda: None
         self._live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal else None
 
     def tell(self, event: Event) -> None:
-        """Shows an event."""
-        style = "yellow" if event.warning else "cyan"
-        reason = f"{event.reason}: " if event.reason != "Notice" else ""
-        self._show(last=False)  # What was written before it happened comes before it.
-        self._print(Text.assemble((f"ddpjob: {reason}", style), visible(event.message)))
+        """Shows an event. While the ranks are followed nobody waits here for whoever reads it."""
+        lines = self._follower.lines()  # What was written before it happened comes before it.
+        if self._thread is None:
+            self._show_event(lines, event)
+        else:
+            self._events.put((lines, event))
 
     def catch_up(self) -> None:
         """Takes note of what was written while nobody looked, without showing it again."""
@@ -57,40 +71,95 @@ class Display:
         self._follower.skip()
 
     @contextmanager
-    def following(self, lost: Callable[[], None], heard: Heard = lambda: None) -> Iterator[None]:
+    def following(
+        self,
+        lost: Callable[[], None],
+        heard: Heard = lambda: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[None]:
         """Shows what the ranks write as long as this lasts, to the last line.
 
         Calls `lost` when nobody reads any more, as after `| head` or when the terminal is gone. `heard` tells how far
-        the job is where its ranks write nothing of that.
+        the job is where its ranks write nothing of that. Who has `stopped` it, or interrupts this, does not wait long
+        for lines that are still to come, and not at all for an output that is blocked.
         """
         self._lost, self._heard = lost, heard
-        thread = threading.Thread(target=self._follow, name="display")
-        if self._live:
-            self._live.start()
-        thread.start()
+        self._thread = threading.Thread(target=self._follow, name="display", daemon=True)
+        self._thread.start()
         try:
             yield
         finally:
-            self._closed.set()
-            thread.join()
-            if self._live:
-                self._live.stop()
+            interrupted = sys.exception() is not None
+            self._events.put(None)
+            self._wait_shown(self._thread, lambda: interrupted or stopped())
+
+    def leave_if_blocked(self, code: int) -> None:
+        """Ends this process with this exit code where its output is blocked: Python's own end would wait for it."""
+        if self._thread is not None:
+            os._exit(code)
+
+    def _wait_shown(self, thread: threading.Thread, stopped: Callable[[], bool]) -> None:
+        since: float | None = None
+        while True:
+            thread.join(REFRESH_SECONDS)
+            if not thread.is_alive():
+                self._thread = None
+                return
+            now = time.monotonic()
+            since = since or (now if stopped() else None)
+            if since is None:
+                continue
+            if now - since > LAST_SECONDS:
+                self._cut_short.set()
+            if now - (self._printing_since or now) > BLOCKED_SECONDS:
+                return
 
     def _follow(self) -> None:
-        while not self._closed.wait(REFRESH_SECONDS):
-            self._show(last=False)
-        self._show(last=True)
+        with self._live or nullcontext():
+            while True:
+                try:
+                    told = self._events.get(timeout=REFRESH_SECONDS)
+                except queue.Empty:
+                    self._show(self._follower.lines())
+                    continue
+                if told is None:
+                    break
+                self._show_event(*told)
+            self._show(self._follower.lines(last=True))
+            if self._cut_short.is_set():
+                self._print(CUT_SHORT)
 
-    def _show(self, *, last: bool) -> None:
-        with self._showing:
-            shown = [f"{line}\n" for line in self._follower.lines(last=last) if self._is_shown(line)]
-            if shown:
-                # Rich would look at each line for a while; there may be a million, and nothing to find in them.
-                self._print(Segments([Segment("".join(shown))]), end="")
-            if self._live:
-                told = _picture(self.progress) if self.progress.ranks else _picture_of(self._heard())
-                bars = (_as_one_line(line) for line in self._follower.unfinished())
+    def _show_event(self, lines: Iterator[Line], event: Event) -> None:
+        self._show(lines)
+        style = "yellow" if event.warning else "cyan"
+        reason = f"{event.reason}: " if event.reason != "Notice" else ""
+        self._print(Text.assemble((f"ddpjob: {reason}", style), visible(event.message)))
+
+    def _show(self, lines: Iterator[Line]) -> None:
+        for piece in self._pieces(lines):
+            if self._cut_short.is_set():
+                break
+            # Rich would look at each line for a while; there may be a million, and nothing to find in them.
+            self._print(Segments([Segment(piece)]), end="")
+        if self._live:
+            told = _picture(self.progress) if self.progress.ranks else _picture_of(self._heard())
+            bars = (_as_one_line(line) for line in self._follower.unfinished())
+            with self._printing():
                 self._live.update(Group(*bars, told), refresh=True)
+
+    def _pieces(self, lines: Iterator[Line]) -> Iterator[str]:
+        """The lines that are printed, many at a time."""
+        piece: list[str] = []
+        size = 0
+        for line in lines:
+            if self._is_shown(line):
+                piece.append(f"{line}\n")
+                size += len(piece[-1])
+            if size > PIECE:
+                yield "".join(piece)
+                piece, size = [], 0
+        if piece:
+            yield "".join(piece)
 
     def _is_shown(self, line: Line) -> bool:
         """Whether a line is printed: the live picture has the progress."""
@@ -103,14 +172,23 @@ class Display:
             self.progress.take(line.rank, report)
         return report
 
-    def _print(self, what: Text | Segments, end: str = "\n") -> None:
-        """Prints; that nobody reads it must not end what it tells of."""
-        try:
+    def _print(self, what: RenderableType, end: str = "\n") -> None:
+        with self._printing():
             self._screen.print(what, end=end)
+
+    @contextmanager
+    def _printing(self) -> Iterator[None]:
+        """Notes how long it takes. That nobody reads it must not end what it tells of."""
+        self._printing_since = time.monotonic()
+        try:
+            yield
         except OSError:
+            self._cut_short.set()
             if self._lost:
                 lost, self._lost = self._lost, None
                 lost()
+        finally:
+            self._printing_since = None
 
 
 def _picture(progress: Progress) -> Group:

@@ -8,6 +8,9 @@ from typing import Protocol
 
 LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log$")
 
+PIECE = 1 << 20
+"""Bytes that are read at once."""
+
 DETOUR = re.compile(rb"\n+\r[^\r\n]*(?:\x1b\[A)+")
 """Down, a line there, and up again: how bars below a bar are written."""
 PART_OF_DETOUR = re.compile(rb"(?:\r[^\r\n]*)?")
@@ -37,7 +40,10 @@ class Source(Protocol):
         """Passes over what has been written so far."""
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:
-        """What has been written since the last call; nothing is held back in the last call."""
+        """What has been written up to this call and was not taken before; nothing is held back in the last call.
+
+        It is read while it is taken. Of several calls the first is to be taken first.
+        """
         ...
 
     def unfinished(self) -> Iterator[Line]:
@@ -74,11 +80,13 @@ class Follower:
         self._open = {}
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:
-        """What has been written since the last call; the last call also gives a line that has no end yet."""
-        files = self._files()
-        present = max((attempt for _, _, attempt in files), default=0)
-        for file, rank, attempt in files:
-            for text in self._new(file, last=last or attempt < present):
+        """What has been written up to now and was not taken; the last call also gives a line that has no end yet."""
+        return self._lines([(*one, one[0].stat().st_size) for one in self._files()], last=last)
+
+    def _lines(self, ends: list[tuple[Path, int, int, int]], *, last: bool) -> Iterator[Line]:
+        present = max((attempt for _, _, attempt, _ in ends), default=0)
+        for file, rank, attempt, end in ends:
+            for text in self._new(file, end, last=last or attempt < present):
                 yield Line(rank, attempt, text, self.writer)
 
     def unfinished(self) -> Iterator[Line]:
@@ -99,19 +107,23 @@ class Follower:
                 found.append((file, rank, attempt))
         return sorted(found, key=lambda one: (one[2], one[1] != self.first, one[1]))
 
-    def _new(self, file: Path, *, last: bool) -> list[str]:
-        start = self._read.get(file, 0)
+    def _new(self, file: Path, end: int, *, last: bool) -> Iterator[str]:
         with file.open("rb") as content:
-            content.seek(start)
-            data = content.read()
-        self._read[file] = start + len(data)
-        *whole, rest = DETOUR.sub(b"", self._open.pop(file, b"") + data).split(b"\n")
-        if last:
-            whole += [rest] if rest else []
-        else:
-            self._open[file] = _kept(whole, rest)
-        shown = (shown_last(line.decode(errors="replace")) for line in whole)
-        return [text for text in shown if text is not None]
+            content.seek(self._read.get(file, 0))
+            while data := content.read(min(PIECE, max(0, end - content.tell()))):
+                self._read[file] = content.tell()
+                *whole, rest = DETOUR.sub(b"", self._open.pop(file, b"") + data).split(b"\n")
+                self._open[file] = _kept(whole, rest)
+                yield from _shown(whole)
+        if last and (rest := self._open.pop(file, b"")):
+            yield from _shown(rest.removesuffix(b"\n").split(b"\n"))
+
+
+def _shown(whole: list[bytes]) -> Iterator[str]:
+    """What a terminal shows of whole lines."""
+    for line in whole:
+        if (text := shown_last(line.decode(errors="replace"))) is not None:
+            yield text
 
 
 def _kept(whole: list[bytes], rest: bytes) -> bytes:

@@ -68,7 +68,7 @@ class Wanted:
 
     @property
     def again(self) -> str:
-        """What `ddpjob run` takes to go on with it."""
+        """What `ddpjob run --fresh` takes to train it anew."""
         return str(self.file) if self.file else f"--resume {self.name}"
 
     def named(self, name: str) -> "Wanted":
@@ -191,9 +191,11 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
         leave(directory.output)
     runner = Runner(directory, job, gpus, display.tell)
     stopped = _carry_on(runner, display)
-    _say_what_came_of_it(screen, runner.job, display.progress, directory, wanted.again)
+    code = INTERRUPTED if stopped else exit_code(runner.job.status)
+    display.leave_if_blocked(code)
+    _say_what_came_of_it(screen, runner.job, display.progress, directory)
     lock.release()
-    return INTERRUPTED if stopped else exit_code(runner.job.status)
+    return code
 
 
 def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
@@ -209,18 +211,22 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
     """The directory of a run that may have begun, and the lock on it.
 
     Raises:
-        BadInputError: somebody runs it.
+        BadInputError: somebody runs it, or it is another program's.
     """
     directory = wanted.directory or RunDirectory((runs / wanted.name).absolute())
     directory.create()
-    if not wanted.directory:
-        _check_same(wanted, directory)
     lock = directory.lock
     if not lock.acquire():
         raise BadInputError(
             f"{wanted.name} is running already (process {lock.holder()}); look at it with:"
             f" {itself()} status {wanted.name}"
         )
+    try:
+        if not wanted.directory:
+            _check_same(wanted, directory)
+    except BadInputError:
+        lock.release()
+        raise
     return wanted, directory, lock
 
 
@@ -263,7 +269,7 @@ def _carry_on(runner: Runner, display: Display) -> bool:
     """Runs the job to its end, or until it is stopped; True if it was stopped before its end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: runner.interrupt())
-    with display.following(lost=runner.interrupt, heard=lambda: runner.job.status):
+    with display.following(runner.interrupt, lambda: runner.job.status, lambda: runner.interrupted):
         status = runner.run()
     return runner.interrupted and not status.finished
 
@@ -281,12 +287,10 @@ def _say_how_to_look(screen: Screen, name: str, directory: RunDirectory) -> None
     screen.print(f"Stop it with: {itself()} stop {name}")
 
 
-def _say_what_came_of_it(
-    screen: Screen, job: DDPJob, progress: Progress, directory: RunDirectory, again: str
-) -> None:
+def _say_what_came_of_it(screen: Screen, job: DDPJob, progress: Progress, directory: RunDirectory) -> None:
     saved = progress.saved.values.get("checkpoint") if progress.saved else None
     checkpoint = file_path(Path(saved)) if saved else None
     summarise(screen, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))
     if job.status.state is State.SUSPENDED:
-        screen.print(f"Go on with: {itself()} run {again}")
+        screen.print(f"Go on with: {itself()} run --resume {job.metadata.name}")
     advise(screen, job)

@@ -1,13 +1,22 @@
 """How the lines of a run come to its screen."""
 
+import contextlib
 import io
+import itertools
+import os
+import select
+import threading
 from collections.abc import Iterator
 
 import pytest
 from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.cli import display as displays
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.follow import Line
 from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.engine import Event
+
+from tests.support.waiting import patience, wait_for
 
 
 class Lines:
@@ -41,6 +50,77 @@ def test_what_was_written_between_two_looks_is_printed_at_once_however_much_it_i
         pass
     assert pipe.getvalue() == ("[rank 0] " + "x" * 79 + "\n") * 1000
     assert pipe.writes == 1, "rich takes 40 microseconds for each line that it looks at"
+
+
+class Many(Lines):
+    """A source that has 100 MB each time."""
+
+    def lines(self, *, last: bool = False) -> Iterator[Line]:
+        return itertools.repeat(Line(0, 1, "x" * 99), 0 if last else 1_000_000)
+
+
+@contextlib.contextmanager
+def a_pipe() -> Iterator[tuple[io.TextIOWrapper, int]]:
+    """Both its ends. The reader's is closed first: what still writes fails, and ends."""
+    reading, writing = os.pipe()
+    file = os.fdopen(writing, "w")
+    yield file, reading
+    os.close(reading)
+    wait_for("the display to end", lambda: "display" not in {thread.name for thread in threading.enumerate()})
+    with contextlib.suppress(BrokenPipeError):
+        file.close()
+
+
+def full(file: io.TextIOWrapper) -> bool:
+    return not select.select([], [file], [], 0)[1]
+
+
+def test_nobody_waits_for_an_output_that_is_blocked_neither_to_tell_nor_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(displays, "BLOCKED_SECONDS", 0.2)
+    over = threading.Event()
+    with a_pipe() as (file, _):
+        display = Display(Screen(file=file), Many())
+
+        def run() -> None:
+            with display.following(lost=lambda: None, stopped=lambda: True):
+                wait_for("the pipe to be full", lambda: full(file))
+                display.tell(Event(warning=False, reason="Notice", message="stopping"))
+            over.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        assert over.wait(patience(10))
+        left: list[int] = []
+        monkeypatch.setattr("os._exit", left.append)
+        display.leave_if_blocked(130)
+        assert left == [130]
+
+
+def test_after_a_stop_a_slow_reader_gets_the_end_and_is_told_that_it_is_not_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(displays, "LAST_SECONDS", 0.0)
+    stopped, read = threading.Event(), bytearray()
+    with a_pipe() as (file, reading):
+        display = Display(Screen(file=file), Many())
+
+        def read_once_stopped() -> None:
+            stopped.wait()
+            while data := os.read(reading, 1 << 16):
+                read.extend(data)
+
+        reader = threading.Thread(target=read_once_stopped, daemon=True)
+        reader.start()
+        with display.following(lost=lambda: None, stopped=stopped.is_set):
+            wait_for("the pipe to be full", lambda: full(file))
+            display.tell(Event(warning=False, reason="Notice", message="stopping"))
+            stopped.set()
+        display.leave_if_blocked(130)
+        file.close()
+        reader.join()
+    *_, event, last = read.decode().splitlines()
+    assert (event, last) == ("ddpjob: stopping", "ddpjob: what else was written is in the logs alone")
 
 
 def test_on_a_terminal_progress_is_in_the_live_picture_only() -> None:

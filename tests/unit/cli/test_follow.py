@@ -74,6 +74,17 @@ def test_the_last_look_gives_what_has_no_end(tmp_path: Path) -> None:
     assert list(follower.unfinished()) == []
 
 
+def test_what_is_taken_late_ends_where_it_was_asked_for(tmp_path: Path) -> None:
+    log = tmp_path / "attempt-1" / "rank-0.log"
+    log.parent.mkdir()
+    log.write_text("before\n")
+    follower = Follower(tmp_path)
+    before = follower.lines()
+    log.write_text("before\nafter\n")
+    assert [line.text for line in before] == ["before"]
+    assert [line.text for line in follower.lines()] == ["after"]
+
+
 def test_what_an_attempt_before_left_without_an_end_is_a_line(tmp_path: Path) -> None:
     follower = Follower(tmp_path)
     for attempt in (1, 2):

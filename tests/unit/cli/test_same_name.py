@@ -71,6 +71,19 @@ def test_a_run_is_not_taken_over_by_another_program_of_its_name(
     assert run.job_file.read_text() == before
 
 
+def test_whose_run_it_is_is_not_asked_while_it_runs(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.begin(program="train.py")
+    lock = run.lock
+    assert lock.acquire()
+    monkeypatch.setattr("sys.argv", ["ddpjob", "run", "train.yaml"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "train is running already" in capsys.readouterr().err
+    lock.release()
+
+
 def test_a_run_that_was_killed_before_it_was_written_down_keeps_its_name_for_nobody(run: RunDirectory) -> None:
     run.begin(program="train.py")
     assert run.begun == {"program": "train.py"}

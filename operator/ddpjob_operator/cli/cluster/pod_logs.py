@@ -37,6 +37,7 @@ class PodLogs:
         self._which = which
         self._begun: frozenset[str] = frozenset()
         self._lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
+        self._taken = 0
         self._readers: dict[str, threading.Thread] = {}
         self._starting = threading.Lock()
 
@@ -52,12 +53,14 @@ class PodLogs:
             pass
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:  # noqa: ARG002  Lines are whole when they arrive.
-        """What has been read since the last call."""
-        while True:
-            try:
-                yield self._lines.get_nowait()
-            except queue.Empty:
-                return
+        """What has been read up to now and was not taken."""
+        return self._until(self._taken + self._lines.qsize())
+
+    def _until(self, number: int) -> Iterator[Line]:
+        while self._taken < number:
+            line = self._lines.get_nowait()
+            self._taken += 1
+            yield line
 
     def unfinished(self) -> Iterator[Line]:
         """None: lines are whole when they arrive."""

@@ -156,6 +156,7 @@ def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
             logs.follow()
             _accompany(life, logs, display, unread)
     except KeyboardInterrupt:
+        display.leave_if_blocked(INTERRUPTED)
         screen.print(f"\n{job.metadata.name} goes on in the cluster")
         _say_how_to_go_on(screen, job, jobs.cluster)
         return INTERRUPTED
