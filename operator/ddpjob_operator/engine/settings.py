@@ -22,6 +22,8 @@ class Settings:
     force_delete_lost_pods: bool = False
     """Whether pods on nodes that do not answer are removed from the API. Their processes may still run there, so
     what has to be there only once (a volume that one node may mount) is in danger."""
+    noun: str = "pod"
+    """What people are told of a node's pod as: on this machine there are none."""
 
 
 DEFAULTS = Settings()

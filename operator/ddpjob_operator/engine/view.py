@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus, State
+from ddpjob_operator.api.words import counted
 
 from .hearing import Heard, Phase
 from .snapshot import Pod, Service, Snapshot
@@ -97,6 +98,15 @@ class View:
         return frozenset(
             pod.name for pod in self.snapshot.pods if pod.name in first and not pod.active and not pod.lingering
         )
+
+    @property
+    def noun(self) -> str:
+        """A pod, in words."""
+        return self.snapshot.settings.noun
+
+    def pods(self, number: int) -> str:
+        """So many pods, in words."""
+        return counted(number, self.noun)
 
     @cached_property
     def removable(self) -> tuple[Pod, ...]:

@@ -60,7 +60,10 @@ def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MI
     """What is there. Processes run as their caller, in his home, and whom this machine lets in is his to say."""
     job = job.model_copy(update={"spec": as_here(job.spec)})
     settings = Settings(
-        pod_security=PodSecurity.NONE, network_policy=NetworkPolicy.DISABLED, trainer_image=THIS_MACHINE
+        pod_security=PodSecurity.NONE,
+        network_policy=NetworkPolicy.DISABLED,
+        trainer_image=THIS_MACHINE,
+        noun="node",
     )
     as_wanted = (job.status.network_policy or job.spec.network_policy) is NetworkPolicy.ENABLED
     return Snapshot(datetime.now(UTC), job, pods, service, settings=settings, network_policy=as_wanted)

@@ -1,12 +1,13 @@
 """How a job comes up, and how it ends well."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from ddpjob_operator.api.contract import MAX_NODES
 from ddpjob_operator.api.status import DDPJobStatus
 from ddpjob_operator.api.words import intervals
-from ddpjob_operator.engine import Service
+from ddpjob_operator.engine import Service, Settings
 
 from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
@@ -399,3 +400,14 @@ def test_ranks_that_there_are_not_are_none() -> None:
 def test_the_status_has_room_for_every_other_rank_of_the_largest_job() -> None:
     text = intervals(range(0, MAX_NODES, 2))
     assert DDPJobStatus.model_validate({"nodes": MAX_NODES, "completedIndexes": text}).completed_indexes == text
+
+
+def test_where_there_are_no_pods_nobody_is_told_of_any() -> None:
+    here = Moment(replace(two.snapshot, settings=Settings(noun="node")))
+    suspended = here.running().asks(suspend=True)
+    said = [moment.decision.status for moment in (here, here.decided(), suspended)]
+    assert [status.message.partition(";")[0] for status in said if status] == [
+        "Creating 2 nodes",
+        "0 of 2 nodes running",
+        "2 nodes to save and stop",
+    ]

@@ -91,7 +91,7 @@ def past_start_deadline(view: View) -> Verdict | None:
     if view.up:  # It has, be it that nobody has said so yet.
         return None
     seconds = view.spec.start_deadline_seconds
-    message = f"Not all pods ran within {seconds} s (startDeadlineSeconds): {view.status.message}"
+    message = f"Not all {view.noun}s ran within {seconds} s (startDeadlineSeconds): {view.status.message}"
     return _at(view, start_deadline(view.spec, view.status), Reason.START_DEADLINE_EXCEEDED, message)
 
 
@@ -102,7 +102,7 @@ def end(view: View, target: ConditionType, reason: str, message: str, **fields: 
     blame = fields or hindsight(view)
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
-        stopping, status = f"Stopping {counted(len(left), 'pod')}: {message}", updated(view, decided, **blame)
+        stopping, status = f"Stopping {view.pods(len(left))}: {message}", updated(view, decided, **blame)
         return Verdict(status, stopping, _stopping(view, left, reason, culprit(status)))
     ended = (
         decided,

@@ -5,7 +5,6 @@ from typing import Any
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction, RestartMode, SuccessPolicy
 from ddpjob_operator.api.status import MAX_EXCEPTIONS
-from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import present
 from ddpjob_operator.engine.causes import killed
 from ddpjob_operator.engine.hearing import HeardIncident, Phase
@@ -58,7 +57,7 @@ def replaced(
     free = incident.action is RestartAction.RESTART_FREE
     wait = timedelta(0) if free and budget.streak == 1 else wait_after(view, budget)
     when = f" in {wait.total_seconds():.1f} s" if wait else ""
-    message = f"{told(incident)}; {cost(view, incident, budget)}; {_replacing(ranks)}{when}"
+    message = f"{told(incident)}; {cost(view, incident, budget)}; {_replacing(view, ranks)}{when}"
     fields |= counts(view, incident, budget) | {"attempt": attempt_after(view, incident.attempt)}
     says = restarting(incident.cause, message)
     until = view.now + wait if wait else None
@@ -85,9 +84,8 @@ def lost_together(view: View, ranks: tuple[int, ...], failures: list[Failure]) -
     incident = fields.get("last_failure", known)
     if incident.action is RestartAction.FAIL:
         return fail(view, incident.cause, told(incident), **fields)
-    message = (
-        f"{told(incident)}; {cost(view, incident, fields.get('budget', view.status.budget))}; {_replacing(ranks)}"
-    )
+    paid = cost(view, incident, fields.get("budget", view.status.budget))
+    message = f"{told(incident)}; {paid}; {_replacing(view, ranks)}"
     says = restarting(incident.cause, message)
     until = view.status.backoff_until
     return replace_alone(view, ranks, says, message, grace=grace_after(view, incident.cause), until=until, **fields)
@@ -168,5 +166,5 @@ def _took_its_pod(view: View, failure: Failure) -> bool:
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
 
 
-def _replacing(ranks: tuple[int, ...]) -> str:
-    return f"replacing {'its pod' if len(ranks) == 1 else counted(len(ranks), 'pod')}"
+def _replacing(view: View, ranks: tuple[int, ...]) -> str:
+    return f"replacing {f'its {view.noun}' if len(ranks) == 1 else view.pods(len(ranks))}"

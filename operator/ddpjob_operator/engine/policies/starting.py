@@ -43,7 +43,7 @@ def between_attempts(view: View) -> Verdict | None:
     waiting = until is not None and until > view.now
     if not (actions or running or waiting):
         return None
-    message = _why_again(view) if waiting else waiting_to_end(running)
+    message = _why_again(view) if waiting else waiting_to_end(view, running)
     return Verdict(view.status, message, actions, wake_at=until if waiting else None)
 
 
@@ -96,7 +96,7 @@ def children_missing(view: View) -> Verdict | None:
         return None
     obstacle = _in_the_way(view)
     beside = "Creating the Service" if view.service is Service.MISSING else "Setting the NetworkPolicy right"
-    pods = f"Creating {len(view.missing)} of {counted(view.nodes, 'pod')}"
+    pods = f"Creating {len(view.missing)} of {view.pods(view.nodes)}"
     message = obstacle.message if obstacle else pods if view.missing else beside
     return Verdict(_seen(view), message, actions, blocked=obstacle)
 
@@ -107,7 +107,7 @@ def under_way(view: View) -> Verdict | None:
     made = f"{counted(view.nodes, 'node')} created"  # Pods on a cluster, processes on one machine.
     created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=made)
     if not view.up:
-        message = f"{view.running + view.succeeded} of {counted(view.nodes, 'pod')} running{_waiting_for(view)}"
+        message = f"{view.running + view.succeeded} of {view.pods(view.nodes)} running{_waiting_for(view)}"
         said = Say(ConditionType.RUNNING, value=False, reason=Reason.PODS_STARTING, message=message)
         return Verdict(updated(view, created, said), message, late)
     if comes_up(view):

@@ -7,7 +7,6 @@ from typing import Any
 from ddpjob_operator.api import Budget, Cause, ConditionType, DDPJob, DDPJobStatus, NetworkPolicy
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import backoff, present
 from ddpjob_operator.engine.decision import (
     Action,
@@ -51,9 +50,9 @@ def start(view: View, *says: Say) -> Verdict:
     )
     removal = delete(view, view.removable, grace=None)
     if view.active:
-        return Verdict(status, waiting_to_end(len(view.active)), removal)
+        return Verdict(status, waiting_to_end(view, len(view.active)), removal)
     creation = creating(view, status, range(view.spec.nodes))
-    return Verdict(status, f"Creating {counted(view.spec.nodes, 'pod')}", (*removal, *creation))
+    return Verdict(status, f"Creating {view.pods(view.spec.nodes)}", (*removal, *creation))
 
 
 def start_again(
@@ -109,11 +108,11 @@ def _once_more(reason: str, message: str, *, restarting: bool) -> tuple[Say, ...
     )
 
 
-def waiting_to_end(count: int) -> str:
+def waiting_to_end(view: View, count: int) -> str:
     """Why the next attempt does not begin yet."""
     if count:
-        return f"Waiting for {counted(count, 'pod')} of the last attempt to end"
-    return "Removing the pods of the last attempt"
+        return f"Waiting for {view.pods(count)} of the last attempt to end"
+    return f"Removing the {view.noun}s of the last attempt"
 
 
 def next_attempt(view: View) -> dict[str, Any]:

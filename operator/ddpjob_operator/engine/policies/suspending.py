@@ -4,7 +4,6 @@ from typing import Any
 
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.causes import failure_of
 from ddpjob_operator.engine.decision import DeleteNetworkPolicy
 from ddpjob_operator.engine.incident import first_of, remembered
@@ -30,7 +29,7 @@ def suspended(view: View) -> Verdict | None:
     no_times = {"start_time": None, "first_run_time": None, "backoff_until": None}
     fields = {**no_times, "budget": budget(view), "attempt": last_attempt(view), **_forestalled(view)}
     if view.active:
-        message = f"{counted(len(view.active), 'pod')} to save and stop"
+        message = f"{view.pods(len(view.active))} to save and stop"
         return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
     message = "Nothing runs until the job is resumed"
     if view.started and view.spec.checkpoint and (lost := lost_with_pods(view.spec)):
@@ -63,7 +62,7 @@ def resumed(view: View) -> Verdict | None:
         return None
     if view.snapshot.network_policy and view.started and view.status.status_port != view.spec.status_port:
         if view.active:  # As long as one lives, nobody else gets in.
-            return Verdict(view.status, waiting_to_end(len(view.active)), delete(view, view.active, grace=None))
+            return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))
         name = network_policy_name(view.snapshot.job)
         return Verdict(view.status, "Replacing the NetworkPolicy", (DeleteNetworkPolicy(name),))
     return start(view, Say(ConditionType.SUSPENDED, value=False, reason=Reason.JOB_RESUMED, message="Resumed"))
