@@ -71,6 +71,7 @@ def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "lacking.py").write_text("import lacking_a\nimport lacking_b")
     return tmp_path
 
 
@@ -106,6 +107,7 @@ def test_an_error_of_a_script_that_writes_no_report_is_reported(directory: Path)
     [
         ([], "error: no program is given: name a script, or a module after -m"),
         (["nothing.py"], "error: there is no script nothing.py in "),
+        (["lacking.py"], "error: No module named 'lacking_a', in lacking.py:1 or 'lacking_b', in lacking.py:2: "),
         (["--fast", "train.py"], "error: unrecognized arguments"),
         (["--start-method", "hot", "train.py"], "error: argument --start-method: invalid choice: 'hot'"),
         (["--start-method", "cold", "--preload", "json", "train.py"], "error: --preload needs --start-method warm"),
@@ -120,6 +122,7 @@ def test_an_error_of_a_script_that_writes_no_report_is_reported(directory: Path)
     ids=[
         "no program",
         "no such script",
+        "nor what it imports",
         "an unknown flag",
         "an unknown method",
         "nothing to preload into",

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,24 +106,33 @@ PACKAGES = {
 def known(error: BaseException) -> TrainerError | None:
     """The error in one line, with where it came from and what to do about it; None: it is none of these."""
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:  # Else a part of one.
-        return ConfigError(f"{_what(error)}{_where(error)}: {_how_to_have(error.name)}")
+        return not_there({error.name: _where(error)})
     text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
     for trap in TRAPS:
         if isinstance(error, trap.kind) and trap.says.search(text):
             kind = ConfigError if trap.for_certain else TrainerError
-            return kind(f"{_what(error)}{_where(error)}: {trap.advice}")
+            place = f", in {where}" if (where := _where(error)) else ""
+            return kind(f"{_what(error)}{place}: {trap.advice}")
     return None
 
 
-def _how_to_have(module: str) -> str:
-    """A module that is not there: as a package or, where it is the user's own, with the script."""
-    package = PACKAGES.get(module, module)
+def not_there(modules: Mapping[str, str]) -> ConfigError:
+    """What to say of modules that are imported and not there; by name where they are."""
+    what = " or ".join(f"{name!r}{f', in {place}' if place else ''}" for name, place in modules.items())
+    return ConfigError(f"No module named {what}: {_how_to_have([*modules])}")
+
+
+def _how_to_have(modules: Sequence[str]) -> str:
+    packages = [PACKAGES.get(module, module) for module in modules]
+    they, are, them = ("it", "is", "it") if len(packages) == 1 else ("they", "are", "them")
     if "KUBERNETES_SERVICE_HOST" in os.environ and Env.RUN_DIR not in os.environ:
+        asked = " ".join(f"--pip {package}" for package in packages)
         return (
-            f"the image lacks it: ddpjob submit --pip {package} has it installed or, if it is your own,"
-            " --source sends the folder that it is in"
+            f"the image lacks {them}: ddpjob submit {asked} has {them} installed or, if {they} {are} your own,"
+            f" --source sends the folder that {they} {are} in"
         )
-    return f"if it is not your own, install it: {sys.executable} -m pip install {package}"
+    install = f"{sys.executable} -m pip install {' '.join(packages)}"
+    return f"if {they} {are} not your own, install {them}: {install}"
 
 
 def _what(error: BaseException) -> str:
@@ -133,7 +143,7 @@ def _where(error: BaseException) -> str:
     """The innermost line that is no library's: the program's own."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(HERE) and not _of_a_library(frame.filename)]
-    return f", in {own[-1].filename}:{own[-1].lineno}" if own else ""
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 def _of_a_library(file: str) -> bool:

@@ -14,6 +14,7 @@ from ddpjob_trainer.options.parsing import Parser
 from ddpjob_trainer.options.place import PROOF
 from ddpjob_trainer.stopping import leave_at_once
 
+from .starting.imports import check_imports
 from .starting.program import program_of
 from .supervise import supervise
 
@@ -27,6 +28,8 @@ def main() -> NoReturn:
         flags = _parser().parse_args()
         program = program_of(flags.program if flags.module is None else ["-m", *flags.module])
         program.check()
+        if not flags.preload:  # What it does to Python is not known here.
+            check_imports(program)
         if flags.secret_file is not None:
             os.environ[Env.SECRET_FILE] = str(flags.secret_file)
         if flags.preload and flags.start_method == "cold":

@@ -1,0 +1,89 @@
+"""Modules that a script imports and that are not there, all of them at once, before a rank is started for them.
+
+It is known for certain, or nothing is said and the rank tells: only imports count that stand before everything by
+which others might come to be found, be it a change of the search path or a package that makes one.
+"""
+
+import ast
+import importlib.util
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ddpjob_trainer.traps import not_there
+
+from .program import Program
+
+HARMLESS = frozenset({"numpy", "torch", "torchvision", "tqdm"})
+"""With which scripts begin, and of which none lets others be found."""
+
+
+def check_imports(program: Program) -> None:
+    """Finds out whether a script's imports are there; this process is to have the rank's Python and environment.
+
+    Raises:
+        ConfigError: Some are not.
+    """
+    missing: dict[str, str] = {}
+    for name, line in () if program.module else _missing(Path(program.name), Path(program.place)):
+        missing.setdefault(name, f"{program.name}:{line}")
+    if missing:
+        raise not_there(missing)
+
+
+def _missing(script: Path, place: Path) -> Iterator[tuple[str, int]]:
+    """Names and lines. After the first the script has ended, and nothing that it imports can help any more."""
+    ended = False
+    with _searching(place):
+        for name, line in _imported(script):
+            if not _is_there(name):
+                ended = True
+                yield name, line
+            elif not ended and not _is_harmless(name, place):
+                return
+
+
+def _imported(script: Path) -> Iterator[tuple[str, int]]:
+    """What it imports before it does anything else."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # They are told when it runs.
+            body = ast.parse(script.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return
+    for statement in body:
+        match statement:
+            case ast.Expr(ast.Constant()):  # Its docstring.
+                continue
+            case ast.Import(names):
+                modules = [one.name for one in names]
+            case ast.ImportFrom(str(module), level=0):
+                modules = [module]
+            case _:
+                return
+        yield from ((module.partition(".")[0], statement.lineno) for module in modules)
+
+
+@contextmanager
+def _searching(place: Path) -> Iterator[None]:
+    """Python looks where it will in the rank."""
+    path = sys.path[:]
+    sys.path.insert(0, str(place))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except Exception:  # noqa: BLE001  A finder of somebody's: what it cannot tell, the rank does.
+        return True
+
+
+def _is_harmless(name: str, place: Path) -> bool:
+    own = (place / name).exists() or (place / f"{name}.py").exists()
+    return not own and (name in sys.stdlib_module_names or name in HARMLESS)
