@@ -10,7 +10,7 @@ from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import budget, timers
 
 from .screen import Screen
-from .words import age, span, world
+from .words import age, world
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
 """Ends of jobs whose last failure would have been answered by one more restart."""
@@ -46,7 +46,7 @@ def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
     return {
         "State": said.state,
         "Message": said.message,
-        **({"Backoff": f"{wait} s left"} if wait > 0 and not said.finished else {}),
+        **({"Backoff": f"{duration(wait)} left"} if wait > 0 and not said.finished else {}),
         "Ready": said.ready,
         "Attempt": said.attempt,
         "World": size + wanted if size else "not started",
@@ -106,7 +106,7 @@ def _left(job: DDPJob, now: datetime) -> dict[str, object]:
         free = max(0, restart.max_disruptions - used.disruptions)
         left += f" and {free} of {counted(restart.max_disruptions, 'disruption')}"
     deadlines = ", ".join(_deadlines(job, now))
-    avoided = [f"{one.node} for {span(one.until - now)}" for one in said.avoided_nodes if one.until > now]
+    avoided = [f"{one.node} for {_until(one.until, now)}" for one in said.avoided_nodes if one.until > now]
     return {
         "Restarts": restarts(said.restarts, said.disruptions),
         "Budget": f"{left} left within {duration(restart.window_seconds)} of healthy running",
@@ -125,7 +125,11 @@ def _deadlines(job: DDPJob, now: datetime) -> Iterator[str]:
         }
     for what, (field, time) in times.items():
         if time is not None:
-            yield f"{what}in {span(time - now)} ({field})"
+            yield f"{what}in {_until(time, now)} ({field})"
+
+
+def _until(time: datetime, now: datetime) -> str:
+    return duration(max(0, int((time - now).total_seconds())))
 
 
 def _last_failure(job: DDPJob) -> dict[str, object]:

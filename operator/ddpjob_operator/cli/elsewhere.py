@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local import find_run
+from ddpjob_operator.local import RunDirectory, find_run
 
 from .called import itself
 
@@ -12,13 +12,13 @@ GO_ON = "{ddpjob} run --resume {name}"
 RUNNING = {
     "suspend": f"let it save and stop with: {STOP}",
     "resume": "process {pid} carries it on",
-    "scale": f"to change its size, stop it with: {STOP}; then edit nodes in its file, and call: {{ddpjob}} run FILE",
+    "scale": f"to change its size, stop it with: {STOP}; then {{resize}}",
 }
 """By command, where a process carries the run on."""
 IDLE = {
     "suspend": f"nothing carries it on now; let it go on with: {GO_ON}",
     "resume": f"let it go on with: {GO_ON}",
-    "scale": "to change its size, edit nodes in its file, and call: {ddpjob} run FILE",
+    "scale": "to change its size, {resize}",
 }
 """By command, where none does."""
 
@@ -31,5 +31,15 @@ def refuse(runs: Path, name: str, command: str) -> int:
     """
     run = find_run(runs, name)
     pid = run.lock.holder()
-    instead = (RUNNING if pid else IDLE)[command].format(ddpjob=itself(), name=name, pid=pid)
+    words = {"ddpjob": itself(), "name": name, "pid": pid, "resize": _how_to_resize(run)}
+    instead = (RUNNING if pid else IDLE)[command].format(**words)
     raise BadInputError(f"{name} is a run of this machine, not of a cluster; {instead}")
+
+
+def _how_to_resize(run: RunDirectory) -> str:
+    """What has no file goes on as it was started."""
+    begun = run.begun
+    if program := begun.get("program"):
+        return f"start another run of {program}, with --nodes: this one goes on as it was started"
+    file = begun.get("file", "FILE")
+    return f"edit nodes in {file}, and call: {itself()} run {file}"

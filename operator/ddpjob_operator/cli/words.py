@@ -1,6 +1,6 @@
 """Words and numbers that several commands say in the same way."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, State, words
@@ -79,13 +79,13 @@ def file_path(path: Path) -> str:
 
 
 def age(since: datetime | None, now: datetime | None = None) -> str:
-    """How long ago something was, as kubectl shows it."""
-    return "<none>" if since is None else span((now or datetime.now(UTC)) - since)
+    """How long ago something was, as kubectl shows it: 45s, 12m, 3h, 2d; lengths of time are `words.duration`'s.
 
-
-def span(time: timedelta) -> str:
-    """A length of time as kubectl shows it: 45s, 12m, 3h, 2d; clocks differ, so it may be a little less than none."""
-    seconds = max(0, int(time.total_seconds()))
+    Clocks differ, so it may be a little less than none.
+    """
+    if since is None:
+        return "<none>"
+    seconds = max(0, int(((now or datetime.now(UTC)) - since).total_seconds()))
     if seconds < 2 * MINUTE:
         return f"{seconds}s"
     if seconds < 2 * HOUR:

@@ -129,8 +129,8 @@ SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
         ("its size", {"nodes": 3}, SIZE | {"nodes": 3}, "World: 3 nodes x 1 process, Gloo"),
         ("that it is smaller than it may be", {"nodes": 3}, SIZE, "World: 2 nodes x 1 process, Gloo (3 wanted)"),
         ("that it has none yet", {"nodes": 3}, {}, "World: not started"),
-        ("a wait", {}, {"backoffUntil": moment(11.2)}, "Backoff: 12 s left"),
-        ("a deadline", {"activeDeadlineSeconds": 240}, ACTIVE, "Deadline: in 3m (activeDeadlineSeconds)"),
+        ("a wait", {}, {"backoffUntil": moment(11.2)}, "Backoff: 12s left"),
+        ("a deadline", {"activeDeadlineSeconds": 250}, ACTIVE, "Deadline: in 3m10s (activeDeadlineSeconds)"),
         (
             "both deadlines until it has run",
             {"activeDeadlineSeconds": 240, "startDeadlineSeconds": 90},

@@ -65,7 +65,7 @@ SHOWN = 3
 
 
 def blame(findings: Mapping[int, Mapping[str, Any]], world_size: int) -> tuple[int | None, str]:
-    """The process that keeps the others, None if nobody in particular does, and a sentence for people.
+    """The process that the others wait for, None if nobody in particular does, and a sentence for people.
 
     Args:
         findings: The fields of a Finding, by process; whoever is left out did not answer. Others are not looked at.
