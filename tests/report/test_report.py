@@ -89,6 +89,9 @@ LAST_PLACE = """
   return [box.x + box.width / 2, box.y + box.height / 2];
 })()
 """
+RIGHT_EDGE = """
+Math.max(...[...document.querySelectorAll("table:has(thead) td")].map(cell => cell.getBoundingClientRect().right))
+"""
 POINTED_AT = """
 [...document.querySelectorAll(".tip")].filter(tip => getComputedStyle(tip).visibility === "visible")
   .map(tip => [...tip.querySelectorAll("tspan")].map(one => one.textContent).join(" "))
@@ -108,6 +111,7 @@ def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run:
         dark, page = await tab.value(VISIBLE), await tab.value("getComputedStyle(document.body).backgroundColor")
         await tab.look(360, "light")
         width = await tab.value("document.documentElement.scrollWidth")
+        edge = await tab.value(RIGHT_EDGE)
         requests = [one["request"]["url"] for one in tab.happened("Network.requestWillBeSent")]
         complaints = [
             *tab.happened("Log.entryAdded"),
@@ -121,6 +125,7 @@ def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run:
             "pointed": (nothing, pointed),
             "page": page,
             "width": width,
+            "edge": edge,
             "requests": requests,
             "complaints": complaints,
         }
@@ -138,6 +143,7 @@ def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run:
     assert nothing == []
     assert re.fullmatch(r"step 880 training: \S+ evaluation: \S+", told)
     assert seen["width"] == 360
+    assert seen["edge"] <= 360, "on a telephone nobody has to find what an incident said, or where a checkpoint is"
     for said in ("digits Succeeded", "RuntimeError: <b>shard</b> 3 is empty", "rank 1: Application", "step-00000880"):
         assert said in seen["text"]
     assert "880 of 880" in seen["text"]
