@@ -53,8 +53,8 @@ def test_what_the_image_lacks_is_there_before_ranks_start_and_what_cannot_be_had
     submitted(team, tmp_path, "train.py", "--name", "lacks")
     status = ended(team, "lacks")
     assert (status["state"], status["restarts"]) == ("Failed", 0)
-    assert "No module named 'ddpjobtiny', in train.py:1: the image lacks it" in status["lastFailure"]["message"]
-    assert "ddpjob submit --pip ddpjobtiny" in status["lastFailure"]["message"]
+    lacks = "No module named 'ddpjobtiny', in train.py:1 or 'ddpjobneeded', in train.py:1: the image lacks them"
+    assert f"{lacks}: ddpjob submit --pip ddpjobtiny --pip ddpjobneeded " in status["lastFailure"]["message"]
 
 
 @pytest.mark.full("tests/unit/cli/test_needs.py has the volume's YAML; Kubernetes and containerd do the rest")

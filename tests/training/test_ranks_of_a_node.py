@@ -210,18 +210,37 @@ def test_an_error_is_told_without_our_own_frames_and_reported(launch: Launcher) 
     assert (report["rank"], report["exception"], report["message"]) == (1, "ValueError", "no data")
 
 
-def test_a_sentence_that_a_program_exits_with_is_printed_and_reported(launch: Launcher) -> None:
-    launched = launch("if rank == '1': sys.exit('no data in /data')")
-    assert launched.end() == (1, "no data in /data\n")
+HANDLED = "try:\n raise ValueError('no data')\nexcept ValueError:\n sys.exit(3)"
+
+
+@pytest.mark.parametrize(
+    ("leaves", "code", "told", "prints"),
+    [
+        pytest.param(
+            "sys.exit('no data in /data')",
+            1,
+            ("Application", "SystemExit", "no data in /data"),
+            "no data in /data\n",
+            id="a sentence",
+        ),
+        pytest.param(
+            "import argparse; argparse.ArgumentParser('train.py').parse_args(['--lrr'])",
+            2,
+            ("ConfigError", "ConfigError", "train.py: error: unrecognized arguments: --lrr"),
+            "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --lrr\n",
+            id="wrong arguments",
+        ),
+        pytest.param(f"exec({HANDLED!r})", 3, ("Application", "ValueError", "no data"), "", id="a handled error"),
+    ],
+)
+def test_what_a_program_said_before_it_exited_is_reported(
+    leaves: str, code: int, told: tuple[str, str, str], prints: str, launch: Launcher
+) -> None:
+    launched = launch(f"if rank == '1': {leaves}")
+    assert launched.end() == (code, prints)
     report = launched.report()
-    said = {name: report[name] for name in ("rank", "exitCode", "cause", "exception", "message")}
-    assert said == {
-        "rank": 1,
-        "exitCode": 1,
-        "cause": "Application",
-        "exception": "SystemExit",
-        "message": "no data in /data",
-    }
+    said = tuple(report[name] for name in ("cause", "exception", "message"))
+    assert (report["rank"], report["exitCode"], said) == (1, code, told)
 
 
 def test_no_rank_outlives_its_supervisor(launch: Launcher) -> None:

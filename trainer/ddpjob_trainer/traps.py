@@ -116,6 +116,15 @@ def known(error: BaseException) -> TrainerError | None:
     return None
 
 
+def wrong_arguments(leaving: SystemExit) -> ConfigError | None:
+    """What argparse said of a program's arguments before it left; None: it has said nothing."""
+    *_, (frame, _) = traceback.walk_tb(leaving.__traceback__)
+    if (frame.f_globals.get("__name__"), frame.f_code.co_name) != ("argparse", "exit"):
+        return None
+    said = str(frame.f_locals.get("message") or "").strip()
+    return ConfigError(said.splitlines()[-1]) if said else None
+
+
 def not_there(modules: Mapping[str, str]) -> ConfigError:
     """What to say of modules that are imported and not there; by name where they are."""
     what = " or ".join(f"{name!r}{f', in {place}' if place else ''}" for name, place in modules.items())

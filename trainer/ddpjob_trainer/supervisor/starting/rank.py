@@ -12,7 +12,7 @@ from typing import NoReturn
 from ddpjob_trainer import bars_seen, reporting, request, spawned, steps_seen, traps
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.environment import Env
-from ddpjob_trainer.errors import PeerLostError
+from ddpjob_trainer.errors import PeerLostError, TrainerError
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.failure import is_peer_lost, leave, peer_lost_words, report_of, report_path
 from ddpjob_trainer.parent_death import die_with
@@ -23,6 +23,8 @@ from . import witness
 from .program import Program, program_of
 
 HERE = str(Path(__file__).parents[1])
+FIRST_OF_A_SIGNAL = 128
+"""Exit codes from here on tell of signals, or are DDPJob's own words."""
 
 
 def main() -> None:
@@ -54,15 +56,24 @@ def _exit_code_of(program: Program) -> int:
     try:
         program.run()
     except SystemExit as leaving:
-        if leaving.code is None or isinstance(leaving.code, int):
-            return (leaving.code or 0) & 0xFF
-        sys.stderr.write(f"{leaving.code}\n")
-        _leave_report(leaving)
-        return 1
+        return _exit_code_by(leaving)
     except Exception as error:  # noqa: BLE001  (it is the interpreter's part that is played here)
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
+
+
+def _exit_code_by(leaving: SystemExit) -> int:
+    """The exit code that a program has chosen. What it says of why is reported, be it the error that it handles."""
+    if leaving.code is None or isinstance(leaving.code, int):
+        code = (leaving.code or 0) & 0xFF
+        why = traps.wrong_arguments(leaving) or leaving.__context__
+        if isinstance(why, Exception) and 0 < code < FIRST_OF_A_SIGNAL:
+            _leave_report(_told(why) or why, code)
+        return code
+    sys.stderr.write(f"{leaving.code}\n")
+    _leave_report(leaving)
+    return ExitCode.APPLICATION_ERROR
 
 
 def _end(code: int) -> NoReturn:
@@ -83,17 +94,22 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     sys.__excepthook__(kind, error.with_traceback(ours_left_out), ours_left_out)
     if not isinstance(error, Exception):
         return
-    told = PeerLostError(f"lost a peer: {peer_lost_words(error)}") if is_peer_lost(error) else traps.known(error)
+    told = _told(error)
     if told:
         complain(str(told))
     _leave_report(told or error)
 
 
-def _leave_report(error: BaseException) -> None:
+def _told(error: Exception) -> TrainerError | None:
+    """What is known of such errors; None: nothing beyond what it says itself."""
+    return PeerLostError(f"lost a peer: {peer_lost_words(error)}") if is_peer_lost(error) else traps.known(error)
+
+
+def _leave_report(error: BaseException, code: int = ExitCode.APPLICATION_ERROR) -> None:
+    """Whatever the cause, the exit code is the program's own or, where an error ended it, that of the interpreter."""
     rank = os.environ.get(Env.RANK, "0")
     report = report_of(error, int(rank) if rank.isdecimal() else 0, None)
-    # A program's own exit code is that of the interpreter, whatever the cause.
-    leave(dataclasses.replace(report, exit_code=ExitCode.APPLICATION_ERROR), report_path(os.environ))
+    leave(dataclasses.replace(report, exit_code=code), report_path(os.environ))
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
