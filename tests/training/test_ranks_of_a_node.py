@@ -210,7 +210,8 @@ def test_an_error_is_told_without_our_own_frames_and_reported(launch: Launcher) 
     assert (report["rank"], report["exception"], report["message"]) == (1, "ValueError", "no data")
 
 
-HANDLED = "try:\n raise ValueError('no data')\nexcept ValueError:\n sys.exit(3)"
+STOPPED = ("Stopped", None, "it stopped, and nobody had asked its supervisor for that")
+HANDLED = "try:\n import lacking\nexcept ImportError:\n sys.exit(-1)"
 
 
 @pytest.mark.parametrize(
@@ -230,17 +231,31 @@ HANDLED = "try:\n raise ValueError('no data')\nexcept ValueError:\n sys.exit(3)"
             "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --lrr\n",
             id="wrong arguments",
         ),
-        pytest.param(f"exec({HANDLED!r})", 3, ("Application", "ValueError", "no data"), "", id="a handled error"),
+        pytest.param(
+            "import argparse; argparse.ArgumentParser().exit(3, 'the disk is busy\\n')",
+            3,
+            ("Application", None, "ended with exit code 3"),
+            "the disk is busy\n",
+            id="a parser that ends the program for another reason",
+        ),
+        pytest.param(
+            f"exec({HANDLED!r})",
+            255,
+            ("Application", "ModuleNotFoundError", "No module named 'lacking'"),
+            "",
+            id="a handled error",
+        ),
+        pytest.param(f"exec({HANDLED.replace('-1', '205')!r})", 205, STOPPED, "", id="a handled error, and saved"),
     ],
 )
 def test_what_a_program_said_before_it_exited_is_reported(
-    leaves: str, code: int, told: tuple[str, str, str], prints: str, launch: Launcher
+    leaves: str, code: int, told: tuple[str, str | None, str], prints: str, launch: Launcher
 ) -> None:
     launched = launch(f"if rank == '1': {leaves}")
     assert launched.end() == (code, prints)
     report = launched.report()
-    said = tuple(report[name] for name in ("cause", "exception", "message"))
-    assert (report["rank"], report["exitCode"], said) == (1, code, told)
+    said = tuple(report[name] for name in ("rank", "exitCode", "cause", "exception", "message"))
+    assert said == (1, code, *told)
 
 
 def test_no_rank_outlives_its_supervisor(launch: Launcher) -> None:

@@ -91,6 +91,9 @@ TRAPS = (
 )
 
 
+USAGE_ERROR = 2
+"""What argparse exits with; a program may have its parser exit with another code for any reason."""
+
 PACKAGES = {
     "PIL": "pillow",
     "bs4": "beautifulsoup4",
@@ -119,7 +122,8 @@ def known(error: BaseException) -> TrainerError | None:
 def wrong_arguments(leaving: SystemExit) -> ConfigError | None:
     """What argparse said of a program's arguments before it left; None: it has said nothing."""
     *_, (frame, _) = traceback.walk_tb(leaving.__traceback__)
-    if (frame.f_globals.get("__name__"), frame.f_code.co_name) != ("argparse", "exit"):
+    by = (frame.f_globals.get("__name__"), frame.f_code.co_name, leaving.code)
+    if by != ("argparse", "exit", USAGE_ERROR):
         return None
     said = str(frame.f_locals.get("message") or "").strip()
     return ConfigError(said.splitlines()[-1]) if said else None

@@ -24,8 +24,8 @@ HISTORY = 10
 MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
-MAX_INDEXES = len(f"{MAX_NODES - 1},") * MAX_NODES // 2
-"""Every other one, of as many as there can be."""
+MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
+"""Characters for two of every three nodes, of as many as there can be: more in a row are said in fewer."""
 
 
 def _by(key: str) -> dict[str, Any]:

@@ -10,14 +10,14 @@ def counted(number: int, noun: str) -> str:
 
 
 def intervals(numbers: Iterable[int]) -> str:
-    """Numbers in the format of an Indexed Job's `completedIndexes`: `0,3-5`."""
+    """Numbers in the format of an Indexed Job's `completedIndexes`, where three in a row are a run: `0,1,3-5`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:
-            runs[-1][1:] = [number]
+            runs[-1].append(number)
         else:
             runs.append([number])
-    return ",".join("-".join(map(str, run)) for run in runs)
+    return ",".join(f"{run[0]}-{run[-1]}" if run[2:] else ",".join(map(str, run)) for run in runs)
 
 
 def restarts(number: int, free: int) -> str:

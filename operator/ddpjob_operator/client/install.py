@@ -41,6 +41,11 @@ PASSWORD = re.compile(r"(?<=://)[^/\s]+(?=@)")
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 """As pip fills it in where it stands in a file; in its arguments it does not."""
 
+SECRETS: list[str] = []
+"""The values that were filled in: what pip says may have them anywhere in an address."""
+LEAST_SECRET = 6
+"""Characters; what is shorter, such as a user's name, may be a part of any word."""
+
 NO_PIP = "there is neither pip in the image, nor ensurepip, nor uv; --image names one that has, or has the packages"
 
 
@@ -68,6 +73,8 @@ def _filled_in(word: str) -> str:
     for name in VARIABLE.findall(word):
         if not os.environ.get(name):
             _fail(f"cannot install {word}: the variable {name} is not set")
+        if len(os.environ[name]) >= LEAST_SECRET:
+            SECRETS.append(os.environ[name])
     return VARIABLE.sub(lambda found: os.environ[found[1]], word)
 
 
@@ -160,6 +167,8 @@ def _say(text: str) -> None:
 
 
 def _masked(text: str) -> str:
+    for secret in SECRETS:
+        text = text.replace(secret, "****")
     return PASSWORD.sub("****", text)
 
 

@@ -16,6 +16,9 @@ START_SECONDS = 60
 USAGE_ERROR = 2
 """What argparse, and by custom others, exit with where arguments are wrong."""
 
+IMPORT_SECONDS = 600
+"""A usage error is found so soon, however long the imports before it take."""
+
 NEVER_PASSES = re.compile(r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b")
 """Errors of a program's text, whatever the names in it."""
 
@@ -32,14 +35,15 @@ torchrun's, which say nothing."""
 def fails_at_start(view: View, incident: Failure) -> bool:
     """Whether the attempt has got nowhere: no step or, of a program that reports none, less than a minute.
 
-    A usage error is found before the first step, however long the imports before it took.
+    The arguments are looked at once the imports are done, which may take minutes.
     """
     if incident.step is not None:
         return False
     began, heard = _began(view), None if is_silent(view) else view.heard
     if heard is None or heard.progress is None:
-        soon = began is None or incident.time - began < timedelta(seconds=START_SECONDS)
-        return soon or (_is_usage_error(incident) and not _has_stepped(progress_of(view), began))
+        wrong_arguments = _is_usage_error(incident) and not _has_stepped(progress_of(view), began)
+        seconds = IMPORT_SECONDS if wrong_arguments else START_SECONDS
+        return began is None or incident.time - began < timedelta(seconds=seconds)
     return not _has_stepped(heard.progress, began)
 
 

@@ -63,6 +63,15 @@ def test_a_variable_that_is_not_set_is_told_by_its_name(monkeypatch: pytest.Monk
     assert "a @ https://****@example.com/a.whl: the variable TOKEN is not set" in report["message"]
 
 
+def test_what_was_filled_in_is_masked_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"USER_NAME": "me", "TOKEN": "ab/cd+hush"})
+    monkeypatch.setattr(install, "SECRETS", [])
+    for address in ("https://${USER_NAME}:${TOKEN}@example.com/a.whl", "https://example.com/${TOKEN}/some-a.whl"):
+        filled = install._filled_in(address)
+        assert "ab/cd+hush" in filled
+        assert install._masked(filled) in {"https://****@example.com/a.whl", "https://example.com/****/some-a.whl"}
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

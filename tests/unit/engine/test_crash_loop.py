@@ -206,8 +206,8 @@ NO_WORD = '{"cause": "Application", "message": "ended with exit code 2"}'
 
 
 def misused(moment: Moment, usage: str = USAGE, **how: object) -> Moment:
-    """A rank finds its arguments wrong, once its imports are done: here after ten minutes."""
-    return moment.after(600).fails(1, **{"code": 2, "message": usage, **how})
+    """A rank finds its arguments wrong, once its imports are done: here after nine minutes."""
+    return moment.after(540).fails(1, **{"code": 2, "message": usage, **how})
 
 
 def has_stepped(moment: Moment) -> Moment:
@@ -275,6 +275,7 @@ NEAR_MISSES: dict[str, Moment] = {
     "without a word": start.fails(1, code=75).restarted().fails(1, code=75),
     "a usage error, once": misused(start),
     "another usage error": misused(misused_once, USAGE.replace("--lrr", "--rl")),
+    "exit code 2 after longer than any imports": misused(misused(start.after(61)).restarted().after(61)),
     "exit code 2 without a word": misused(misused(start, "").restarted(), ""),
     "exit code 2 under a supervisor, which knows no word of it": misused(
         misused(start, NO_WORD).restarted(), NO_WORD

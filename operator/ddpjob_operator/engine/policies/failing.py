@@ -47,7 +47,7 @@ def pods_failed(view: View) -> Verdict | None:
         return verdict
     first = _with_who_left(view, first_of(failures))
     if not lost and (until := _heard_out_at(view, first)):
-        return Verdict(view.status, f"{told(first)}; waiting for what the other pods say", wake_at=until)
+        return Verdict(view.status, f"{told(first)}; waiting for what the others say", wake_at=until)
     incident = judged(view, first)
     budget = charge(view, incident, present(view.spec, view.status, min(incident.time, view.now)))
     past = remembered(view.status, incident)

@@ -70,7 +70,7 @@ class _Crowd:
         self._of_host: dict[str, list[TcpLink]] = {}
 
     def enter(self, link: TcpLink) -> TcpLink | None:
-        """One more has come. Returns the one for which there is no place any more."""
+        """One more has come. Returns the one for which there is no place any more, of the host that has most."""
         self._of_host.setdefault(link.peer_host, []).append(link)
         self._count += 1
         if self._count <= self._most:
@@ -118,8 +118,8 @@ class _Door:
     async def _proved(self, link: TcpLink) -> Message:
         """First words, once there is proof that they come from a supervisor of this job."""
         if pushed_out := self._crowd.enter(link):
-            floods = f"{pushed_out.peer_host} floods"
-            self._once.warn(f"{floods} the control port with connections that prove nothing", about=floods)
+            first = f"too many connections to the control port have proved nothing: {pushed_out.peer_host} goes first"
+            self._once.warn(first)
             pushed_out.abort()
         try:
             async with asyncio.timeout(PROOF_SECONDS):

@@ -6,6 +6,7 @@ which others might come to be found, be it a change of the search path or a pack
 
 import ast
 import importlib.util
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,8 +17,11 @@ from ddpjob_trainer.traps import not_there
 
 from .program import Program
 
-HARMLESS = frozenset({"numpy", "torch", "torchvision", "tqdm"})
-"""With which scripts begin, and of which none lets others be found."""
+HARMLESS = re.compile(
+    r"numpy|tqdm(\.auto)?|torchvision(\.(datasets|models|transforms))?|"
+    r"torch(\.(cuda|distributed|multiprocessing|nn(\.\w+)*|optim(\.\w+)*|utils(\.(data(\.\w+)*|tensorboard))?))?"
+)
+"""With which scripts begin, and of which none lets others be found: torch.utils.cpp_extension does, by setuptools."""
 
 
 def check_imports(program: Program) -> None:
@@ -34,14 +38,13 @@ def check_imports(program: Program) -> None:
 
 
 def _missing(script: Path, place: Path) -> Iterator[tuple[str, int]]:
-    """Names and lines. After the first the script has ended, and nothing that it imports can help any more."""
-    ended = False
+    """Names and lines."""
     with _searching(place):
-        for name, line in _imported(script):
+        for module, line in _imported(script):
+            name = module.partition(".")[0]
             if not _is_there(name):
-                ended = True
                 yield name, line
-            elif not ended and not _is_harmless(name, place):
+            elif not _is_harmless(module, name, place):
                 return
 
 
@@ -50,7 +53,7 @@ def _imported(script: Path) -> Iterator[tuple[str, int]]:
     try:
         with warnings.catch_warnings(action="ignore"):  # They are told when it runs.
             body = ast.parse(script.read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # The last two: an expression too deep.
         return
     for statement in body:
         match statement:
@@ -62,7 +65,7 @@ def _imported(script: Path) -> Iterator[tuple[str, int]]:
                 modules = [module]
             case _:
                 return
-        yield from ((module.partition(".")[0], statement.lineno) for module in modules)
+        yield from ((module, statement.lineno) for module in modules)
 
 
 @contextmanager
@@ -84,6 +87,6 @@ def _is_there(name: str) -> bool:
         return True
 
 
-def _is_harmless(name: str, place: Path) -> bool:
+def _is_harmless(module: str, name: str, place: Path) -> bool:
     own = (place / name).exists() or (place / f"{name}.py").exists()
-    return not own and (name in sys.stdlib_module_names or name in HARMLESS)
+    return not own and (name in sys.stdlib_module_names or HARMLESS.fullmatch(module) is not None)

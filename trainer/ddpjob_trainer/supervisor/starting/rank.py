@@ -12,8 +12,8 @@ from typing import NoReturn
 from ddpjob_trainer import bars_seen, reporting, request, spawned, steps_seen, traps
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.environment import Env
-from ddpjob_trainer.errors import PeerLostError, TrainerError
-from ddpjob_trainer.exit_codes import ExitCode
+from ddpjob_trainer.errors import PeerLostError
+from ddpjob_trainer.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_trainer.failure import is_peer_lost, leave, peer_lost_words, report_of, report_path
 from ddpjob_trainer.parent_death import die_with
 from ddpjob_trainer.scheduling import run_as_batch
@@ -23,8 +23,8 @@ from . import witness
 from .program import Program, program_of
 
 HERE = str(Path(__file__).parents[1])
-FIRST_OF_A_SIGNAL = 128
-"""Exit codes from here on tell of signals, or are DDPJob's own words."""
+TELLING = frozenset({*range(SIGNAL_BASE + 1, SIGNAL_BASE + 65), *filter(ExitCode.BAD_INPUT.__lt__, ExitCode)})
+"""Exit codes that say enough: of signals, and those to which DDPJob gives a meaning."""
 
 
 def main() -> None:
@@ -67,13 +67,19 @@ def _exit_code_by(leaving: SystemExit) -> int:
     """The exit code that a program has chosen. What it says of why is reported, be it the error that it handles."""
     if leaving.code is None or isinstance(leaving.code, int):
         code = (leaving.code or 0) & 0xFF
-        why = traps.wrong_arguments(leaving) or leaving.__context__
-        if isinstance(why, Exception) and 0 < code < FIRST_OF_A_SIGNAL:
-            _leave_report(_told(why) or why, code)
+        why = traps.wrong_arguments(leaving) or _handled(leaving)
+        if why is not None and code and code not in TELLING:
+            _leave_report(_peer_lost(why) or why, code)
         return code
     sys.stderr.write(f"{leaving.code}\n")
     _leave_report(leaving)
     return ExitCode.APPLICATION_ERROR
+
+
+def _handled(leaving: SystemExit) -> Exception | None:
+    """The error in whose handling a program leaves, unless it hides it. That it is a known one is no verdict here."""
+    error = leaving.__cause__ or (None if leaving.__suppress_context__ else leaving.__context__)
+    return error if isinstance(error, Exception) and str(error) else None
 
 
 def _end(code: int) -> NoReturn:
@@ -94,15 +100,15 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     sys.__excepthook__(kind, error.with_traceback(ours_left_out), ours_left_out)
     if not isinstance(error, Exception):
         return
-    told = _told(error)
+    told = _peer_lost(error) or traps.known(error)
     if told:
         complain(str(told))
     _leave_report(told or error)
 
 
-def _told(error: Exception) -> TrainerError | None:
-    """What is known of such errors; None: nothing beyond what it says itself."""
-    return PeerLostError(f"lost a peer: {peer_lost_words(error)}") if is_peer_lost(error) else traps.known(error)
+def _peer_lost(error: Exception) -> PeerLostError | None:
+    """A collective that failed because of another process, told as such."""
+    return PeerLostError(f"lost a peer: {peer_lost_words(error)}") if is_peer_lost(error) else None
 
 
 def _leave_report(error: BaseException, code: int = ExitCode.APPLICATION_ERROR) -> None:
