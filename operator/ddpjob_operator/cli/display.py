@@ -6,7 +6,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from typing import IO, cast
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -21,7 +22,7 @@ from ddpjob_operator.engine import Event
 from .describe import how_far
 from .follow import Line, Source
 from .progress import Progress, Report, parse
-from .screen import Screen, visible
+from .screen import Screen, Watched, visible
 
 Heard = Callable[[], DDPJobStatus | None]
 
@@ -31,7 +32,7 @@ PIECE = 1 << 17
 LAST_SECONDS = 5.0
 """For what is still to be shown where the user has asked for the end."""
 BLOCKED_SECONDS = 3.0
-"""A piece that takes longer is read by nobody: the terminal stands still, or the reader of the pipe does."""
+"""Who takes none of the output for longer does not read it: the terminal stands still, or the pipe's reader does."""
 CUT_SHORT = Text("ddpjob: what else was written is in the logs alone", "yellow")
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
 """By the name of what stands below. A program's other fields have their own names."""
@@ -47,7 +48,8 @@ class Display:
         self._events: queue.SimpleQueue[tuple[Iterator[Line], Event] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._cut_short = threading.Event()
-        self._printing_since: float | None = None
+        self._blocked = False
+        self._watched: Watched | None = None
         self._lost: Callable[[], None] | None = None
         self._heard: Heard = lambda: None
         self._live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal else None
@@ -84,6 +86,8 @@ class Display:
         for lines that are still to come, and not at all for an output that is blocked.
         """
         self._lost, self._heard = lost, heard
+        self._watched = Watched(self._screen.file)
+        self._screen.file = cast("IO[str]", self._watched)
         self._thread = threading.Thread(target=self._follow, name="display", daemon=True)
         self._thread.start()
         try:
@@ -91,11 +95,17 @@ class Display:
         finally:
             interrupted = sys.exception() is not None
             self._events.put(None)
-            self._wait_shown(self._thread, lambda: interrupted or stopped())
+            try:
+                self._wait_shown(self._thread, lambda: interrupted or stopped())
+            except KeyboardInterrupt:  # What is on its way is still shown, and the terminal gets its cursor back.
+                self._cut_short.set()
+                self._blocked = True  # For who interrupts this too; until it is seen to end.
+                self._wait_shown(self._thread, lambda: True)
+                raise
 
     def leave_if_blocked(self, code: int) -> None:
         """Ends this process with this exit code where its output is blocked: Python's own end would wait for it."""
-        if self._thread is not None:
+        if self._blocked:
             os._exit(code)
 
     def _wait_shown(self, thread: threading.Thread, stopped: Callable[[], bool]) -> None:
@@ -103,7 +113,7 @@ class Display:
         while True:
             thread.join(REFRESH_SECONDS)
             if not thread.is_alive():
-                self._thread = None
+                self._thread, self._blocked = None, False
                 return
             now = time.monotonic()
             since = since or (now if stopped() else None)
@@ -111,11 +121,16 @@ class Display:
                 continue
             if now - since > LAST_SECONDS:
                 self._cut_short.set()
-            if now - (self._printing_since or now) > BLOCKED_SECONDS:
+            if self._watched and self._watched.unread_seconds > BLOCKED_SECONDS:
+                self._blocked = True
                 return
 
     def _follow(self) -> None:
-        with self._live or nullcontext():
+        with ExitStack() as ending:
+            if self._live:
+                with self._printing():
+                    self._live.start()
+                    ending.callback(self._end_picture, self._live)
             while True:
                 try:
                     told = self._events.get(timeout=REFRESH_SECONDS)
@@ -129,6 +144,10 @@ class Display:
             if self._cut_short.is_set():
                 self._print(CUT_SHORT)
 
+    def _end_picture(self, live: Live) -> None:
+        with self._printing():
+            live.stop()
+
     def _show_event(self, lines: Iterator[Line], event: Event) -> None:
         self._show(lines)
         style = "yellow" if event.warning else "cyan"
@@ -138,7 +157,7 @@ class Display:
     def _show(self, lines: Iterator[Line]) -> None:
         for piece in self._pieces(lines):
             if self._cut_short.is_set():
-                break
+                continue  # They are still taken note of: the summary names the last checkpoint.
             # Rich would look at each line for a while; there may be a million, and nothing to find in them.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
@@ -178,8 +197,7 @@ class Display:
 
     @contextmanager
     def _printing(self) -> Iterator[None]:
-        """Notes how long it takes. That nobody reads it must not end what it tells of."""
-        self._printing_since = time.monotonic()
+        """That nobody reads it must not end what it tells of."""
         try:
             yield
         except OSError:
@@ -187,8 +205,6 @@ class Display:
             if self._lost:
                 lost, self._lost = self._lost, None
                 lost()
-        finally:
-            self._printing_since = None
 
 
 def _picture(progress: Progress) -> Group:

@@ -1,13 +1,20 @@
 """The one door by which words come to a screen: as they were said, whoever said them."""
 
+import contextlib
+import os
 import re
-from typing import Any
+import sys
+import time
+from collections.abc import Iterator
+from typing import IO, Any
 
 from rich.console import Console  # noqa: TID251  Here it is given its rule.
 from rich.text import Text
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All but tabs and ends of lines."""
+SIP = 1 << 11
+"""Characters that are written at once: even a serial line at 9600 baud takes them in a few seconds."""
 
 
 class Screen(Console):
@@ -23,6 +30,49 @@ class Screen(Console):
     def on_broken_pipe(self) -> None:
         """Lets the caller decide; rich would end the process, and a run must not end because nobody reads of it."""
         raise BrokenPipeError
+
+
+class Watched:
+    """A file that knows for how long its reader has taken nothing of it."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._since: float | None = None
+
+    def write(self, text: str) -> int:
+        """Writes little at once: a write of much lasts for a slow reader as for one who is asleep."""
+        try:
+            for begin in range(0, len(text), SIP):
+                self._since = time.monotonic()
+                self._file.write(text[begin : begin + SIP])
+                self._file.flush()
+        finally:
+            self._since = None
+        return len(text)
+
+    @property
+    def unread_seconds(self) -> float:
+        """How long it has been waiting for its reader."""
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the file's own."""
+        return getattr(self._file, name)
+
+
+@contextlib.contextmanager
+def as_far_as_read() -> Iterator[None]:
+    """What is printed here is printed as far as somebody reads it; that nobody does changes nothing."""
+    try:
+        yield
+    except OSError:
+        drop_output()
+
+
+def drop_output() -> None:
+    """What else is printed goes nowhere: at its end Python would print the rest again, and fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def visible(text: str) -> str:

@@ -1,11 +1,13 @@
 """How the lines of a run come to its screen."""
 
 import contextlib
+import errno
 import io
 import itertools
 import os
 import select
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -49,14 +51,14 @@ def test_what_was_written_between_two_looks_is_printed_at_once_however_much_it_i
     with Display(Screen(file=pipe, width=20), Lines(*("x" * 79 for _ in range(1000)))).following(lost=lambda: None):
         pass
     assert pipe.getvalue() == ("[rank 0] " + "x" * 79 + "\n") * 1000
-    assert pipe.writes == 1, "rich takes 40 microseconds for each line that it looks at"
+    assert pipe.writes <= 1000 / 20, "rich takes 40 microseconds for each line that it looks at"
 
 
 class Many(Lines):
-    """A source that has 100 MB each time."""
+    """A source that has 1 MB each time."""
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:
-        return itertools.repeat(Line(0, 1, "x" * 99), 0 if last else 1_000_000)
+        return itertools.repeat(Line(0, 1, "x" * 99), 0 if last else 10_000)
 
 
 @contextlib.contextmanager
@@ -79,6 +81,8 @@ def test_nobody_waits_for_an_output_that_is_blocked_neither_to_tell_nor_to_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(displays, "BLOCKED_SECONDS", 0.2)
+    left: list[int] = []
+    monkeypatch.setattr("os._exit", left.append)
     over = threading.Event()
     with a_pipe() as (file, _):
         display = Display(Screen(file=file), Many())
@@ -91,8 +95,6 @@ def test_nobody_waits_for_an_output_that_is_blocked_neither_to_tell_nor_to_end(
 
         threading.Thread(target=run, daemon=True).start()
         assert over.wait(patience(10))
-        left: list[int] = []
-        monkeypatch.setattr("os._exit", left.append)
         display.leave_if_blocked(130)
         assert left == [130]
 
@@ -101,14 +103,19 @@ def test_after_a_stop_a_slow_reader_gets_the_end_and_is_told_that_it_is_not_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(displays, "LAST_SECONDS", 0.0)
-    stopped, read = threading.Event(), bytearray()
+    monkeypatch.setattr(displays, "BLOCKED_SECONDS", patience(0.2))
+    left: list[int] = []
+    monkeypatch.setattr("os._exit", left.append)
+    stopped, read, pause = threading.Event(), bytearray(), patience(0.04)
     with a_pipe() as (file, reading):
         display = Display(Screen(file=file), Many())
 
         def read_once_stopped() -> None:
             stopped.wait()
-            while data := os.read(reading, 1 << 16):
+            while data := os.read(reading, 1 << 12):
                 read.extend(data)
+                if len(read) < 1 << 16:  # What a piece waits for lasts three times as long as what is blocked.
+                    time.sleep(pause)
 
         reader = threading.Thread(target=read_once_stopped, daemon=True)
         reader.start()
@@ -117,10 +124,62 @@ def test_after_a_stop_a_slow_reader_gets_the_end_and_is_told_that_it_is_not_all(
             display.tell(Event(warning=False, reason="Notice", message="stopping"))
             stopped.set()
         display.leave_if_blocked(130)
+        assert left == []
         file.close()
         reader.join()
     *_, event, last = read.decode().splitlines()
     assert (event, last) == ("ddpjob: stopping", "ddpjob: what else was written is in the logs alone")
+
+
+class Lost(io.StringIO):
+    """A terminal that is gone once this is written."""
+
+    def __init__(self, last: str) -> None:
+        super().__init__()
+        self._last = last
+
+    def write(self, text: str) -> int:
+        super().write(text)
+        if self._last in self.getvalue():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return len(text)
+
+
+@pytest.mark.parametrize("last", ["\x1b[?25l", "begins", "\x1b[?25h"], ids=["at its begin", "amid", "at its end"])
+def test_whose_terminal_is_gone_is_told_so_once_and_all_lines_are_taken_note_of(
+    monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    monkeypatch.setattr(displays, "PIECE", 1)
+    lost: list[str] = []
+    display = Display(Screen(file=Lost(last), force_terminal=True), Lines("begins", "goes on", "saved checkpoint=7"))
+    with display.following(lost=lambda: lost.append("lost")):
+        pass
+    assert lost == ["lost"]
+    assert display.progress.saved is not None
+
+
+def test_who_interrupts_the_last_output_gets_the_terminal_back_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr("os._exit", left.append)
+    terminal, interrupted = io.StringIO(), threading.Event()
+
+    class Late(Lines):
+        def lines(self, *, last: bool = False) -> Iterator[Line]:
+            if last:
+                interrupted.wait()
+            return super().lines(last=last)
+
+    display = Display(Screen(file=terminal, force_terminal=True), Late(*["x"] * 50_000))
+
+    def interrupt() -> bool:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), display.following(lost=lambda: None, stopped=interrupt):
+        pass
+    display.leave_if_blocked(130)
+    assert left == []
+    assert "\x1b[?25h" in terminal.getvalue()
 
 
 def test_on_a_terminal_progress_is_in_the_live_picture_only() -> None:
