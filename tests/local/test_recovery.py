@@ -243,17 +243,21 @@ def test_pods_that_are_told_to_end_while_they_start_end(here: Here) -> None:
     assert here.processes("early") == []
 
 
-def test_when_nobody_reads_the_output_any_more_the_job_is_suspended(here: Here) -> None:
+def test_when_ctrl_c_takes_the_reader_of_the_output_too_the_job_is_suspended_all_the_same(here: Here) -> None:
     body = (
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(205))\n"
+        "def save(*_):\n    time.sleep(1)\n    print('saved', flush=True)\n    sys.exit(205)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
         "while True:\n    print('on', flush=True)\n    time.sleep(0.1)"
     )
     file = here.job("unread", *script(body), nodes=2)
     run = here.start("run", file)
     assert run.stdout is not None
     assert any("[rank 0] on" in line for line in run.stdout)
-    run.stdout.close()
+    run.stdout.close()  # As of `| tee log`.
+    run.send_signal(signal.SIGINT)
     here.wait("the end", lambda: run.poll() is not None)
+    assert run.returncode == 130
+    assert [here.log("unread", rank).splitlines()[-1] for rank in range(2)] == ["saved", "saved"]
     assert here.status("unread")["state"] == "Suspended"
     assert here.processes("unread") == []
 

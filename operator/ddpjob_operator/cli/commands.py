@@ -1,7 +1,6 @@
 """What the `ddpjob` command does with its arguments."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from .main import BAD_INPUT
 from .remove import remove
 from .report import report
 from .run import run
+from .screen import drop_output
 from .status import ls, status, watch
 from .stop import stop
 from .validate import validate
@@ -41,7 +41,7 @@ def call(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has enough of it, as `head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return UNREAD
 
 

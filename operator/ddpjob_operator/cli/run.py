@@ -32,7 +32,7 @@ from .detach import Leave, detachable
 from .display import Display
 from .follow import Follower
 from .progress import Progress
-from .screen import Screen
+from .screen import Screen, as_far_as_read
 from .summary import advise, summarise
 from .words import INTERRUPTED, exit_code, file_path, world, writer
 
@@ -94,6 +94,8 @@ def run(arguments: argparse.Namespace, runs: Path) -> int:
         return leave
     try:
         return _run(wanted, runs, gpus, leave, fresh=arguments.fresh)
+    except BrokenPipeError:
+        raise  # Of our output, before anything was started.
     except OSError as error:
         raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
 
@@ -193,7 +195,8 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
     stopped = _carry_on(runner, display)
     code = INTERRUPTED if stopped else exit_code(runner.job.status)
     display.leave_if_blocked(code)
-    _say_what_came_of_it(screen, runner.job, display.progress, directory)
+    with as_far_as_read():
+        _say_what_came_of_it(screen, runner.job, display.progress, directory)
     lock.release()
     return code
 
@@ -267,9 +270,11 @@ def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) 
 
 def _carry_on(runner: Runner, display: Display) -> bool:
     """Runs the job to its end, or until it is stopped; True if it was stopped before its end."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.interrupt())
-    with display.following(runner.interrupt, lambda: runner.job.status, lambda: runner.interrupted):
+    # A terminal that is closed may say so several times, and be an output that is lost besides.
+    signal.signal(signal.SIGHUP, lambda *_: runner.stop())
+    with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):
         status = runner.run()
     return runner.interrupted and not status.finished
 

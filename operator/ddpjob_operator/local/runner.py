@@ -82,6 +82,7 @@ class Runner:
         self._held: list[Port] = []
         self._ear = Ear(self._mark)
         self._told: set[str] = set()
+        self._stopping = False
         self._interrupts = 0
 
     @property
@@ -118,12 +119,17 @@ class Runner:
     def interrupt(self) -> None:
         """Asks for suspension; asked twice, ends everything at once. A signal handler may call it."""
         self._interrupts += 1
+        self.stop()
+
+    def stop(self) -> None:
+        """Asks for suspension, and however often for no more than that. A signal handler may call it."""
+        self._stopping = True
         self._mark()
 
     @property
     def interrupted(self) -> bool:
         """Whether it was asked to stop."""
-        return self._interrupts > 0
+        return self._stopping
 
     def _mark(self) -> None:
         self._dirty.put(None)
@@ -155,7 +161,7 @@ class Runner:
         return self._ear.attend(self._job.metadata.uid, asked)
 
     def _heed_interrupts(self) -> None:
-        if self._interrupts and not self._job.spec.suspend:
+        if self._stopping and not self._job.spec.suspend:
             self._notice("stopping; once more to stop at once")
             self._replace(spec=self._job.spec.model_copy(update={"suspend": True}))
         if self._interrupts > 1:

@@ -13,7 +13,7 @@ from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.called import itself
 from ddpjob_operator.cli.display import Display
-from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.cli.screen import Screen, as_far_as_read, drop_output
 from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.cli.words import INTERRUPTED, exit_code, world, writer
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
@@ -157,10 +157,12 @@ def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
             _accompany(life, logs, display, unread)
     except KeyboardInterrupt:
         display.leave_if_blocked(INTERRUPTED)
-        screen.print(f"\n{job.metadata.name} goes on in the cluster")
-        _say_how_to_go_on(screen, job, jobs.cluster)
+        with as_far_as_read():
+            screen.print(f"\n{job.metadata.name} goes on in the cluster")
+            _say_how_to_go_on(screen, job, jobs.cluster)
         return INTERRUPTED
     if not life.over:
+        drop_output()
         return UNREAD
     saved = display.progress.saved.values.get("checkpoint") if display.progress.saved else None
     flags = f" -n {jobs.cluster.namespace}"
