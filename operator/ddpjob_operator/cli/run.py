@@ -272,8 +272,9 @@ def _carry_on(runner: Runner, display: Display) -> bool:
     """Runs the job to its end, or until it is stopped; True if it was stopped before its end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.interrupt())
-    # A terminal that is closed may say so several times, and be an output that is lost besides.
-    signal.signal(signal.SIGHUP, lambda *_: runner.stop())
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Else the user has asked for that, by nohup.
+        # A terminal that is closed may say so several times, and be an output that is lost besides.
+        signal.signal(signal.SIGHUP, lambda *_: runner.stop())
     with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):
         status = runner.run()
     return runner.interrupted and not status.finished
