@@ -7,9 +7,11 @@ import venv
 from pathlib import Path
 
 PARENT = """
-import multiprocessing, sys
+import multiprocessing, os, sys
 from ddpjob_trainer import spawned
 spawned.install()
+if sys.argv[1] != sys.executable:
+    os.environ.pop("PYTHONPATH", None)  # Else it would have ours all the same.
 multiprocessing.set_executable(sys.argv[1])
 spawn = multiprocessing.get_context("spawn")
 process = spawn.Process(target=exec, args=("import sys; print('ddpjob_trainer.spawned' in sys.modules)",))
