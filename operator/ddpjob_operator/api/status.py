@@ -196,8 +196,8 @@ class Failure(_Said):
     """The last step that the rank had finished or, where it does not say so, the last that any other says. Of a
     disruption: how far training was known to be."""
     at_start: bool = False
-    """No step was finished before or, where none is reported, all ranks ran for less than a minute, or it ended with
-    exit code 2: a usage error."""
+    """No step was finished before or, where none is reported, all ranks ran for less than a minute; for less than ten
+    where it ended with exit code 2, a usage error."""
     tied: bool = False
     """Another rank failed in the same way at the same moment; which came first is unknown."""
     action: RestartAction = RestartAction.RESTART
