@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, RestartAction, State
 from ddpjob_operator.api.crd import SPEC_RULES
 from ddpjob_operator.api.reasons import ADVICE, Reason
-from ddpjob_operator.engine.policies import POLICIES
+from ddpjob_operator.engine.policies import CHAIN
 from ddpjob_operator.engine.rules import DEFAULTS
 from ddpjob_operator.engine.saying import ANNOUNCED, WARNINGS
 
@@ -60,7 +60,8 @@ def changes() -> str:
 
 def policies() -> str:
     """The chain of policies in its order."""
-    return table(("Policy", "In one sentence"), ((code(one.__name__), first_paragraph(one)) for one in POLICIES))
+    rows = ((code(one.name), first_paragraph(one.decides), one.here) for one in CHAIN)
+    return table(("Policy", "In one sentence", "Why here"), rows)
 
 
 def _event(condition: ConditionType) -> str:

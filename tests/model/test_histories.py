@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import CleanPodPolicy, SuccessPolicy
-from ddpjob_operator.engine import Disruption, Service, Settings, Waiting, whom_else_to_ask
+from ddpjob_operator.engine import Disruption, Service, Settings, Waiting
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -460,7 +460,7 @@ class Supervised(Histories):
     def supervisors_are_not_heard(self) -> None:
         self.world.hear_nothing()
 
-    @happens(when=lambda self: whom_else_to_ask(self.world.seen()))
+    @happens(when=lambda self: self.world.seen().answered.witness)
     def rank_0_is_out_of_reach_for_all(self) -> None:
         self.world.hear_another()
         self.world.pass_time(60)

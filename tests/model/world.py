@@ -29,11 +29,9 @@ from ddpjob_operator.engine import (
     Settings,
     Snapshot,
     StopPod,
+    decide,
     heard_of,
-    nodes_in_question,
     unheard,
-    whom_else_to_ask,
-    whom_to_ask,
 )
 
 from .pods import RealPod, made_of
@@ -42,6 +40,8 @@ from .supervisors import Supervisors
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE_SECONDS = 30
+MOST_QUESTIONS = 4
+"""So many times at most a decision needs to know more."""
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
 
 
@@ -113,14 +113,21 @@ class World:
         return DDPJob.from_dict({**whole, "status": json.loads(self.written)})
 
     def seen(self, refusal: Refusal | None = None) -> Snapshot:
-        """What an operator sees now that was refused so."""
+        """What an operator sees now that was refused so, and has asked what a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
         policy = self.network_policy
         seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, {}, policy, self.heard)
-        seen = replace(seen, witness=self.witness if whom_else_to_ask(seen) is not None else None)
-        asked = nodes_in_question(seen) if self.reads_nodes else ()
-        problems = {node: self.lost[node] for node in asked if self.lost.get(node)}
-        return replace(seen, node_problems=problems) if problems else seen
+        questions = 0
+        while needs := decide(seen).needs:
+            questions += 1
+            assert questions <= MOST_QUESTIONS, f"{seen.answered} is not enough: {needs}"
+            seen = replace(seen, answered=seen.answered | needs)
+            if needs.witness is not None:
+                seen = replace(seen, witness=self.witness)
+            if needs.nodes and self.reads_nodes:
+                problems = {node: self.lost[node] for node in needs.nodes if self.lost.get(node)}
+                seen = replace(seen, node_problems={**seen.node_problems, **problems})
+        return seen
 
     # What happens by itself.
 
@@ -209,13 +216,13 @@ class World:
 
     def hear_nothing(self) -> None:
         """The operator asks in vain."""
-        asked = whom_to_ask(self.seen())
+        asked = self.seen().answered.supervisor
         if asked is not None:
             self.heard = unheard(self.heard, "refused", self.now, pod=asked.pod)
 
     def hear_another(self) -> None:
         """Where rank 0's supervisor is silent, the operator asks another one, which does not hear it either."""
-        asked, last = whom_else_to_ask(self.seen()), self.witness
+        asked, last = self.seen().answered.witness, self.witness
         if asked is not None:
             said = {"uid": "uid", "attempt": 1, "phase": "Gathering", "coordinator": ""}
             self.witness = heard_of(said, self.now, uid="uid", pod=asked.pod, last=last)

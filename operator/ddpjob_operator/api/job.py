@@ -34,6 +34,10 @@ class DDPJob(Model):
         known = without_nulls(document)
         return cls.model_validate({key: known[key] for key in cls.model_fields if key in known})
 
+    def with_status(self, status: DDPJobStatus) -> "DDPJob":
+        """The same job, once this is said of it."""
+        return DDPJob(metadata=self.metadata, spec=self.spec, status=status)
+
     def to_document(self) -> dict[str, object]:
         """The job as YAML and JSON have it."""
         return {"apiVersion": API_VERSION, "kind": KIND, **self.to_dict()}

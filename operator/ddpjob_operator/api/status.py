@@ -336,6 +336,8 @@ class DDPJobStatus(_Said):
     """What is used of the restart budget."""
     start_time: Time | None = None
     """When the job became active; cleared by suspension."""
+    suspend_time: Time | None = None
+    """When the job was told to save and stop, or not to start; cleared when it starts again."""
     backoff_until: Time | None = None
     """The next attempt starts no earlier."""
     completion_time: Time | None = None

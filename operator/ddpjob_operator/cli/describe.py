@@ -7,7 +7,7 @@ from datetime import datetime
 from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted, duration, restarts
-from ddpjob_operator.engine import budget, timers
+from ddpjob_operator.engine import budget, deadline, expiry, start_deadline
 
 from .screen import Screen
 from .words import age, world
@@ -117,11 +117,11 @@ def _left(job: DDPJob, now: datetime) -> dict[str, object]:
 
 def _deadlines(job: DDPJob, now: datetime) -> Iterator[str]:
     if job.status.finished:
-        times = {"deleted ": ("ttlSecondsAfterFinished", timers.expiry(job.spec, job.status))}
+        times = {"deleted ": ("ttlSecondsAfterFinished", expiry(job.spec, job.status))}
     else:
         times = {
-            "": ("activeDeadlineSeconds", timers.deadline(job.spec, job.status)),
-            "to run ": ("startDeadlineSeconds", timers.start_deadline(job.spec, job.status)),
+            "": ("activeDeadlineSeconds", deadline(job.spec, job.status)),
+            "to run ": ("startDeadlineSeconds", start_deadline(job.spec, job.status)),
         }
     for what, (field, time) in times.items():
         if time is not None:

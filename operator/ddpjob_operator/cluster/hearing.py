@@ -86,6 +86,11 @@ class Hearing:
         self._turns = asyncio.Semaphore(OPEN_QUESTIONS)
         self._session = a_session()
 
+    def heard(self, key: Key, job_uid: str) -> Heard | None:
+        """What was heard of a job last."""
+        ear = self._ears.get(key)
+        return ear.heard if ear is not None and ear.job_uid == job_uid else None
+
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> Heard | None:
         """What was heard of a job; from now on the one that is asked is listened to, and no other."""
         ear = self._ears.get(key)

@@ -15,15 +15,11 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import (
     Decision,
     Event,
-    Heard,
+    Needs,
     Refusal,
     Settings,
     Snapshot,
     decide,
-    nodes_in_question,
-    vanished,
-    whom_else_to_ask,
-    whom_to_ask,
 )
 
 from .announcer import Announcer
@@ -159,22 +155,26 @@ class Reconciler:
                 return 0
             self._say_late(key, stored, memory)
             memory.meets(self._there(key, stored, stored.job.status))
-            snapshot = self._snapshot(key, stored, memory)
-            if vanished(snapshot) and not snapshot.job.status.finished:
-                # That a pod is not there is the one thing that a watch may have missed.
-                await self._look(key, stored)
-                if self._store.jobs.get(key) is not stored:
-                    self._dirty.mark(key)
-                    return 0
-                snapshot = self._snapshot(key, stored, memory)
-            nodes = nodes_in_question(snapshot)
-            if nodes:
-                snapshot = replace(snapshot, node_problems=await self._nodes.problems(nodes))
+            snapshot, decision = await self._decision(key, stored, memory)
         except ValidationError as error:
             self._complain(key, stored, error)
             return 0
-        await self._heed(key, stored, memory, decide(snapshot))
+        if decision is not None:
+            await self._heed(key, stored, memory, decision)
         return len(snapshot.pods)
+
+    async def _decision(self, key: Key, stored: StoredJob, memory: _Memory) -> tuple[Snapshot, Decision | None]:
+        """What there is, with what a decision needs to know, and the decision; none where the job has changed."""
+        snapshot = self._snapshot(key, stored, memory)
+        while (decision := decide(snapshot)).needs:
+            if decision.needs.pods:
+                await self._look(key, stored)
+                if self._store.jobs.get(key) is not stored:
+                    self._dirty.mark(key)
+                    return snapshot, None
+            snapshot = await self._answered(key, stored, snapshot, decision.needs)
+        self._listen_no_more(key, snapshot)
+        return snapshot, decision
 
     async def _heed(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
         if decision.wake_at is not None:
@@ -251,7 +251,7 @@ class Reconciler:
         memory.looked = memory.current = True
 
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
-        snapshot = Snapshot(
+        return Snapshot(
             now=self._api.now(),
             job=stored.job,
             pods=self._store.pods.owned_by(stored.uid),
@@ -259,24 +259,31 @@ class Reconciler:
             refusal=memory.refusal,
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
+            heard=self._hearing.heard(key, stored.uid),
         )
-        snapshot = replace(snapshot, heard=self._heard(key, snapshot))
-        return replace(snapshot, witness=self._witness(key, snapshot))
 
-    def _heard(self, key: Key, snapshot: Snapshot) -> Heard | None:
-        """What the job's supervisors say; nobody listens to those of a job that has finished."""
+    async def _answered(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:
+        """The snapshot with what a decision needs, as far as it can be found out; the pods were listed anew."""
+        found = replace(snapshot, answered=snapshot.answered | needs)
+        if needs.pods:
+            found = replace(found, pods=self._store.pods.owned_by(stored.uid))
+        if needs.nodes:
+            problems = await self._nodes.problems(needs.nodes)
+            found = replace(found, node_problems={**snapshot.node_problems, **problems})
+        if needs.supervisor:
+            found = replace(found, heard=self._hearing.attend(key, stored.uid, needs.supervisor))
+        if needs.witness:
+            found = replace(found, witness=self._witnesses.attend(key, stored.uid, needs.witness))
+        return found
+
+    def _listen_no_more(self, key: Key, snapshot: Snapshot) -> None:
+        """To those whom the decision did not need; what rank 0's supervisor said last holds until its job is over."""
         if snapshot.job.status.finished:
             self._hearing.forget(key)
-            return None
-        return self._hearing.attend(key, snapshot.job.metadata.uid, whom_to_ask(snapshot))
-
-    def _witness(self, key: Key, snapshot: Snapshot) -> Heard | None:
-        """What another supervisor says, as long as there is reason to ask it."""
-        asked = whom_else_to_ask(snapshot)
-        if asked is None:
+        elif snapshot.answered.supervisor is None:
+            self._hearing.attend(key, snapshot.job.metadata.uid, None)
+        if snapshot.answered.witness is None:
             self._witnesses.forget(key)
-            return None
-        return self._witnesses.attend(key, snapshot.job.metadata.uid, asked)
 
     def _leave(self, key: Key) -> None:
         """There is nothing more to do for this job."""

@@ -1,8 +1,7 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
-from .asking import Asked, whom_else_to_ask, whom_to_ask
 from .build import CHECKPOINT_VOLUME, SECRET_VOLUME
-from .decide import decide, nodes_in_question, vanished
+from .decide import decide
 from .decision import (
     Action,
     CreateNetworkPolicy,
@@ -19,8 +18,9 @@ from .decision import (
 from .foreign import LARGEST_ANSWER, document_of
 from .hearing import Heard, HeardIncident, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
 from .naming import network_policy_name, pod_name
+from .policies.ending import deadline, expiry, start_deadline
 from .settings import Settings
-from .snapshot import Disruption, Exit, Manifest, Pod, Refusal, Service, Snapshot, Waiting
+from .snapshot import Asked, Disruption, Exit, Manifest, Needs, Pod, Refusal, Service, Snapshot, Waiting
 from .waiting import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "HeardIncident",
     "HeardStraggler",
     "Manifest",
+    "Needs",
     "Phase",
     "Pod",
     "Refusal",
@@ -56,16 +57,15 @@ __all__ = [
     "Stall",
     "StopPod",
     "Waiting",
+    "deadline",
     "decide",
     "document_of",
+    "expiry",
     "fingerprint",
     "heard_of",
     "is_news",
     "network_policy_name",
-    "nodes_in_question",
     "pod_name",
+    "start_deadline",
     "unheard",
-    "vanished",
-    "whom_else_to_ask",
-    "whom_to_ask",
 ]

@@ -18,6 +18,11 @@ def charged(budget: Budget, action: RestartAction) -> Budget:
     )
 
 
+def in_a_row(budget: Budget, incidents: int) -> Budget:
+    """The budget with so many incidents in a row, which the backoff goes by."""
+    return Budget(used=budget.used, disruptions=budget.disruptions, streak=incidents)
+
+
 def too_many_disruptions(restart: Restart, budget: Budget) -> bool:
     """Whether there is a limit to disruptions, and it is exceeded."""
     return restart.max_disruptions is not None and budget.disruptions > restart.max_disruptions
@@ -25,7 +30,7 @@ def too_many_disruptions(restart: Restart, budget: Budget) -> bool:
 
 def excused(budget: Budget) -> Budget:
     """The budget where the last incident was counted, and turns out to be free."""
-    return budget.model_copy(update={"used": budget.used - 1, "disruptions": budget.disruptions + 1})
+    return Budget(used=budget.used - 1, disruptions=budget.disruptions + 1, streak=budget.streak)
 
 
 def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:

@@ -1,58 +1,110 @@
-"""The engine: what is there -> what to do and what to say."""
+"""The engine: what is there -> what to do and what to say, or what has to be known first."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 
-from .decision import Action, Decision, DeletePod
-from .policies import POLICIES
+from .changes import changed
+from .decision import Decision, DeletePod
+from .needs import unmet
+from .policies import CHAIN, Policy, Verdict
+from .policies.verdict import Times
 from .saying import REPORTED, completed, events
 from .snapshot import Snapshot
-from .supervision import ENDS, members_lost, with_reports
-from .timers import next_look
+from .supervision import ENDS, silent_at, with_reports
 from .view import View
 
-MOST_QUESTIONS = 8
-"""Where a rack goes down, a few of its nodes tell the story."""
 
-
-def decide(snapshot: Snapshot) -> Decision:
+def decide(snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN) -> Decision:
     """Decides everything from what is true now, and does nothing.
 
     Reads no clock and keeps no memory: the same snapshot gives the same decision, and on a job where nothing is left
     to do the decision is empty.
     """
     view = View(snapshot)
-    verdict = next(verdict for policy in POLICIES if (verdict := policy(view)) is not None)
-    said = with_reports(view, verdict.status)
-    status = completed(view, said, verdict.message, blocked=verdict.blocked)
-    changed = status != view.status
+    if needs := unmet(view):
+        return Decision(needs=needs)
+    place, verdict = next((n, said) for n, policy in enumerate(chain) if (said := policy.decides(view)) is not None)
+    for step in AFTERWARDS:
+        verdict = step.takes(view, verdict)
+    status = verdict.status
+    news = status != view.status
     return Decision(
-        status=status if changed else None,
-        actions=(*verdict.actions, *_forced(view, status)),
-        events=(*verdict.events, *events(view.status, status)) if changed else (),
-        wake_at=next_look(view, verdict.wake_at, status),
-        can_wait=changed and not verdict.actions and _is_minor(view.status, status),
+        status=status if news else None,
+        actions=verdict.actions,
+        events=(*verdict.events, *events(view.status, status)) if news else (),
+        wake_at=_next_look(view, verdict, chain[: place + 1]),
+        can_wait=news and not verdict.actions and _is_minor(view.status, status),
     )
 
 
-def vanished(snapshot: Snapshot) -> bool:
-    """Whether the decision is about to rest on a pod's absence alone: that pods were seen, and are not there now."""
-    view = View(snapshot)
-    return view.created and bool(view.missing)
+def _with_reports(view: View, verdict: Verdict) -> Verdict:
+    """Whatever was decided, what supervisors report is said."""
+    return replace(verdict, status=with_reports(view, verdict.status))
 
 
-def nodes_in_question(snapshot: Snapshot) -> frozenset[str]:
-    """Nodes whose state would tell why pods are taken away, or not heard any more; at most a few of them.
+def _completed(view: View, verdict: Verdict) -> Verdict:
+    """What follows from the rest of a status stands in it."""
+    return replace(verdict, status=completed(view, verdict.status, verdict.message, blocked=verdict.blocked))
 
-    A pod that a taint drove away may have saved and ended before anybody looks: its node tells it from a lost one.
+
+def _without_lost_pods(view: View, verdict: Verdict) -> Verdict:
+    """Pods whose nodes do not answer are removed from the API, where the operator's administrator permits it.
+
+    None that has still to be accounted for: a pod made in its place would have the same name.
     """
-    view = View(snapshot)
-    if _is_over(view, view.status):
-        return frozenset()
-    lost = members_lost(view)
-    pods = view.current.values()
-    taken = {pod.node for pod in pods if pod.deleting and (pod.active or pod.disruption)}
-    unheard = {pod.node for pod in pods if pod.active and pod.rank in lost}
-    return frozenset(sorted(filter(None, taken | unheard))[:MOST_QUESTIONS])
+    if not view.snapshot.settings.force_delete_lost_pods:
+        return verdict
+    present = () if _is_over(view, verdict.status) else tuple(view.with_status(verdict.status).current.values())
+    lost = (pod for pod in view.overdue if not pod.forced and pod not in present)
+    return replace(verdict, actions=(*verdict.actions, *(DeletePod(pod.name, pod.uid, 0) for pod in lost)))
+
+
+def _silence_due(view: View) -> Times:
+    """When that rank 0's supervisor is silent is a condition."""
+    if not view.status.finished:
+        yield silent_at(view)
+
+
+def _quiet_due(view: View) -> Times:
+    """When its pod is no longer counted as running."""
+    if not view.status.finished:
+        yield view.quiet_at
+
+
+def _loss_due(view: View) -> Times:
+    """When another pod is lost."""
+    if view.snapshot.settings.force_delete_lost_pods:
+        yield view.next_loss
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done with every verdict, whichever policy it comes from."""
+
+    takes: Callable[[View, Verdict], Verdict]
+    due: Callable[[View], Times]
+    """When time alone will have it do something else."""
+
+
+AFTERWARDS = (
+    Step(_with_reports, _silence_due),
+    Step(_completed, _quiet_due),
+    Step(_without_lost_pods, _loss_due),
+)
+
+
+def _next_look(view: View, verdict: Verdict, asked: tuple[Policy, ...]) -> datetime | None:
+    """The next moment at which time alone changes the decision.
+
+    Those policies were asked that come before the one that decided: those after it wait until it has nothing to say.
+    """
+    then = view if verdict.status is view.status else view.with_status(verdict.status)
+    dues = (*(policy.due for policy in asked), *(step.due for step in AFTERWARDS))
+    times = (verdict.wake_at, *(time for due in dues for time in due(then)))
+    return min((time for time in times if time is not None and time > view.now), default=None)
 
 
 COUNTING = REPORTED | {ConditionType.RUNNING}
@@ -79,18 +131,7 @@ def _what_matters(status: DDPJobStatus) -> DDPJobStatus:
         for condition in status.conditions
         if condition.type is not ConditionType.CREATED
     )
-    return status.model_copy(update={"conditions": conditions})
-
-
-def _forced(view: View, status: DDPJobStatus) -> tuple[Action, ...]:
-    """Removes pods whose nodes do not answer from the API, where the operator's administrator permits it.
-
-    None that has still to be accounted for: the one that were made in its place would have its name.
-    """
-    if not view.snapshot.settings.force_delete_lost_pods:
-        return ()
-    present = () if _is_over(view, status) else tuple(view.with_status(status).current.values())
-    return tuple(DeletePod(pod.name, pod.uid, 0) for pod in view.overdue if not pod.forced and pod not in present)
+    return changed(status, conditions=conditions)
 
 
 def _is_over(view: View, status: DDPJobStatus) -> bool:

@@ -12,7 +12,7 @@ from ddpjob_operator.api import DDPJob, DDPJobStatus
 from .build import build_network_policy, build_pod, build_reserve, build_secret, build_service
 from .naming import present_pod_name
 from .settings import Settings
-from .snapshot import Manifest
+from .snapshot import NOTHING, Manifest, Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,8 @@ class Decision:
     """When to look again even if nothing happens."""
     can_wait: bool = False
     """Whether the status says nothing that matters at once: it may be written a moment later, with what comes."""
+    needs: Needs = NOTHING
+    """What has to be found out first; then there is nothing else in the decision."""
 
     @property
     def empty(self) -> bool:

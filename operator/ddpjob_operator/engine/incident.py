@@ -7,12 +7,13 @@ another one's failure is nobody's cause.
 """
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, RestartAction
 from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.status import HISTORY, Progress
 from ddpjob_operator.api.words import counted
+
+from .changes import StatusChanges, amended
 
 CONSEQUENCES_NAMED = 8
 
@@ -38,12 +39,12 @@ def first_of(failures: list[Failure]) -> Failure:
     steps = [failure.step for failure in ordered if failure.step is not None]
     step = first.step if first.step is not None else max(steps, default=None)
     attempt = max(failure.attempt for failure in failures)
-    known = first.model_copy(update={"tied": tied, "step": step, "attempt": attempt})
+    known = amended(first, tied=tied, step=step, attempt=attempt)
     ranks = {*known.consequence_ranks, *(other.rank for other in others)} - {known.rank}
     return _with_consequences(known, ranks, at_least=known.consequences)
 
 
-def amended(known: Failure, later: list[Failure]) -> Failure:
+def enlightened(known: Failure, later: list[Failure]) -> Failure:
     """A known incident in the light of what other pods of its attempt have said since.
 
     Those that only stopped when they were told to are not part of it.
@@ -66,7 +67,7 @@ def joined(known: Failure, later: list[Failure]) -> Failure:
 
 def _in_place_of(known: Failure, incident: Failure) -> Failure:
     """What is true of both, since they are one: which attempt it ended, and when."""
-    return incident.model_copy(update={"attempt": known.attempt, "at_start": known.at_start})
+    return amended(incident, attempt=known.attempt, at_start=known.at_start)
 
 
 def told(incident: Failure) -> str:
@@ -88,12 +89,12 @@ def culprit(status: DDPJobStatus) -> str:
     return known.pod if starts_again or status.is_true(ConditionType.FAILURE_TARGET) else ""
 
 
-def remembered(status: DDPJobStatus, incident: Failure) -> dict[str, Any]:
+def remembered(status: DDPJobStatus, incident: Failure) -> StatusChanges:
     """The fields of the status with a new incident."""
     return {"last_failure": incident, "history": (incident, *status.history)[:HISTORY]}
 
 
-def corrected(status: DDPJobStatus, incident: Failure) -> dict[str, Any]:
+def corrected(status: DDPJobStatus, incident: Failure) -> StatusChanges:
     """The fields of the status where more is known of the last incident."""
     return {"last_failure": incident, "history": (incident, *status.history[1:])}
 
@@ -133,7 +134,7 @@ def went_further(progress: Progress | None, step: int, since: datetime) -> bool:
 def _with_consequences(first: Failure, ranks: set[int], *, at_least: int = 0) -> Failure:
     """The incident with its consequences. Only some of them have names, so their number may be known to be larger."""
     named = tuple(sorted(ranks)[:CONSEQUENCES_NAMED])
-    return first.model_copy(update={"consequences": max(len(ranks), at_least), "consequence_ranks": named})
+    return amended(first, consequences=max(len(ranks), at_least), consequence_ranks=named)
 
 
 def _order(failure: Failure) -> tuple[int, datetime, int]:

@@ -3,6 +3,7 @@
 from ddpjob_operator.api import Cause, Failure, Restart, RestartAction, RestartRule
 from ddpjob_operator.api.contract import ExitCode
 
+from .changes import amended
 from .hearing import CLAIMABLE
 from .incident import SIGNAL_BASE
 
@@ -41,11 +42,11 @@ def ruled(restart: Restart, incident: Failure, *, has_run: bool) -> Failure:
     for index, rule in enumerate(restart.rules):
         if _matches(rule, incident):
             said = f"spec.restart.rules[{index}]"
-            return incident.model_copy(update={"action": rule.action, "rule": said})
+            return amended(incident, action=rule.action, rule=said)
     default = RestartAction.RESTART if has_run and incident.cause in CAME_UP_BEFORE else DEFAULTS[incident.cause]
     if incident.exit_code == ExitCode.PREFLIGHT_NEVER and incident.cause is Cause.PREFLIGHT_FAILED:
         default = RestartAction.FAIL
-    return incident.model_copy(update={"action": default, "rule": "default"})
+    return amended(incident, action=default, rule="default")
 
 
 def evidence(incident: Failure) -> tuple[Cause, int | None, int | None]:

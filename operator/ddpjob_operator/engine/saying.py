@@ -1,12 +1,13 @@
 """Turning what a policy found into a status: conditions, the one-word state, and events for what changed."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 from ddpjob_operator.api import Condition, ConditionType, DDPJobStatus, State
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import intervals
 
+from .changes import StatusChanges, changed
 from .decision import Event
 from .view import View
 
@@ -69,12 +70,12 @@ class Obstacle:
     message: str
 
 
-def updated(view: View, *says: Say, **fields: Any) -> DDPJobStatus:
+def updated(view: View, *says: Say, **changes: Unpack[StatusChanges]) -> DDPJobStatus:
     """The job's status with these conditions and fields changed, and nothing else."""
-    return with_conditions(view, view.status, *says).model_copy(update=fields)
+    return changed(with_conditions(view, view.status, *says), **changes)
 
 
-def completed(view: View, status: DDPJobStatus, message: str, *, blocked: Obstacle | None) -> DDPJobStatus:
+def completed(view: View, status: DDPJobStatus, message: str | None, *, blocked: Obstacle | None) -> DDPJobStatus:
     """The status with what is derived from the rest of it and from the pods.
 
     A job is blocked exactly as long as its policies say so.
@@ -85,19 +86,18 @@ def completed(view: View, status: DDPJobStatus, message: str, *, blocked: Obstac
         status = with_conditions(view, status, say)
     ready = view.heard_running + view.succeeded if status.attempt == view.status.attempt else 0
     counted = f"{ready}/{status.nodes or view.spec.nodes}"
-    return status.model_copy(
-        update={
-            "observed_generation": view.snapshot.job.metadata.generation,
-            "state": _state(view, status),
-            "message": message[:MESSAGE_LENGTH],
-            # Pods that are removed after the end change nothing of how it was.
-            "ready": status.ready if view.status.finished else counted,
-            **_finished(view, status),
-        }
+    return changed(
+        status,
+        observed_generation=view.snapshot.job.metadata.generation,
+        state=state_of(status),
+        message=status.message if message is None else message[:MESSAGE_LENGTH],
+        # Pods that are removed after the end change nothing of how it was.
+        ready=status.ready if view.status.finished else counted,
+        **_finished(view, status),
     )
 
 
-def _finished(view: View, status: DDPJobStatus) -> dict[str, Any]:
+def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
     """The fields of the status that remember who has finished; of a gang that starts anew nobody has.
 
     At the end of a job pods are told to stop and to stay: what exits with 0 then has not finished.
@@ -134,7 +134,7 @@ def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatu
         known = conditions.get(say.type)
         if known is not None or say.value:
             conditions[say.type] = _condition(view, say, known)
-    return status.model_copy(update={"conditions": tuple(conditions.values())})
+    return changed(status, conditions=tuple(conditions.values()))
 
 
 def _is_news(old: Condition | None, new: Condition) -> bool:
@@ -158,13 +158,15 @@ def _condition(view: View, say: Say, known: Condition | None) -> Condition:
     )
 
 
-def _state(view: View, status: DDPJobStatus) -> State:
+def state_of(status: DDPJobStatus) -> State:
+    """The one word for what a job is doing, by the rest of its status.
+
+    What was told to save and stop does so until the next attempt begins, be the job resumed by then.
+    """
     ended = next((state for condition, state in ENDED.items() if status.is_true(condition)), None)
     if ended is not None:
         return ended
-    half_way = view.status.state is State.SUSPENDING and status.attempt == view.status.attempt
     ends = status.is_true(ConditionType.SUCCESS_CRITERIA_MET) or status.is_true(ConditionType.FAILURE_TARGET)
-    # Half-way until the next attempt begins: what was stopped does not go on.
-    if not ends and (view.spec.suspend or half_way):
+    if status.suspend_time is not None and not ends:
         return State.SUSPENDING
     return next((state for condition, state in UNDER_WAY.items() if status.is_true(condition)), State.PENDING)

@@ -149,6 +149,44 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """Where a supervisor serves its status, if there is one."""
+
+    pod: str
+    """The pod's name: the answer is about the gang that this one is of."""
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What is to be found out about a job before anything is decided, or was."""
+
+    pods: bool = False
+    """That its pods are listed anew: a watch may have missed one."""
+    nodes: frozenset[str] = frozenset()
+    """What is wrong with these nodes, if anything."""
+    supervisor: Asked | None = None
+    """What rank 0's supervisor says, who is listened to from now on."""
+    witness: Asked | None = None
+    """The same of another supervisor."""
+
+    def __bool__(self) -> bool:
+        return self != NOTHING
+
+    def __or__(self, more: "Needs") -> "Needs":
+        return Needs(
+            pods=self.pods or more.pods,
+            nodes=self.nodes | more.nodes,
+            supervisor=more.supervisor or self.supervisor,
+            witness=more.witness or self.witness,
+        )
+
+
+NOTHING = Needs()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole present state of one job."""
 
@@ -167,6 +205,8 @@ class Snapshot:
     """What rank 0's supervisor said last; None where it was never asked, or has never answered."""
     witness: Heard | None = None
     """What another supervisor of the present gang says of itself, where rank 0's is silent."""
+    answered: Needs = NOTHING
+    """What of this was asked for since a decision needed it, be it in vain."""
 
 
 Manifest = dict[str, Any]

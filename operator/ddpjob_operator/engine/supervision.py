@@ -1,11 +1,11 @@
 """What the supervisors of a gang say about it, in the engine's terms."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Failure, Progress, Straggler
 from ddpjob_operator.api.reasons import Reason
 
+from .changes import StatusChanges, changed
 from .foreign import document_of
 from .hearing import Heard, HeardIncident, Phase, Stall, last_words_of
 from .keeping import lost_with_pods
@@ -156,7 +156,7 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
         silence = view.snapshot.heard if runs and is_silent(view) else None
         stall = stall_of(view) if runs else None
         status = with_conditions(view, status, _stalled(view, stall), _unknown(silence))
-    return status.model_copy(update=_reported(view, status))
+    return changed(status, **_reported(view, status))
 
 
 def _stalled(view: View, stall: Stall | None) -> Say:
@@ -179,7 +179,7 @@ def _unknown(silence: Heard | None) -> Say:
     return Say(kind, value=True, reason=Reason.SUPERVISOR_SILENT, message=silence.error)
 
 
-def _reported(view: View, status: DDPJobStatus) -> dict[str, Any]:
+def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     """The fields of a status that tell what the supervisors report; without news they stay as they are."""
     heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus, State
+from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.words import counted
 
 from .hearing import Heard, Phase
@@ -30,8 +30,7 @@ class View:
 
     def with_status(self, status: DDPJobStatus) -> "View":
         """The same moment, once this is said."""
-        job = self.snapshot.job.model_copy(update={"status": status})
-        return View(replace(self.snapshot, job=job))
+        return View(replace(self.snapshot, job=self.snapshot.job.with_status(status)))
 
     @property
     def now(self) -> datetime:
@@ -205,6 +204,12 @@ class View:
         """Whether a deleted pod is overdue: its node does not answer."""
         return pod.gone_by is not None and self.now >= pod.gone_by + LOST_AFTER
 
+    @cached_property
+    def next_loss(self) -> datetime | None:
+        """When the next of the pods that are being deleted counts as lost, unless it goes before."""
+        ends = (pod.gone_by + LOST_AFTER for pod in self.active if pod.gone_by is not None)
+        return min(ends, default=None)
+
     @property
     def started(self) -> bool:
         """Whether the gang was ever started."""
@@ -213,7 +218,7 @@ class View:
     @property
     def suspended(self) -> bool:
         """Whether the gang was told to save and stop, and has not started again since."""
-        return self.status.state in {State.SUSPENDING, State.SUSPENDED}
+        return self.status.suspend_time is not None
 
     @property
     def has_run(self) -> bool:
@@ -230,3 +235,8 @@ class View:
         incarnations = self.status.incarnations
         present = (pod for pod in self.snapshot.pods if pod.incarnation == incarnations.of(pod.rank))
         return tuple(sorted(present, key=lambda pod: pod.rank))
+
+
+def after(start: datetime | None, seconds: float | None) -> datetime | None:
+    """So long after a moment; None where either is not known."""
+    return start + timedelta(seconds=seconds) if start and seconds is not None else None

@@ -96,6 +96,11 @@ class Ear:
         self._changed = changed
         self._listener: _Listener | None = None
 
+    @property
+    def heard(self) -> Heard | None:
+        """What was heard last."""
+        return self._listener.heard if self._listener is not None else None
+
     def attend(self, job_uid: str, asked: Asked | None) -> Heard | None:
         """What was heard of the run; from now on the one that is asked is listened to, and no other."""
         listener = self._listener
@@ -104,4 +109,4 @@ class Ear:
         if asked is not None and (listener is None or asked != listener.asked or listener.stopped.is_set()):
             listener = self._listener = _Listener(job_uid, asked, self._changed)
             threading.Thread(target=listener.run, daemon=True, name="hearing").start()
-        return listener.heard if listener is not None else None
+        return self.heard

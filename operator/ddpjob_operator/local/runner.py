@@ -10,6 +10,7 @@ from ddpjob_operator.api import Backend, DDPJob, DDPJobStatus, NetworkPolicy, Po
 from ddpjob_operator.api.contract import DEFAULT_CONTROL_PORT, DEFAULT_STATUS_PORT
 from ddpjob_operator.engine import (
     Action,
+    Asked,
     CreateNetworkPolicy,
     CreatePod,
     CreateSecret,
@@ -19,14 +20,12 @@ from ddpjob_operator.engine import (
     DeleteNetworkPolicy,
     DeletePod,
     Event,
-    Heard,
     Pod,
     Service,
     Settings,
     Snapshot,
     StopPod,
     decide,
-    whom_to_ask,
 )
 
 from .differences import as_here
@@ -147,18 +146,27 @@ class Runner:
     def _round(self) -> Decision:
         self._heed_interrupts()
         pods = self._pods.observe()
-        seen = _seen(self._job, pods, self._service())
-        decision = decide(replace(seen, heard=self._heard(seen)))
+        decision = self._decision(_seen(self._job, pods, self._service()))
         self._carry_out(decision)
         self._pods.remove_gone(pods)
         return decision
 
-    def _heard(self, seen: Snapshot) -> Heard | None:
-        """What the supervisors say; they listen on other ports than those that the engine knows of."""
-        asked = whom_to_ask(seen)
-        if asked is not None:
-            asked = replace(asked, port=self._pods.status_port(asked.pod))
-        return self._ear.attend(self._job.metadata.uid, asked)
+    def _decision(self, seen: Snapshot) -> Decision:
+        """What is to be done; of what it takes to know that, only rank 0's supervisor can be asked here."""
+        decision = decide(replace(seen, heard=self._ear.heard))
+        while decision.needs:
+            seen = replace(seen, answered=seen.answered | decision.needs)
+            if (asked := seen.answered.supervisor) is not None:
+                self._listen_to(asked)
+            decision = decide(replace(seen, heard=self._ear.heard))
+        if seen.answered.supervisor is None:
+            self._ear.attend(self._job.metadata.uid, None)
+        return decision
+
+    def _listen_to(self, asked: Asked) -> None:
+        """Supervisors listen on other ports than those that the engine knows of."""
+        there = replace(asked, port=self._pods.status_port(asked.pod))
+        self._ear.attend(self._job.metadata.uid, there)
 
     def _heed_interrupts(self) -> None:
         if self._stopping and not self._job.spec.suspend:

@@ -1,6 +1,7 @@
 """Whom an operator listens to beside rank 0's supervisor, and what it makes of a status that is refused."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from ddpjob_operator.cluster.objects import JobObject, Object
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import Refused
-from ddpjob_operator.engine import Asked, Decision, Heard, Settings
+from ddpjob_operator.engine import Asked, Decision, Heard, Settings, decide
 
 from tests.unit.engine.builders import a_job
 
@@ -33,20 +34,33 @@ class Ears:
         self.asked = asked
         return None
 
+    def heard(self, _key: object, _uid: str) -> Heard | None:
+        return None
+
     def forget(self, _key: object) -> None:
         self.asked = None
 
 
 def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> None:
-    ears: Any = Ears()
+    first, others = (Ears(), Ears())
+    hearing: Any = first
+    witnesses: Any = others
     nothing: Any = None
-    reconciler = Reconciler(nothing, nothing, nothing, nothing, hearing=nothing, witnesses=ears, settings=Settings())
+    reconciler = Reconciler(
+        nothing, nothing, nothing, nothing, hearing=hearing, witnesses=witnesses, settings=Settings()
+    )
+    stored: Any = SimpleNamespace(uid=UID)
     silent = a_job(nodes=2).running().hears().settled().hears_nothing("refused")
     listens_to = []
-    for moment in (silent.after(29), silent.after(30), silent.after(40).hears()):
-        reconciler._witness(KEY, moment.snapshot)
-        listens_to.append(ears.asked and ears.asked.pod)
-    assert listens_to == [None, silent.pods[1].name, None]
+    for moment in (silent.after(29), silent.after(30), silent.after(40).hears(), silent.after(50).fails(0)):
+        snapshot = moment.snapshot
+        while needs := decide(snapshot).needs:
+            found = asyncio.run(reconciler._answered(KEY, stored, snapshot, needs))
+            snapshot = replace(moment.snapshot, answered=found.answered)
+        reconciler._listen_no_more(KEY, snapshot)
+        listens_to.append([asked and asked.pod for asked in (first.asked, others.asked)])
+    names = [pod.name for pod in silent.pods]
+    assert listens_to == [[names[0], None], names, [names[0], None], [None, None]]
 
 
 def a_seen_job(version: int, status: DDPJobStatus | None = None) -> JobObject:

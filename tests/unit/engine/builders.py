@@ -66,8 +66,16 @@ class Moment:
 
     @cached_property
     def decision(self) -> Decision:
-        """What the engine makes of this moment."""
-        return decide(self.snapshot)
+        """What the engine makes of this moment, once what it needs to know was asked: no more than there is here."""
+        return decide(self.asked)
+
+    @cached_property
+    def asked(self) -> Snapshot:
+        """The moment with all asked that a decision needs to know."""
+        asked = self.snapshot
+        while needs := decide(asked).needs:
+            asked = replace(asked, answered=asked.answered | needs)
+        return asked
 
     @property
     def status(self) -> DDPJobStatus:

@@ -1,11 +1,13 @@
 """What holds for every moment in every table of this room."""
 
 import importlib
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause
+from ddpjob_operator.api import Cause, State
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import (
@@ -15,6 +17,7 @@ from ddpjob_operator.engine import (
     CreateService,
     DeleteJob,
     Manifest,
+    Service,
     decide,
     pod_name,
 )
@@ -33,6 +36,9 @@ MOMENTS: dict[str, Moment] = {
 WORDS = {*Reason, *Cause}
 STATUS = Draft202012Validator(status_schema())
 
+A_MOMENT, A_WHILE = timedelta(milliseconds=1), timedelta(minutes=50)
+"""In an hour a node that was lost is no longer avoided, which is another matter."""
+
 every_moment = pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
 
 
@@ -44,7 +50,7 @@ def test_there_are_tables() -> None:
 def test_the_same_moment_gives_the_same_decision_also_to_an_operator_that_reads_the_status_anew(
     moment: Moment,
 ) -> None:
-    assert decide(moment.snapshot) == moment.decision
+    assert decide(moment.asked) == moment.decision
     assert moment.read_anew().decision == moment.decision
 
 
@@ -55,10 +61,51 @@ def test_once_carried_out_nothing_is_left_to_do_or_say(moment: Moment) -> None:
 
 
 @every_moment
+def test_no_decision_rests_on_a_word_that_was_written_for_people(moment: Moment) -> None:
+    said = moment.snapshot.job.status.model_copy(update={"message": "Noise", "state": State.STALLED})
+    other = Moment(replace(moment.snapshot, job=moment.snapshot.job.with_status(said)))
+    assert deeds(other) == deeds(moment)
+
+
+def deeds(moment: Moment) -> tuple[Any, ...]:
+    """What a decision does, and what it will have to remember."""
+    decision, words = moment.decision, {"message": "", "state": State.PENDING}
+    status = (decision.status or moment.status).model_copy(update=words)
+    actions = [
+        replace(one, job=one.job.with_status(status)) if hasattr(one, "job") else one for one in decision.actions
+    ]
+    return status, actions, decision.events, decision.wake_at
+
+
+@every_moment
 def test_the_next_look_is_ahead(moment: Moment) -> None:
     for one in (moment, moment.settled()):
         wake_at = one.decision.wake_at
         assert wake_at is None or wake_at > one.snapshot.now
+
+
+@every_moment
+def test_time_alone_changes_nothing_before_the_next_look(moment: Moment) -> None:
+    settled = moment.settled()
+    if settled.decision.actions:  # The job is deleted.
+        return
+    now, wake_at = settled.snapshot.now, settled.decision.wake_at
+    latest = now + A_WHILE if wake_at is None else wake_at - A_MOMENT
+    assert settled.at(max(latest, now)).decision.empty
+
+
+@every_moment
+def test_at_the_next_look_there_is_something_to_do_or_to_say(moment: Moment) -> None:
+    settled = moment.settled()
+    wake_at = settled.decision.wake_at
+    if wake_at is not None and not waits_for_others(settled):
+        assert not settled.at(wake_at).decision.empty
+
+
+def waits_for_others(moment: Moment) -> bool:
+    """Whether it looks again for what nobody would tell it: a Service that goes away, a pod that was forgotten."""
+    others = Service.FOREIGN, Service.FORMER
+    return moment.snapshot.service in others or any(pod.gone_by for pod in moment.pods)
 
 
 @every_moment

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine import CreatePod, Service, nodes_in_question
+from ddpjob_operator.engine import CreatePod, Service
 
 from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
@@ -223,7 +223,7 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
         "the end is decided": running.succeeds(0, 1).decided(),
         "both go": running.node_dies(0, 1),
     }
-    asked = {what: sorted(nodes_in_question(moment.snapshot)) for what, moment in questions.items()}
+    asked = {what: sorted(moment.asked.answered.nodes) for what, moment in questions.items()}
     assert asked == {
         "nobody goes": [],
         "one goes": ["node-1"],
@@ -233,4 +233,4 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
         "both go": ["node-0", "node-1"],
     }
     rack = a_job(nodes=20).running().node_dies(*range(20))
-    assert len(nodes_in_question(rack.snapshot)) == 8
+    assert len(rack.asked.answered.nodes) == 8

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import Condition, ConditionType
-from ddpjob_operator.engine import nodes_in_question, whom_else_to_ask, whom_to_ask
 
 from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
@@ -377,7 +376,7 @@ def test_what_can_wait_to_be_written(moment: Moment, can_wait: bool) -> None:  #
 
 
 def test_another_one_is_asked_only_while_rank_0_is_silent() -> None:
-    other = whom_else_to_ask(silent.after(30).snapshot)
+    other = silent.after(30).asked.answered.witness
     assert other is not None
     assert (other.pod, other.address) == (two.pods[1].name, "10.0.1.1")
     for quiet in (
@@ -386,7 +385,7 @@ def test_another_one_is_asked_only_while_rank_0_is_silent() -> None:
         silent.after(30).fails(1),
         two.hears_nothing("no").after(30),
     ):
-        assert whom_else_to_ask(quiet.snapshot) is None
+        assert quiet.asked.answered.witness is None
 
 
 def test_the_next_look_is_when_rank_0_is_to_be_given_up() -> None:
@@ -403,12 +402,12 @@ ASKED: dict[str, tuple[Moment, frozenset[str]]] = {
 @pytest.mark.parametrize(("moment", "nodes"), ASKED.values(), ids=ASKED)
 def test_which_nodes_are_asked_about(moment: Moment, nodes: frozenset[str]) -> None:
 
-    assert nodes_in_question(moment.snapshot) == nodes
+    assert moment.asked.answered.nodes == nodes
 
 
 def whom(moment: Moment) -> Any:
 
-    return whom_to_ask(moment.snapshot)
+    return moment.asked.answered.supervisor
 
 
 def test_rank_0s_present_pod_is_asked_as_long_as_it_runs() -> None:

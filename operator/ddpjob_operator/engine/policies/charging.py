@@ -1,11 +1,10 @@
 """What an incident costs, and whether the job can go on after it."""
 
-from typing import Any
-
 from ddpjob_operator.api import Budget, Failure, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.budget import charged, too_many_disruptions
+from ddpjob_operator.engine.budget import charged, in_a_row, too_many_disruptions
+from ddpjob_operator.engine.changes import StatusChanges, amended
 from ddpjob_operator.engine.crash_loop import fails_at_start, is_same_again
 from ddpjob_operator.engine.incident import got_further, is_crash_loop, told, went_further
 from ddpjob_operator.engine.rules import ruled
@@ -15,10 +14,10 @@ from ddpjob_operator.engine.view import View
 
 def judged(view: View, incident: Failure) -> Failure:
     """A new incident, with what is to be done about it."""
-    known = incident.model_copy(update={"at_start": fails_at_start(view, incident)})
+    known = amended(incident, at_start=fails_at_start(view, incident))
     found = ruled(view.spec.restart, known, has_run=view.has_run)
     if found.step is None and found.action is RestartAction.RESTART_FREE:
-        return found.model_copy(update={"step": _step_reached(view)})
+        return amended(found, step=_step_reached(view))
     return found
 
 
@@ -37,10 +36,10 @@ def charge(view: View, incident: Failure, found: Budget) -> Budget:
     """
     last = view.status.last_failure
     anew = last is not None and got_further(last, incident, progress_of(view))
-    return charged(found.model_copy(update={"streak": 0}) if anew else found, incident.action)
+    return charged(in_a_row(found, 0) if anew else found, incident.action)
 
 
-def counts(view: View, incident: Failure, budget: Budget) -> dict[str, Any]:
+def counts(view: View, incident: Failure, budget: Budget) -> StatusChanges:
     """The fields of the status that count what an incident has cost; `budget` is charged with it already."""
     restarted = incident.action is RestartAction.RESTART
     return {

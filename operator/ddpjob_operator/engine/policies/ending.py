@@ -2,22 +2,31 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Unpack
 
-from ddpjob_operator.api import CleanPodPolicy, Condition, ConditionType, RestartAction, SuccessPolicy
+from ddpjob_operator.api import (
+    CleanPodPolicy,
+    Condition,
+    ConditionType,
+    DDPJobSpec,
+    DDPJobStatus,
+    RestartAction,
+    SuccessPolicy,
+)
 from ddpjob_operator.api.reasons import DEADLINES, Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import charged, too_many_disruptions
+from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.decision import Action, DeleteJob
 from ddpjob_operator.engine.incident import culprit, told
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.timers import deadline, expiry, start_deadline
-from ddpjob_operator.engine.view import View
+from ddpjob_operator.engine.view import View, after
 
 from .hindsight import excuse, hindsight
-from .steps import budget, delete, short_grace, stop
-from .verdict import Verdict
+from .standing import awaited
+from .steps import budget, delete, ends_due, short_grace, stop
+from .verdict import Times, Verdict
 
 GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
 """Ends at which pods have something to save, and so their own grace period."""
@@ -32,10 +41,17 @@ def finished(view: View) -> Verdict | None:
         return None
     expires = expiry(view.spec, view.status)
     if expires is not None and view.now >= expires:
-        return Verdict(view.status, view.status.message, (DeleteJob(),))
+        return Verdict(view.status, None, (DeleteJob(),))
     left = tuple(_left_over(view))
     grace = None if _ended_gently(view) else short_grace(view)
-    return Verdict(view.status, view.status.message, delete(view, left, grace=grace), wake_at=expires)
+    return Verdict(view.status, None, delete(view, left, grace=grace))
+
+
+def finished_due(view: View) -> Times:
+    """When the job is deleted; and when pods that are to go count as lost."""
+    yield expiry(view.spec, view.status)
+    if view.status.finished and view.spec.clean_pod_policy is not CleanPodPolicy.NONE:
+        yield from ends_due(view)
 
 
 def ending(view: View) -> Verdict | None:
@@ -79,27 +95,48 @@ def _rank_zero_finished(view: View) -> bool:
     return 0 in view.finished and not any(pod.was_told_before(ended_at) for pod in others)
 
 
-def past_deadline(view: View) -> Verdict | None:
-    """A job that has been active for activeDeadlineSeconds fails, whatever it is doing."""
-    seconds = view.spec.active_deadline_seconds
-    message = f"The job was active for {seconds} s (activeDeadlineSeconds)"
-    return _at(view, deadline(view.spec, view.status), Reason.DEADLINE_EXCEEDED, message)
+def past_deadlines(view: View) -> Verdict | None:
+    """A job that has been active for activeDeadlineSeconds fails, whatever it is doing.
 
-
-def past_start_deadline(view: View) -> Verdict | None:
-    """A job whose gang has never come up within startDeadlineSeconds fails, and tells what it waited for."""
-    if view.up:  # It has, be it that nobody has said so yet.
+    So does one whose gang has never come up within startDeadlineSeconds, and tells what it waited for.
+    """
+    spec, limit, start_limit = view.spec, deadline(view.spec, view.status), start_deadline(view.spec, view.status)
+    if limit is not None and view.now >= limit:
+        message = f"The job was active for {spec.active_deadline_seconds} s (activeDeadlineSeconds)"
+        return fail(view, Reason.DEADLINE_EXCEEDED, message)
+    if view.up or start_limit is None or view.now < start_limit:  # It may be up, and nobody has said so yet.
         return None
-    seconds = view.spec.start_deadline_seconds
-    message = f"Not all {view.noun}s ran within {seconds} s (startDeadlineSeconds): {view.status.message}"
-    return _at(view, start_deadline(view.spec, view.status), Reason.START_DEADLINE_EXCEEDED, message)
+    never = f"Not all {view.noun}s ran within {spec.start_deadline_seconds} s (startDeadlineSeconds)"
+    return fail(view, Reason.START_DEADLINE_EXCEEDED, f"{never}: {awaited(view)}")
 
 
-def end(view: View, target: ConditionType, reason: str, message: str, **fields: Any) -> Verdict:
+def deadlines_due(view: View) -> Times:
+    """Until the job has finished."""
+    if not view.status.finished:
+        yield deadline(view.spec, view.status)
+        yield start_deadline(view.spec, view.status)
+
+
+def deadline(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
+    """When the job has been active for too long."""
+    return after(status.start_time, spec.active_deadline_seconds)
+
+
+def start_deadline(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
+    """When the job has been active for too long without ever having run as a whole."""
+    return None if status.first_run_time else after(status.start_time, spec.start_deadline_seconds)
+
+
+def expiry(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
+    """When a finished job is deleted."""
+    return after(status.completion_time, spec.ttl_seconds_after_finished)
+
+
+def end(view: View, target: ConditionType, reason: str, message: str, **changes: Unpack[StatusChanges]) -> Verdict:
     """The decision to end, and the end itself once nothing runs."""
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
-    blame = fields or hindsight(view)
+    blame = changes or hindsight(view)
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
         stopping, status = f"Stopping {view.pods(len(left))}: {message}", updated(view, decided, **blame)
@@ -110,16 +147,13 @@ def end(view: View, target: ConditionType, reason: str, message: str, **fields: 
         Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
         Say(ConditionType.RESTARTING, value=False, reason=reason, message=message),
     )
-    return Verdict(updated(view, *ended, **blame, completion_time=view.now, backoff_until=None), message)
+    over: StatusChanges = {**blame, "completion_time": view.now, "backoff_until": None}
+    return Verdict(updated(view, *ended, **over), message)
 
 
-def fail(view: View, reason: str, message: str, **fields: Any) -> Verdict:
-    """The job fails; `fields` of the status tell of what."""
-    return end(view, ConditionType.FAILURE_TARGET, reason, message, **fields)
-
-
-def _at(view: View, limit: datetime | None, reason: Reason, message: str) -> Verdict | None:
-    return None if limit is None or view.now < limit else fail(view, reason, message)
+def fail(view: View, reason: str, message: str, **changes: Unpack[StatusChanges]) -> Verdict:
+    """The job fails; `changes` of the status tell of what."""
+    return end(view, ConditionType.FAILURE_TARGET, reason, message, **changes)
 
 
 def _excused(view: View, said: Condition) -> Verdict | None:

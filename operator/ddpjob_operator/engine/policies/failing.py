@@ -1,9 +1,8 @@
 """Incidents: what went wrong, what it costs, and whether the gang starts again."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
-from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction
+from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction, SuccessPolicy
 from ddpjob_operator.engine.budget import present
 from ddpjob_operator.engine.causes import (
     failure_of,
@@ -14,27 +13,39 @@ from ddpjob_operator.engine.causes import (
     unstartable_at,
     was_turned_away,
 )
+from ddpjob_operator.engine.changes import StatusChanges, amended
 from ddpjob_operator.engine.foreign import text_of
 from ddpjob_operator.engine.incident import RESOLUTION, first_of, remembered, told
 from ddpjob_operator.engine.naming import present_pod_name
 from ddpjob_operator.engine.saying import updated
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, failure_said, members_lost
-from ddpjob_operator.engine.timers import finish_timeout
-from ddpjob_operator.engine.view import View
+from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, failure_said, lost_at, members_lost
+from ddpjob_operator.engine.view import View, after
 
 from .charging import charge, cost, counts, judged, why_final
 from .ending import fail
 from .hindsight import avoiding, hindsight
-from .in_place import lost_alone, lost_together, replaced
+from .in_place import lost_alone, lost_together, replaced, waits_in_vain
 from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_again, wait_after
-from .verdict import Verdict
+from .verdict import Times, Verdict
 
 HEARING_OUT = timedelta(seconds=10)
 """The pod that failed first may be the last to be heard of: what tells of it, its log, would be deleted with it."""
 
 
-def pods_failed(view: View) -> Verdict | None:
+def incident(view: View) -> Verdict | None:
+    """What went wrong is answered: a pod that failed, or one made anew that nobody waits for any more."""
+    return _failed(view) or waits_in_vain(view)
+
+
+def incident_due(view: View) -> Times:
+    """When a pod that cannot start, does not finish, or is not heard any more counts as failed."""
+    yield _finish_timeout(view)
+    yield from (unstartable_at(pod) for pod in view.current.values())
+    yield from lost_at(view).values()
+
+
+def _failed(view: View) -> Verdict | None:
     """An incident: at the first failed or lost pod the gang starts again, or the job fails.
 
     It starts again as a whole, unless its supervisors can wait for a new pod in the place of one that was lost.
@@ -53,13 +64,13 @@ def pods_failed(view: View) -> Verdict | None:
     past = remembered(view.status, incident)
     if final := why_final(view, incident, budget):
         return fail(view, *final, **past)
-    fields = {**past, **_avoiding(view, incident)}
+    fields: StatusChanges = {**past, **_avoiding(view, incident)}
     if lost:
-        return replaced(view, lost, incident, budget, grace=_grace(view, incident), **fields)
+        return replaced(view, lost, incident, budget, fields, grace=_grace(view, incident))
     return _restart(view, incident, budget, fields)
 
 
-def seen_clearer(view: View) -> Verdict | None:
+def corrected(view: View) -> Verdict | None:
     """What pods of the attempt that failed say at last may tell more of the incident: that it was free, or final."""
     if view.created:
         return None
@@ -78,18 +89,19 @@ def seen_clearer(view: View) -> Verdict | None:
         or said.reason != known.cause
         or (known.rank, known.cause, known.message) == (incident.rank, incident.cause, incident.message)
     ):
-        return Verdict(updated(view, **learned), view.status.message)
+        return Verdict(updated(view, **learned), None)
     message = f"{told(incident)}; {cost(view, incident, learned.get('budget', view.status.budget))}"
     says = restarting(incident.cause, message)
     return Verdict(updated(view, *says, **learned), message)
 
 
-def _restart(view: View, incident: Failure, budget: Budget, fields: dict[str, Any]) -> Verdict:
+def _restart(view: View, incident: Failure, budget: Budget, fields: StatusChanges) -> Verdict:
     wait = wait_after(view, budget)
     message = f"{told(incident)}; {cost(view, incident, budget)} in {wait.total_seconds():.1f} s"
-    fields |= counts(view, incident, budget) | {"attempt": attempt_after(view, incident.attempt)}
+    paid = counts(view, incident, budget)
+    changes: StatusChanges = {**fields, **paid, "attempt": attempt_after(view, incident.attempt)}
     says = restarting(incident.cause, message)
-    return start_again(view, says, message, grace=_grace(view, incident), wait=wait, **fields)
+    return start_again(view, says, message, grace=_grace(view, incident), wait=wait, **changes)
 
 
 def _failures(view: View) -> list[Failure]:
@@ -99,7 +111,7 @@ def _failures(view: View) -> list[Failure]:
     """
     attempt, now, nodes = view.status.attempt, view.now, view.snapshot.node_problems
     found = [failure_of(pod, attempt, now, nodes) for pod in view.current.values() if _is_in_trouble(view, pod)]
-    limit = finish_timeout(view)
+    limit = _finish_timeout(view)
     if limit is not None and now >= limit:
         seconds = view.spec.finish_timeout_seconds
         found += [stalled(pod, attempt, now, seconds) for pod in view.current.values() if pod.active]
@@ -113,13 +125,18 @@ def _failures(view: View) -> list[Failure]:
     return found + _blamed(view, found)
 
 
+def _finish_timeout(view: View) -> datetime | None:
+    """When ranks that have not finished although others have count as stalled."""
+    if not 0 < view.succeeded < view.nodes or view.spec.success_policy is not SuccessPolicy.ALL_RANKS:
+        return None
+    return after(max(view.finish_times, default=None), view.spec.finish_timeout_seconds)
+
+
 def _with_who_left(view: View, first: Failure) -> Failure:
     """Where a rank lost its peers, and nobody failed: it may be for those that are done, which are named."""
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
-    return first.model_copy(
-        update={"message": text_of(f"{view.who_left} had left with exit code 0: {first.message}")}
-    )
+    return amended(first, message=text_of(f"{view.who_left} had left with exit code 0: {first.message}"))
 
 
 def _blamed(view: View, found: list[Failure]) -> list[Failure]:
@@ -155,7 +172,7 @@ def _is_in_trouble(view: View, pod: Pod) -> bool:
     return pod.failed or ends or (limit is not None and view.now >= limit)
 
 
-def _avoiding(view: View, incident: Failure) -> dict[str, Any]:
+def _avoiding(view: View, incident: Failure) -> StatusChanges:
     first = view.current.get(incident.rank)
     useless = incident.cause is Cause.NODE_LOST or (first is not None and was_turned_away(first))
     lost = (incident.node,) if useless and incident.node else ()

@@ -1,13 +1,13 @@
 """What is known of an incident only after it was answered: the last words of the other pods, and their silence."""
 
 from datetime import timedelta
-from typing import Any
 
 from ddpjob_operator.api import AvoidedNode, Budget, Cause, ConditionType, Failure, RestartAction
 from ddpjob_operator.api.status import MAX_AVOIDED
 from ddpjob_operator.engine.budget import excused, too_many_disruptions
 from ddpjob_operator.engine.causes import attempt_told, failure_of, lost_with_its_node
-from ddpjob_operator.engine.incident import amended, corrected, told
+from ddpjob_operator.engine.changes import StatusChanges, amended
+from ddpjob_operator.engine.incident import corrected, enlightened, told
 from ddpjob_operator.engine.naming import pod_name
 from ddpjob_operator.engine.rules import evidence, ruled
 from ddpjob_operator.engine.saying import Say
@@ -21,13 +21,13 @@ AVOIDED_FOR = timedelta(hours=1)
 """So long pods keep away from a node that was lost."""
 
 
-def hindsight(view: View) -> dict[str, Any]:
+def hindsight(view: View) -> StatusChanges:
     """The fields of the status that are to change by what is known now; none where nothing is.
 
     A pod that went with its node says nothing: it is overdue. That explains the loss of a peer, and nothing else: a
     pod that hangs in its end is overdue as well.
     """
-    fields: dict[str, Any] = {}
+    fields: StatusChanges = {}
     silent = tuple(pod.node for pod in view.overdue if pod.node)
     # They displace none: of a lost rack each look would have others displace those of the look before.
     if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
@@ -35,10 +35,10 @@ def hindsight(view: View) -> dict[str, Any]:
     known = view.status.last_failure
     if known is None:
         return fields
-    return fields | learned(view, amended(known, _said_since(view, known)))
+    return fields | learned(view, enlightened(known, _said_since(view, known)))
 
 
-def learned(view: View, incident: Failure) -> dict[str, Any]:
+def learned(view: View, incident: Failure) -> StatusChanges:
     """The fields that are to change since this is what the last incident was; none where it was known so."""
     known = view.status.last_failure
     assert known is not None, "it is about the last incident"
@@ -49,8 +49,8 @@ def learned(view: View, incident: Failure) -> dict[str, Any]:
     was_counted = known.action is RestartAction.RESTART and view.status.restarts > 0
     if was_counted and incident.action is RestartAction.RESTART_FREE and _was_answered(view):
         status = view.status
-        more = {"restarts": status.restarts - 1, "disruptions": status.disruptions + 1}
-        fields |= {**more, "budget": excused(status.budget)}
+        fields["restarts"], fields["disruptions"] = status.restarts - 1, status.disruptions + 1
+        fields["budget"] = excused(status.budget)
     return fields
 
 
@@ -59,10 +59,10 @@ def excuse(view: View, incident: Failure, spent: Budget) -> Verdict:
     status = view.status
     wait = wait_after(view, spent)
     message = f"{told(incident)}; restart not counted in {wait.total_seconds():.1f} s"
-    fields = {**hindsight(view), "disruptions": status.disruptions + 1, "budget": spent}
+    changes: StatusChanges = {**hindsight(view), "disruptions": status.disruptions + 1, "budget": spent}
     not_failing = Say(ConditionType.FAILURE_TARGET, value=False, reason=incident.cause, message=message)
     says = (*restarting(incident.cause, message), not_failing)
-    return start_again(view, says, message, grace=short_grace(view), wait=wait, **fields)
+    return start_again(view, says, message, grace=short_grace(view), wait=wait, **changes)
 
 
 def avoiding(view: View, nodes: tuple[str, ...], *, at_most: int = MAX_AVOIDED) -> tuple[AvoidedNode, ...]:
@@ -113,14 +113,14 @@ def _judged(view: View, known: Failure, incident: Failure) -> Failure:
     disruption is allowed.
     """
     if evidence(incident) == evidence(known):
-        return incident.model_copy(update={"action": known.action, "rule": known.rule})
+        return amended(incident, action=known.action, rule=known.rule)
     judged = ruled(view.spec.restart, incident, has_run=view.has_run)
     if judged.action in {known.action, RestartAction.FAIL} or not _was_answered(view):
         return judged
     given_back = judged.action is RestartAction.RESTART_FREE
     if given_back and not too_many_disruptions(view.spec.restart, excused(view.status.budget)):
         return judged
-    return judged.model_copy(update={"action": known.action, "rule": known.rule})
+    return amended(judged, action=known.action, rule=known.rule)
 
 
 def _was_answered(view: View) -> bool:

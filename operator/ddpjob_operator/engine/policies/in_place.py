@@ -1,12 +1,12 @@
 """Restarts in place: what supervisors answered by themselves, and pods that are lost while the others live on."""
 
 from datetime import timedelta
-from typing import Any
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction, RestartMode, SuccessPolicy
 from ddpjob_operator.api.status import MAX_EXCEPTIONS
 from ddpjob_operator.engine.budget import present
 from ddpjob_operator.engine.causes import killed
+from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.hearing import HeardIncident, Phase
 from ddpjob_operator.engine.incident import RESOLUTION, TAKEN_AWAY, joined, remembered, told
 from ddpjob_operator.engine.saying import Say, updated
@@ -36,7 +36,7 @@ def restarted_in_place(view: View) -> Verdict | None:
         return _charge(view, new)
     if heard.attempt == attempt:
         return None
-    return Verdict(updated(view, attempt=heard.attempt, supervised=True), view.status.message)
+    return Verdict(updated(view, attempt=heard.attempt, supervised=True), None)
 
 
 def lost_alone(view: View, failures: list[Failure]) -> tuple[int, ...]:
@@ -51,17 +51,18 @@ def lost_alone(view: View, failures: list[Failure]) -> tuple[int, ...]:
 
 
 def replaced(
-    view: View, ranks: tuple[int, ...], incident: Failure, budget: Budget, *, grace: int | None, **fields: Any
+    view: View, ranks: tuple[int, ...], incident: Failure, budget: Budget, fields: StatusChanges, *, grace: int | None
 ) -> Verdict:
     """Only the pods that were lost are replaced. The first time, for a disruption, at once."""
     free = incident.action is RestartAction.RESTART_FREE
     wait = timedelta(0) if free and budget.streak == 1 else wait_after(view, budget)
     when = f" in {wait.total_seconds():.1f} s" if wait else ""
     message = f"{told(incident)}; {cost(view, incident, budget)}; {_replacing(view, ranks)}{when}"
-    fields |= counts(view, incident, budget) | {"attempt": attempt_after(view, incident.attempt)}
+    paid = counts(view, incident, budget)
+    changes: StatusChanges = {**fields, **paid, "attempt": attempt_after(view, incident.attempt)}
     says = restarting(incident.cause, message)
     until = view.now + wait if wait else None
-    return replace_alone(view, ranks, says, message, grace=grace, until=until, **fields)
+    return replace_alone(view, ranks, says, message, grace=grace, until=until, **changes)
 
 
 def lost_together(view: View, ranks: tuple[int, ...], failures: list[Failure]) -> Verdict | None:
@@ -81,7 +82,7 @@ def lost_together(view: View, ranks: tuple[int, ...], failures: list[Failure]) -
     if not there or not (held_up or known.cause in TAKEN_AWAY | {Cause.PEER_LOST}):
         return None
     fields = learned(view, joined(known, failures))
-    incident = fields.get("last_failure", known)
+    incident = fields.get("last_failure") or known
     if incident.action is RestartAction.FAIL:
         return fail(view, incident.cause, told(incident), **fields)
     paid = cost(view, incident, fields.get("budget", view.status.budget))
@@ -146,8 +147,9 @@ def _charge(view: View, said: HeardIncident) -> Verdict:
         Say(ConditionType.RESTARTING, value=True, reason=incident.cause, message=message),
         Say(ConditionType.RUNNING, value=False, reason=incident.cause, message=message),
     )
-    fixed = {"attempt": incident.attempt + 1, "supervised": True, **counts(view, incident, budget)}
-    return Verdict(updated(view, *says, **past, **fixed), message)
+    counted = counts(view, incident, budget)
+    changes: StatusChanges = {**past, **counted, "attempt": incident.attempt + 1, "supervised": True}
+    return Verdict(updated(view, *says, **changes), message)
 
 
 def _before(view: View, incident: Failure) -> Budget:

@@ -1,21 +1,42 @@
 """How many nodes the gang has: what the user asks for, and what the cluster has room for."""
 
-from typing import Any
+from datetime import datetime, timedelta
 
+from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
+from ddpjob_operator.engine.budget import JITTER, in_a_row, share
+from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.decision import Action, CreatePod, Event
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.timers import SLOWER, gang_timeout, growth_time, shrink_time, stuck_time
-from ddpjob_operator.engine.view import View
+from ddpjob_operator.engine.view import View, after
 from ddpjob_operator.engine.waiting import WAITING_FOR_MASTER
 
 from .hindsight import avoiding
+from .standing import awaited
 from .steps import budget, delete, not_up, restarting, short_grace, stamped, start_again, wait_after
-from .verdict import Verdict
+from .verdict import Times, Verdict
+
+SETTLING = timedelta(seconds=5)
+"""How long a place that was found is left alone: it may be one that a rank of this gang has just left, since of its
+end and of the place either may be heard first."""
+
+SLOWER = 3
+"""Volumes and images take longer than places do: so many times scheduleTimeoutSeconds."""
 
 
 def resized(view: View) -> Verdict | None:
+    """The gang starts again with another number of nodes: as its user asks, or as there is room."""
+    return _asked_for(view) or _shrunk(view) or _grown(view)
+
+
+def resize_due(view: View) -> Times:
+    """When an elastic gang goes on with what it has, or with what it has found."""
+    yield _shrink_time(view)
+    yield _growth_time(view)
+
+
+def _asked_for(view: View) -> Verdict | None:
     """Another number of nodes is another world: the gang saves, stops, and starts again with it, at no cost.
 
     An elastic gang that is smaller than it may be is left to grow when there is room.
@@ -27,9 +48,9 @@ def resized(view: View) -> Verdict | None:
     return _with_nodes(view, wanted, Reason.RESIZED, f"From {view.nodes} to {counted(wanted, 'node')}", grace=None)
 
 
-def shrunk(view: View) -> Verdict | None:
+def _shrunk(view: View) -> Verdict | None:
     """An elastic gang some of whose pods find no place goes on with the others."""
-    limit = shrink_time(view)
+    limit = _shrink_time(view)
     if limit is None or view.now < limit:
         return None
     waited = view.spec.elastic.shrink_after_seconds if view.spec.elastic else 0
@@ -37,18 +58,18 @@ def shrunk(view: View) -> Verdict | None:
     return _with_nodes(view, view.placed, Reason.SHRUNK, message, grace=short_grace(view))
 
 
-def grown(view: View) -> Verdict | None:
+def _grown(view: View) -> Verdict | None:
     """An elastic gang for whose missing pods there is room starts again with them."""
-    limit = growth_time(view)
+    limit = _growth_time(view)
     if limit is None or view.now < limit:
         return None
     size = min(view.nodes + len(view.found), view.spec.nodes)
     return _with_nodes(view, size, Reason.GROWN, f"From {view.nodes} to {counted(size, 'node')}", grace=None)
 
 
-def gang_incomplete(view: View) -> Verdict | None:
+def given_back(view: View) -> Verdict | None:
     """A gang that lacks nodes, or cannot run on one, gives back what it holds and tries again after a while."""
-    limit, stuck = gang_timeout(view), stuck_time(view)
+    limit, stuck = _gang_timeout(view), _stuck_time(view)
     if limit is not None and view.now >= limit:
         said = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes"
         return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
@@ -57,21 +78,98 @@ def gang_incomplete(view: View) -> Verdict | None:
     blamed = [pod for pod in view.current.values() if pod.active and not pod.running and not _waits_for_master(pod)]
     avoided = avoiding(view, tuple(pod.node for pod in blamed if pod.node)) if len(blamed) < view.nodes else ()
     seconds = SLOWER * view.spec.schedule_timeout_seconds
-    said = f"{view.status.message}; not all came to run within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
-    return _give_back(view, said, **({"avoided_nodes": avoided} if avoided else {}))
+    said = f"{awaited(view)}; not all came to run within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
+    kept_away: StatusChanges = {"avoided_nodes": avoided} if avoided else {}
+    return _give_back(view, said, kept_away)
+
+
+def give_back_due(view: View) -> Times:
+    """When that is."""
+    yield _gang_timeout(view)
+    yield _stuck_time(view)
+
+
+def _gang_timeout(view: View) -> datetime | None:
+    """When a gang of which some pods have nodes and others have none gives them back.
+
+    A little later than was asked for, and for each job and attempt in its own way: else two jobs that hold what the
+    other one needs would let go in the same moment, and take the same again.
+    """
+    return _since_first_place(view, _schedule_seconds(view)) if 0 < view.placed < view.nodes else None
+
+
+def _stuck_time(view: View) -> datetime | None:
+    """When a gang that has all its nodes, and pods that do not come to run there, gives all back as well.
+
+    Never while a pod does something: what an init container fetches takes as long as it takes.
+    """
+    waiting = [pod for pod in view.current.values() if pod.active and not pod.running]
+    if not waiting or view.placed < view.nodes or any(pod.waiting and pod.waiting.busy for pod in waiting):
+        return None
+    last = max((pod.scheduled_at for pod in view.current.values() if pod.scheduled_at), default=None)
+    return after(last, SLOWER * _schedule_seconds(view))
+
+
+def _schedule_seconds(view: View) -> float:
+    key = f"{view.snapshot.job.metadata.uid}/{view.status.attempt}"
+    return view.spec.schedule_timeout_seconds * (1 + JITTER * share(key))
+
+
+def _shrink_time(view: View) -> datetime | None:
+    """When an elastic gang goes on with those of its pods that have nodes."""
+    elastic = view.spec.elastic
+    if elastic is None or not elastic.min_nodes <= view.placed < view.nodes:
+        return None
+    return _since_first_place(view, elastic.shrink_after_seconds)
+
+
+def _growth_time(view: View) -> datetime | None:
+    """When an elastic gang starts again with what places were found: soon if none is missing any more.
+
+    Never once a rank has finished: the others are about to.
+    """
+    elastic = view.spec.elastic
+    found = [pod.scheduled_at or view.now for pod in view.found]
+    if elastic is None or not found or view.succeeded or view.nodes >= view.spec.nodes:
+        return None
+    if view.nodes + len(found) >= view.spec.nodes:
+        return max(found) + SETTLING
+    return min(found) + max(SETTLING, timedelta(seconds=elastic.shrink_after_seconds))
+
+
+def _since_first_place(view: View, seconds: float) -> datetime | None:
+    """Before, the gang holds nothing; then a scheduler places one pod after the other, and all may yet come.
+
+    In a gang that lives and waits for pods that replace others, since there are such pods, or since they are refused.
+    """
+    placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node is not None)
+    since = min((time for time in placed if time is not None), default=None)
+    for replaced in view.status.incarnations.exceptions:
+        pod = view.current.get(replaced.rank)
+        if since is None or (pod is None and view.snapshot.refusal is None):
+            return None
+        if pod is None or pod.node is None:
+            since = max(since, (pod.created_at if pod else _since_restart(view)) or since)
+    return after(since, seconds)
+
+
+def _since_restart(view: View) -> datetime | None:
+    said = view.status.condition(ConditionType.RESTARTING)
+    return said.last_transition_time if said else None
 
 
 def _waits_for_master(pod: Pod) -> bool:
     return pod.waiting is not None and pod.waiting.reason == WAITING_FOR_MASTER
 
 
-def _give_back(view: View, why: str, **fields: Any) -> Verdict:
+def _give_back(view: View, why: str, kept_away: StatusChanges | None = None) -> Verdict:
     again = budget(view)
-    again = again.model_copy(update={"streak": again.streak + 1})
+    again = in_a_row(again, again.streak + 1)
     wait = wait_after(view, again)
     message = f"{why}: given back, and tried again in {wait.total_seconds():.1f} s"
     says = not_up(Reason.GANG_INCOMPLETE, message)
-    verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, budget=again, **fields)
+    changes: StatusChanges = {**(kept_away or {}), "budget": again}
+    verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, **changes)
     event = Event(warning=True, reason=Reason.GANG_INCOMPLETE, message=message)
     return Verdict(verdict.status, message, verdict.actions, verdict.wake_at, events=(event,))
 
@@ -102,5 +200,6 @@ def _wanted_beside(view: View) -> range:
 
 def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: int | None) -> Verdict:
     # The NetworkPolicy lets in who asks at that port, and is replaced after a suspension alone.
-    fixed = {**stamped(view), "status_port": view.status.status_port, "nodes": nodes, "budget": budget(view)}
+    unchanged: StatusChanges = {"status_port": view.status.status_port, "budget": budget(view)}
+    fixed: StatusChanges = {**stamped(view), **unchanged, "nodes": nodes}
     return start_again(view, restarting(reason, message), message, grace=grace, **fixed)

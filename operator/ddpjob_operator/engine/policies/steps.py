@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Unpack
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, DDPJob, DDPJobStatus, NetworkPolicy
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.budget import backoff, present
+from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.decision import (
     Action,
     CreateNetworkPolicy,
@@ -22,13 +23,15 @@ from ddpjob_operator.engine.incident import culprit
 from ddpjob_operator.engine.naming import network_policy_name
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod, Service
-from ddpjob_operator.engine.timers import is_stop_overdue
-from ddpjob_operator.engine.view import View
+from ddpjob_operator.engine.view import LOST_AFTER, View
 
-from .verdict import Verdict
+from .verdict import Times, Verdict
 
 MOST_PEERS = 8
 """One that lives is enough; and an environment is not the place for thousands."""
+
+DEFAULT_GRACE_SECONDS = 30
+"""Kubernetes' own, where a pod says nothing."""
 
 HURRY_MARGIN = timedelta(seconds=5)
 """Deletion times have whole seconds and come from another clock; less than this is not worth a second request."""
@@ -43,11 +46,16 @@ WITH_NOTICE = ANNOUNCED | {Reason.RESIZED, Reason.GROWN}
 def start(view: View, *says: Say) -> Verdict:
     """A new attempt, not after an incident: all in one round, unless pods of the last attempt still save and stop."""
     job = view.snapshot.job
-    fixed = {**next_attempt(view), **stamped(view), "pod_security": view.snapshot.settings.pod_security}
-    selector = f"{Label.JOB_UID}={job.metadata.uid}"
-    status = updated(
-        view, *says, **fixed, selector=selector, start_time=view.status.start_time or view.now, first_run_time=None
-    )
+    changes: StatusChanges = {
+        **next_attempt(view),
+        **stamped(view),
+        "pod_security": view.snapshot.settings.pod_security,
+        "selector": f"{Label.JOB_UID}={job.metadata.uid}",
+        "start_time": view.status.start_time or view.now,
+        "first_run_time": None,
+        "suspend_time": None,
+    }
+    status = updated(view, *says, **changes)
     removal = delete(view, view.removable, grace=None)
     if view.active:
         return Verdict(status, waiting_to_end(view, len(view.active)), removal)
@@ -62,11 +70,12 @@ def start_again(
     *,
     grace: int | None,
     wait: timedelta = timedelta(0),
-    **fields: Any,
+    **changes: Unpack[StatusChanges],
 ) -> Verdict:
     """The gang ends and starts once more, with other conditions and fields of the status."""
     until = view.now + wait if wait else None
-    status = updated(view, *says, **{**next_attempt(view), **fields, "backoff_until": until})
+    again: StatusChanges = {**next_attempt(view), **changes, "backoff_until": until}
+    status = updated(view, *says, **again)
     left = view.with_status(status).removable
     return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
 
@@ -79,12 +88,13 @@ def replace_alone(
     *,
     grace: int | None,
     until: datetime | None,
-    **fields: Any,
+    **changes: Unpack[StatusChanges],
 ) -> Verdict:
     """These ranks get a new pod, while the others wait for them; all start once more then, with these fields."""
     incarnations = view.status.incarnations.replaced(ranks)
-    fixed = {"incarnations": incarnations, "supervised": True, "backoff_until": until}
-    status = updated(view, *says, **{**fixed, **fields})
+    fixed: StatusChanges = {"incarnations": incarnations, "supervised": True, "backoff_until": until}
+    again: StatusChanges = {**fixed, **changes}
+    status = updated(view, *says, **again)
     left = view.with_status(status).previous
     return Verdict(status, message, delete(view, left, grace=grace), wake_at=until)
 
@@ -115,7 +125,7 @@ def waiting_to_end(view: View, count: int) -> str:
     return f"Removing the {view.noun}s of the last attempt"
 
 
-def next_attempt(view: View) -> dict[str, Any]:
+def next_attempt(view: View) -> StatusChanges:
     """The gang starts once more, and every rank with a new pod: a former pod is one of a smaller incarnation."""
     return {
         "attempt": attempt_after(view),
@@ -135,7 +145,7 @@ def last_attempt(view: View) -> int:
     return max(view.status.attempt, view.heard.attempt if view.heard else 0)
 
 
-def stamped(view: View) -> dict[str, Any]:
+def stamped(view: View) -> StatusChanges:
     """What is fixed for the attempts to come, whatever a later operator's defaults are."""
     return {
         "nodes": view.spec.nodes,
@@ -162,7 +172,7 @@ def _chosen_policy(view: View) -> NetworkPolicy:
 
 def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Action, ...]:
     """Makes what the job needs and does not have, and these pods."""
-    job = view.snapshot.job.model_copy(update={"status": status})
+    job = view.snapshot.job.with_status(status)
     service = (CreateService(job),) if view.service is Service.MISSING else ()
     living = _living(view, status)
     pods = tuple(CreatePod(rank, job, living) for rank in ranks)
@@ -195,7 +205,7 @@ def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Actio
     A pod that was told to stop and to stay has its time for that.
     """
     limit = None if grace is None else view.now + timedelta(seconds=grace) + HURRY_MARGIN
-    overdue = is_stop_overdue(view)
+    overdue = _is_stop_overdue(view)
 
     def late(pod: Pod) -> bool:
         return limit is not None and pod.gone_by is not None and pod.gone_by > limit
@@ -206,11 +216,38 @@ def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Actio
 
 def stop(view: View, pods: Iterable[Pod], stay: Collection[str], *, grace: int | None) -> tuple[Action, ...]:
     """Ends pods: those of these names that run are kept, with their logs, and the others deleted."""
-    overdue, left = is_stop_overdue(view), tuple(pods)
+    overdue, left = _is_stop_overdue(view), tuple(pods)
     stays = {pod.name for pod in left if pod.name in stay and pod.running and not pod.deleting}
     stops = tuple(StopPod(pod.name, pod.uid) for pod in left if pod.name in stays and not pod.stopped)
     others = (pod for pod in left if pod.name not in stays or (pod.stopped and overdue))
     return (*stops, *delete(view, others, grace=grace))
+
+
+def _stop_timeout(view: View) -> datetime | None:
+    """When a pod that was told to stop and to stay has not, and its node is taken for lost."""
+    status = view.status
+    failing, created = status.condition(ConditionType.FAILURE_TARGET), status.condition(ConditionType.CREATED)
+    if failing is not None and failing.status == "True":
+        since = failing.last_transition_time
+    elif created is not None and created.status == "False":  # Its gang is to start again.
+        since = created.last_transition_time
+    else:
+        return None
+    grace = view.spec.template["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    return since + timedelta(seconds=grace) + LOST_AFTER
+
+
+def _is_stop_overdue(view: View) -> bool:
+    """Whether that moment has passed."""
+    limit = _stop_timeout(view)
+    return limit is not None and view.now >= limit
+
+
+def ends_due(view: View) -> Times:
+    """When pods that were told to end count as lost, or those that were told to stay as not having heard."""
+    yield view.next_loss
+    if any(pod.stopping for pod in view.snapshot.pods):
+        yield _stop_timeout(view)
 
 
 def short_grace(view: View) -> int:

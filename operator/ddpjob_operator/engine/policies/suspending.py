@@ -1,10 +1,9 @@
 """Suspension, and what comes after it."""
 
-from typing import Any
-
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.causes import failure_of
+from ddpjob_operator.engine.changes import StatusChanges, amended
 from ddpjob_operator.engine.decision import DeleteNetworkPolicy
 from ddpjob_operator.engine.incident import first_of, remembered
 from ddpjob_operator.engine.keeping import lost_with_pods
@@ -12,7 +11,6 @@ from ddpjob_operator.engine.naming import network_policy_name
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.view import View
 
-from .ending import succeeded
 from .steps import budget, delete, last_attempt, start, waiting_to_end
 from .verdict import Verdict
 
@@ -24,10 +22,17 @@ STOPPED = tuple(
 
 def suspended(view: View) -> Verdict | None:
     """Suspension lets every pod save within its own grace period; it costs nothing of the budget."""
-    if not view.spec.suspend or succeeded(view):  # It was done before anybody was told to stop.
+    if not view.spec.suspend:
         return None
-    no_times = {"start_time": None, "first_run_time": None, "backoff_until": None}
-    fields = {**no_times, "budget": budget(view), "attempt": last_attempt(view), **_forestalled(view)}
+    fields: StatusChanges = {
+        "suspend_time": view.status.suspend_time or view.now,
+        "start_time": None,
+        "first_run_time": None,
+        "backoff_until": None,
+        "budget": budget(view),
+        "attempt": last_attempt(view),
+        **_forestalled(view),
+    }
     if view.active:
         message = f"{view.pods(len(view.active))} to save and stop"
         return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
@@ -38,7 +43,7 @@ def suspended(view: View) -> Verdict | None:
     return Verdict(updated(view, *STOPPED, said, **fields), message)
 
 
-def _forestalled(view: View) -> dict[str, Any]:
+def _forestalled(view: View) -> StatusChanges:
     """The fields of the status with a failure that nobody has answered when suspension does: the first of an attempt.
 
     It costs nothing. Whoever ended when it was told to has not failed, nor whoever lost such a peer.
@@ -52,14 +57,19 @@ def _forestalled(view: View) -> dict[str, Any]:
     first = first_of(failures) if failures else None
     if first is None or first.cause in {Cause.STOPPED, Cause.PEER_LOST}:
         return {}
-    answer = {"action": RestartAction.RESTART_FREE, "rule": "spec.suspend"}
-    return {"attempt": first.attempt, **remembered(view.status, first.model_copy(update=answer))}
+    answered = amended(first, action=RestartAction.RESTART_FREE, rule="spec.suspend")
+    return {"attempt": first.attempt, **remembered(view.status, answered)}
 
 
-def resumed(view: View) -> Verdict | None:
+def started(view: View) -> Verdict | None:
+    """A job that was never started starts, and so does one that is resumed."""
+    if view.suspended:
+        return _resumed(view)
+    return None if view.started else start(view)
+
+
+def _resumed(view: View) -> Verdict:
     """After suspension, be it half-way, the gang starts again as a new attempt, with its clock at zero."""
-    if not view.suspended:
-        return None
     if view.snapshot.network_policy and view.started and view.status.status_port != view.spec.status_port:
         if view.active:  # As long as one lives, nobody else gets in.
             return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))

@@ -1,6 +1,6 @@
-"""What one policy says."""
+"""What one policy says, and when it will have something else to say."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,7 +15,8 @@ class Verdict:
     """What one policy wants: a status and a sentence, actions that it authorises, and when to look again."""
 
     status: DDPJobStatus
-    message: str
+    message: str | None
+    """None: what was said last still holds."""
     actions: tuple[Action, ...] = ()
     wake_at: datetime | None = None
     blocked: Obstacle | None = None
@@ -24,5 +25,27 @@ class Verdict:
     """What a person wants to know and no condition tells by coming true."""
 
 
-Policy = Callable[[View], Verdict | None]
-"""Looks at the whole present state and decides, or leaves it to the next."""
+Times = Iterable[datetime | None]
+"""Moments, some of which may not be known, or have passed."""
+
+
+def never(_: View) -> Times:
+    """Of a policy that only what happens can move."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A chapter of a job's life, at its place in the chain."""
+
+    decides: Callable[[View], Verdict | None]
+    """Looks at the whole present state and decides, or leaves it to the next."""
+    here: str
+    """Why it stands where it stands: before the next one, and after those before."""
+    due: Callable[[View], Times] = never
+    """When time alone will have it say something else."""
+
+    @property
+    def name(self) -> str:
+        """As it is called in code."""
+        return self.decides.__name__

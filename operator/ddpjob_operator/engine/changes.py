@@ -1,0 +1,98 @@
+"""Changes to what was said: fields of a status or of an incident with new values, known to the type checker."""
+
+from datetime import datetime
+from typing import TypedDict, Unpack
+
+from ddpjob_operator.api import (
+    AvoidedNode,
+    Backend,
+    Budget,
+    Cause,
+    CheckpointSeen,
+    Condition,
+    DDPJobStatus,
+    Failure,
+    Incarnations,
+    NetworkPolicy,
+    PodSecurity,
+    Progress,
+    RestartAction,
+    State,
+    Straggler,
+)
+
+
+class StatusChanges(TypedDict, total=False):
+    """What policies change of a `DDPJobStatus`, and so may remember until the next look."""
+
+    completed_indexes: str
+    last_completed_time: datetime | None
+    attempt: int
+    incarnations: Incarnations
+    selector: str
+    nodes: int | None
+    procs_per_node: int | None
+    backend: Backend | None
+    master_port: int | None
+    status_port: int | None
+    control_port: int | None
+    pod_security: PodSecurity | None
+    network_policy: NetworkPolicy | None
+    trainer_image: str | None
+    supervised: bool
+    progress: Progress | None
+    checkpoint: CheckpointSeen | None
+    stragglers: tuple[Straggler, ...]
+    restarts: int
+    disruptions: int
+    budget: Budget
+    start_time: datetime | None
+    suspend_time: datetime | None
+    backoff_until: datetime | None
+    completion_time: datetime | None
+    first_run_time: datetime | None
+    last_failure: Failure | None
+    history: tuple[Failure, ...]
+    avoided_nodes: tuple[AvoidedNode, ...]
+
+
+class EveryChange(StatusChanges, total=False):
+    """And what follows from the rest, or is there for people alone: no decision rests on it."""
+
+    conditions: tuple[Condition, ...]
+    observed_generation: int
+    state: State
+    message: str
+    ready: str
+
+
+class IncidentChanges(TypedDict, total=False):
+    """Some fields of a `Failure`."""
+
+    time: datetime
+    attempt: int
+    rank: int
+    process: int | None
+    pod: str
+    node: str | None
+    cause: Cause
+    exit_code: int | None
+    signal: int | None
+    message: str
+    step: int | None
+    at_start: bool
+    tied: bool
+    action: RestartAction
+    rule: str
+    consequences: int
+    consequence_ranks: tuple[int, ...]
+
+
+def changed(status: DDPJobStatus, **changes: Unpack[EveryChange]) -> DDPJobStatus:
+    """The status with these fields changed."""
+    return status.model_copy(update=changes)
+
+
+def amended(incident: Failure, **changes: Unpack[IncidentChanges]) -> Failure:
+    """The incident with these fields changed."""
+    return incident.model_copy(update=changes)

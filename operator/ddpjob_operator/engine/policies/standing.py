@@ -1,0 +1,87 @@
+"""How a gang stands that has not come up, in words: what is in its way, and what it waits for."""
+
+from ddpjob_operator.api import ConditionType
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.engine.saying import Obstacle
+from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
+from ddpjob_operator.engine.view import View
+from ddpjob_operator.engine.waiting import VOLUMES_AND_NETWORK, needed
+
+from .steps import default_image
+
+NO_IMAGE = (
+    "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
+    "administrator set one for jobs that name none (trainerImage)"
+)
+
+
+def awaited(view: View) -> str:
+    """What a gang that has not come up waits for, in a sentence."""
+    obstacle = name_taken(view) or no_image(view) or in_the_way(view)
+    if obstacle is not None:
+        return obstacle.message
+    return starts_again(view) or so_many_run(view)
+
+
+def name_taken(view: View) -> Obstacle | None:
+    """That a Service of somebody else, or of a former job, has the job's name."""
+    name = view.snapshot.job.metadata.name
+    if view.service is Service.FORMER:
+        message = f"Waiting for Service {name} of the deleted job of the same name to go away"
+    elif view.service is Service.FOREIGN:
+        message = f"Service {name} exists and belongs to somebody else: delete it, or give the job another name"
+    else:
+        return None
+    return Obstacle(Reason.SERVICE_TAKEN, message)
+
+
+def no_image(view: View) -> Obstacle | None:
+    """That neither the job nor the operator's administrator names an image."""
+    named = view.spec.trainer.get("image") or default_image(view)
+    return None if named else Obstacle(Reason.IMAGE_MISSING, NO_IMAGE)
+
+
+def in_the_way(view: View) -> Obstacle | None:
+    """Why what is missing is not made: as this process was told, or as the status says.
+
+    That is perhaps what another process was told, and holds until this one has tried.
+    """
+    refusal, said = view.snapshot.refusal, view.status.condition(ConditionType.BLOCKED)
+    if refusal is not None:
+        return Obstacle(refusal.reason, refusal.message)
+    return Obstacle(said.reason, said.message) if said is not None and said.status == "True" else None
+
+
+def starts_again(view: View) -> str:
+    """Why a gang starts once more; empty where it does not."""
+    said = view.status.condition(ConditionType.RESTARTING)
+    return said.message if said is not None and said.status == "True" else ""
+
+
+def so_many_run(view: View) -> str:
+    """How many of the pods run, and what the others wait for."""
+    return f"{view.running + view.succeeded} of {view.pods(view.nodes)} running{_waiting_for(view)}"
+
+
+def _waiting_for(view: View) -> str:
+    """Which rank the gang waits for, why, and how many more with it."""
+    waiting = [pod for pod in view.current.values() if not pod.running and pod.active]
+    if not waiting:
+        return ""
+    first = next((pod for pod in waiting if pod.waiting), waiting[0])
+    alike = sum(pod.waiting == first.waiting and (pod.node is None) == (first.node is None) for pod in waiting) - 1
+    more = f" and {alike} more" if alike else ""
+    return f"; rank {first.rank}{more}: {first.waiting or _silent(first)}{_volumes(view, first)}"
+
+
+def _volumes(view: View, pod: Pod) -> str:
+    """What a pod's volumes need, where it waits for those: one that is missing is among them."""
+    if pod.waiting is None or pod.waiting.reason != VOLUMES_AND_NETWORK:
+        return ""
+    volumes = needed(view.spec.template)
+    return f" (are they there? {', '.join(volumes)})" if volumes else ""
+
+
+def _silent(pod: Pod) -> Waiting:
+    """What a pod waits for of which nobody says anything."""
+    return Waiting("waiting for a node") if pod.node is None else Waiting(f"starting on node {pod.node}")

@@ -1,0 +1,98 @@
+"""Why the policies stand in this order: of each two neighbours a moment on which both have something to say."""
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from ddpjob_operator.engine import Service
+from ddpjob_operator.engine.decide import decide
+from ddpjob_operator.engine.policies import CHAIN, Policy
+
+from .builders import START, Moment, a_job
+
+two = a_job(nodes=2).running()
+timed = a_job(nodes=2, activeDeadlineSeconds=60)
+gang = a_job(nodes=2, restart={"mode": "InPlace"}).running().hears().settled()
+IN_PLACE = {"attempt": 1, "time": (START + timedelta(seconds=5)).isoformat(), "rank": 1, "cause": "Application"}
+lost = two.reports(0, code=204, cause="PeerLost", message="lost").after(11).decided().overdue(1)
+half = a_job(nodes=2, scheduleTimeoutSeconds=60).decided().placed(0)
+
+BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
+    "a job that has ended and expired is deleted, not ended once more": (
+        *("finished", "ending"),
+        a_job(nodes=2, ttlSecondsAfterFinished=60).running().succeeds(0, 1).settled().after(60),
+    ),
+    "a job that fails by its deadline does so, though all ranks save and exit with 0 then": (
+        *("ending", "succeeded"),
+        timed.running().after(60).decided().succeeds(0, 1),
+    ),
+    "what was done when suspension was asked for has succeeded": (
+        *("succeeded", "suspended"),
+        two.succeeds(0, 1).asks(suspend=True),
+    ),
+    "a job that is suspended as its deadline passes saves": (
+        *("suspended", "past_deadlines"),
+        timed.running().asks(suspend=True).after(60),
+    ),
+    "a job that waits for its Service's name fails by its deadline": (
+        *("past_deadlines", "obstructed"),
+        timed.service(Service.FOREIGN).decided().after(60),
+    ),
+    "while its Service's name is taken, a job does not start": (
+        *("obstructed", "started"),
+        a_job(nodes=2).service(Service.FOREIGN),
+    ),
+    "resumed half-way, it waits for its pods to end, whatever their supervisors did meanwhile": (
+        *("started", "restarted_in_place"),
+        gang.asks(suspend=True).decided().asks(suspend=False).hears(attempt=2, incidents=[IN_PLACE]),
+    ),
+    "what supervisors answered before a pod was lost is charged before it": (
+        *("restarted_in_place", "incident"),
+        gang.after(6).hears(attempt=2, incidents=[IN_PLACE]).deleted_by_hand(1),
+    ),
+    "a failure is answered, and counted, before the size changes": (
+        *("incident", "resized"),
+        two.fails(1).asks(nodes=3),
+    ),
+    "a gang of another size is not corrected by pods of the last one": (
+        *("resized", "corrected"),
+        lost.asks(nodes=3),
+    ),
+    "what is known by now of an incident is said while pods still end": (
+        *("corrected", "between_attempts"),
+        lost.comes_late(0),
+    ),
+    "as long as a pod of the last attempt runs, the next one has not been given its time": (
+        *("between_attempts", "given_back"),
+        half.after(200).comes_late(1, incarnation=0),
+    ),
+    "a pod that could not be made in time is not made any more": (
+        *("given_back", "children"),
+        half.vanishes(1).after(200),
+    ),
+    "a gang of which a pod is missing is not under way": (
+        *("children", "under_way"),
+        a_job(nodes=2).decided().vanishes(1),
+    ),
+}
+
+
+def swapped(first: str) -> tuple[Policy, ...]:
+    """The chain with this policy after the next one."""
+    place = [policy.name for policy in CHAIN].index(first)
+    return (*CHAIN[:place], CHAIN[place + 1], CHAIN[place], *CHAIN[place + 2 :])
+
+
+@pytest.mark.parametrize(("first", "then", "moment"), BOTH_SPEAK.values(), ids=BOTH_SPEAK)
+def test_it_would_be_answered_otherwise_by_the_next_one(first: str, then: str, moment: Moment) -> None:
+    other = decide(moment.asked, swapped(first))
+    assert (other.status, other.actions) != (moment.decision.status, moment.decision.actions), f"{then} says the same"
+
+
+def test_the_order_of_all_neighbours_matters() -> None:
+    neighbours = [(first.name, then.name) for first, then in pairwise(CHAIN)]
+    assert [(first, then) for first, then, _ in BOTH_SPEAK.values()] == neighbours
+
+
+def test_each_policy_says_why_it_stands_where_it_stands() -> None:
+    assert all(policy.here.endswith(".") for policy in CHAIN)
