@@ -1,13 +1,13 @@
 """Who leads: one replica at a time, by a Lease of coordination.k8s.io (https://kubernetes.io/docs/concepts/architecture/leases/).
 
 Two clocks never meet here. A leader counts from the moment before it asked to renew; the others count from the moment
-at which they saw the last renewal; both by their own monotonic clock. So a leader knows that its time is over before
-anybody else takes over, even one that was stopped and woken again: it asks its clock before every write.
+at which they saw the last renewal; both by their own steady clock. So a leader knows that its time is over before
+anybody else takes over, even one that was stopped and woken again, or whose machine was suspended: it asks its clock
+before every write. Timers would not do, for theirs is a clock that stands still meanwhile.
 """
 
 import asyncio
 import logging
-import time
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from ddpjob_operator.engine import Manifest
 
 from .api import LEASES, Api, ApiError
+from .clock import steady
 from .metrics import LEADER
 
 LEASE_SECONDS = 8.0
@@ -44,7 +45,7 @@ class Elector:
     @property
     def leads(self) -> bool:
         """Whether this replica leads at this very moment."""
-        return time.monotonic() < self._renewed + LEADING_SECONDS
+        return steady() < self._renewed + LEADING_SECONDS
 
     async def run(self) -> None:
         """Waits to be elected, then renews; returns when the leadership is lost or given back."""
@@ -68,7 +69,7 @@ class Elector:
                 await self._api.replace(LEASES, self._namespace, self._name, lease)
 
     async def _try_in_time(self) -> None:
-        started = time.monotonic()
+        started = steady()
         try:
             if await asyncio.wait_for(self._try(), LEADING_SECONDS):
                 self._lead_from(started)
@@ -109,9 +110,9 @@ class Elector:
                 return not self.elected.is_set() or self.leads
             seen = (holder, str(lease["spec"].get("renewTime")))
             if seen != self._seen:
-                self._seen, self._seen_at = seen, time.monotonic()
+                self._seen, self._seen_at = seen, steady()
         others = self._seen is not None and self._seen[0]
-        return not others or time.monotonic() >= self._seen_at + LEASE_SECONDS
+        return not others or steady() >= self._seen_at + LEASE_SECONDS
 
     def _fresh(self) -> Manifest:
         return {

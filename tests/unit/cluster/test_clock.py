@@ -1,5 +1,7 @@
 """The operator's clock: the API server's, wherever this machine's differs from it."""
 
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -45,3 +47,11 @@ def test_whoever_sets_the_machine_s_clock_does_not_set_it(monkeypatch: pytest.Mo
     monkeypatch.setattr("time.time", lambda: 0.0)
     assert timedelta(0) <= clock.now() - before <= CLOSE
     assert before.tzinfo is UTC
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no clock goes on while a machine is suspended")
+def test_it_goes_on_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, clocks = Clock(), time.clock_gettime
+    before = clock.now()
+    monkeypatch.setattr("time.clock_gettime", lambda which: clocks(which) + 3600 * (which == time.CLOCK_BOOTTIME))
+    assert HOUR <= clock.now() - before <= HOUR + CLOSE
