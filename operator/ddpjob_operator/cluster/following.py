@@ -50,7 +50,7 @@ class Follower(Generic[O, T]):
             ApiError: it cannot be read now.
         """
         objects, version = await self._api.list(self._resource, self._namespace, OURS)
-        self._cache.listed(objects, version, in_namespace(self._namespace))
+        await self._cache.listed(objects, version, in_namespace(self._namespace))
         self._version = version
 
     async def run(self) -> None:

@@ -227,7 +227,7 @@ class Operator:
 
     async def _list_one(self, namespace: str | None) -> None:
         jobs, version = await self._api.list(DDPJOBS, namespace)
-        self._store.jobs.listed(jobs, version, in_namespace(namespace))
+        await self._store.jobs.listed(jobs, version, in_namespace(namespace))
         for follower in self._followers[namespace]:
             await follower.list()
 

@@ -1,9 +1,11 @@
 """One round of one job: what is there -> what the engine says -> written down, carried out, announced."""
 
+import asyncio
 import logging
 import math
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -40,6 +42,10 @@ MINOR_INTERVAL_SECONDS = 10.0
 
 LONGEST_RETRY_SECONDS = 30.0
 """What was refused is tried again after 1, 2, 4 s and so on, then this often: nothing tells that it would pass."""
+
+FEW_PODS = 128
+"""To decide about so many takes 15 ms at most. Of thousands that fail together, each with the end of its log, it may
+be half a second, in which the Lease would not be renewed, nor another job be looked at."""
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +131,8 @@ class Reconciler:
         self._settings = settings
         self._writer = Writer(api, store)
         self._nodes = Nodes(api)
+        self._apart = ThreadPoolExecutor(1, "deciding")
+        """One thread: each would take as large a share of the time as all else has."""
         self._memories: dict[Key, _Memory] = {}
 
     def know_all(self, namespace: str | None) -> None:
@@ -166,7 +174,7 @@ class Reconciler:
     async def _decision(self, key: Key, stored: StoredJob, memory: _Memory) -> tuple[Snapshot, Decision | None]:
         """What there is, with what a decision needs to know, and the decision; none where the job has changed."""
         snapshot = self._snapshot(key, stored, memory)
-        while (decision := decide(snapshot)).needs:
+        while (decision := await self._decide(snapshot)).needs:
             if decision.needs.pods:
                 await self._look(key, stored)
                 if self._store.jobs.get(key) is not stored:
@@ -175,6 +183,12 @@ class Reconciler:
             snapshot = await self._answered(key, stored, snapshot, decision.needs)
         self._listen_no_more(key, snapshot)
         return snapshot, decision
+
+    async def _decide(self, snapshot: Snapshot) -> Decision:
+        """What the engine says; about many pods beside all else, which goes on meanwhile."""
+        if len(snapshot.pods) <= FEW_PODS:
+            return decide(snapshot)
+        return await asyncio.get_running_loop().run_in_executor(self._apart, decide, snapshot)
 
     async def _heed(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
         if decision.wake_at is not None:
@@ -246,7 +260,7 @@ class Reconciler:
             return
         self._store.jobs.saw(now)
         pods, version = await self._api.list(PODS, key[0], f"{Label.JOB_UID}={stored.uid}")
-        self._store.pods.listed(pods, version, of_owner(stored.uid))
+        await self._store.pods.listed(pods, version, of_owner(stored.uid))
         memory = self._memory(key, stored)
         memory.looked = memory.current = True
 

@@ -5,6 +5,7 @@ object is newer, so that a late event undoes nothing. A watch may miss that some
 Whatever changes, its job gets a look.
 """
 
+import asyncio
 import math
 import time
 from collections import Counter, defaultdict
@@ -28,6 +29,9 @@ Mark = Callable[[Key], None]
 
 LATE_SECONDS = 300.0
 """Longer than any view of an object is on its way: for so long at least it is remembered that one is gone."""
+
+AT_A_STRETCH = 250
+"""So many objects of a list are taken in before others come in between: some milliseconds."""
 
 O = TypeVar("O", bound=Object)  # noqa: E741  An object as it comes,
 T = TypeVar("T")  # and what is kept of it.
@@ -165,12 +169,17 @@ class Cache(Generic[O, T]):
         if known is not None and known.ref.uid == uid and known.ref.version <= version:
             self._drop(key)
 
-    def listed(self, objects: Iterable[O], version: int, covers: Callable[[_Entry[T]], bool]) -> None:
-        """Takes in a whole list: what it covers, is older than it and not in it is gone."""
+    async def listed(self, objects: Iterable[O], version: int, covers: Callable[[_Entry[T]], bool]) -> None:
+        """Takes in a whole list: what it covers, is older than it and not in it is gone.
+
+        What happens meanwhile, for others come in between, is newer than the list.
+        """
         there: set[Key] = set()
-        for seen in objects:
+        for number, seen in enumerate(objects, start=1):
             self.saw(seen)
             there.add((seen.metadata.namespace, seen.metadata.name))
+            if number % AT_A_STRETCH == 0:
+                await asyncio.sleep(0)
         for key, entry in list(self._entries.items()):
             if key not in there and entry.ref.version <= version and covers(entry):
                 self.forget(key, entry.ref.uid, version)

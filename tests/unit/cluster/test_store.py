@@ -1,3 +1,4 @@
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +7,7 @@ import msgspec
 import pytest
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.cluster.objects import Object, PodObject
-from ddpjob_operator.cluster.store import LATE_SECONDS, Key, Store, in_namespace, of_owner
+from ddpjob_operator.cluster.store import AT_A_STRETCH, LATE_SECONDS, Key, Store, in_namespace, of_owner
 from ddpjob_operator.engine import Service
 
 from .manifests import UID, a_manifest, a_pod, nobody, read, trainer
@@ -41,6 +42,10 @@ def pods() -> Pods:
     return Pods()
 
 
+def listed(cache: Pods, *words: Any) -> None:
+    asyncio.run(cache.listed(*words))
+
+
 def test_a_late_event_undoes_nothing() -> None:
     cache = pods()
     assert cache.saw(a_pod(version=2, containerStatuses=RUNS))
@@ -66,14 +71,14 @@ def test_a_pod_that_is_gone_is_not_brought_back_by_the_answer_to_its_deletion() 
 def test_a_pod_that_is_gone_is_not_brought_back_by_a_list_from_before_its_deletion() -> None:
     cache = pods()
     cache.forget(("team", "digits-0-1"), "pod-0-1", version=6)
-    cache.listed([a_pod(version=4)], 5, of_owner(UID))
+    listed(cache, [a_pod(version=4)], 5, of_owner(UID))
     assert cache.owned_by(UID) == (), "known or not when it went"
 
 
 def test_a_pod_that_a_list_has_missed_is_not_brought_back_by_an_older_answer() -> None:
     cache = pods()
     cache.saw(a_pod(version=1))
-    cache.listed([], 5, of_owner(UID))
+    listed(cache, [], 5, of_owner(UID))
     assert not cache.saw(a_pod(version=4))
 
 
@@ -131,18 +136,18 @@ def test_a_list_tells_what_a_watch_has_missed() -> None:
     cache = pods()
     cache.saw(a_pod(rank=0, version=1))
     cache.saw(a_pod(rank=1, version=9))
-    assert cache.tells(lambda: cache.listed([a_pod(rank=2, version=4)], 5, of_owner(UID)))
-    assert not cache.tells(lambda: cache.listed([a_pod(rank=2, version=4)], 5, of_owner(UID))), "no news"
+    assert cache.tells(lambda: listed(cache, [a_pod(rank=2, version=4)], 5, of_owner(UID)))
+    assert not cache.tells(lambda: listed(cache, [a_pod(rank=2, version=4)], 5, of_owner(UID))), "no news"
     assert sorted(pod.rank for pod in cache.owned_by(UID)) == [1, 2], "rank 0 is gone; rank 1 is newer than the list"
 
 
 def test_a_list_says_nothing_of_what_it_does_not_cover() -> None:
     cache = pods()
     cache.saw(a_pod())
-    cache.listed([], 5, of_owner("another job"))
-    cache.listed([], 5, in_namespace("another namespace"))
+    listed(cache, [], 5, of_owner("another job"))
+    listed(cache, [], 5, in_namespace("another namespace"))
     assert len(cache.owned_by(UID)) == 1
-    cache.listed([], 5, in_namespace(None))
+    listed(cache, [], 5, in_namespace(None))
     assert cache.owned_by(UID) == ()
 
 
@@ -172,3 +177,24 @@ def test_whose_a_service_with_our_label_is(owners: tuple[str, ...], whose: Servi
     assert store.service(("team", "digits"), UID) is Service.MISSING
     store.services.saw(a_service(*owners))
     assert store.service(("team", "digits"), UID) is whose
+
+
+def test_a_long_list_leaves_time_for_others_and_undoes_nothing_that_they_have_seen() -> None:
+    """10,000 pods that are taken in at one stretch are tenths of a second in which no Lease is renewed."""
+    cache, new, version = pods().cache, "digits-9999-1", 5
+
+    async def play() -> None:
+        listed = [a_pod(rank=rank, version=1) for rank in range(2 * AT_A_STRETCH)]
+        listing = asyncio.create_task(cache.listed(listed, version, in_namespace(None)))
+        await asyncio.sleep(0)
+        assert 0 < len(cache.all()) < len(listed)
+        cache.saw(a_pod(rank=9999, version=version + 1))
+        cache.saw(a_pod(rank=2 * AT_A_STRETCH - 1, version=version + 2, containerStatuses=RUNS))
+        await listing
+
+    asyncio.run(play())
+    assert len(cache.all()) == 2 * AT_A_STRETCH + 1
+    assert cache.get(("team", new))
+    last = cache.get(("team", f"digits-{2 * AT_A_STRETCH - 1}-1"))
+    assert last
+    assert last.running
