@@ -79,7 +79,7 @@ class _Ear:
 class Hearing:
     """All supervisors that are listened to, at most one for each job."""
 
-    def __init__(self, dirty: DirtyKeys[Key], time: Callable[[], datetime]) -> None:
+    def __init__(self, dirty: DirtyKeys, time: Callable[[], datetime]) -> None:
         self._dirty = dirty
         self._time = time
         self._ears: dict[Key, _Ear] = {}

@@ -28,7 +28,6 @@ from .store import Key, Store, in_namespace
 from .watching import watch
 from .web import serve
 
-WORKERS = 16
 REST_SECONDS_PER_POD = 0.0001
 """A look takes some microseconds for each pod: a large gang whose pods change all the time would take all of it."""
 SPREAD_SECONDS = 30.0
@@ -58,7 +57,7 @@ class Operator:
         self._api = Api(connection, self._leads)
         self._unfenced = unfenced
         self._server = connection.server
-        self._dirty: DirtyKeys[Key] = DirtyKeys()
+        self._dirty = DirtyKeys()
         self._store = Store(self._dirty.mark)
         namespaces: list[str | None] = [*options.namespaces] or [None]
         self._followers = {namespace: self._following(namespace) for namespace in namespaces}
@@ -133,7 +132,7 @@ class Operator:
             "election": self._elector.run() if self._elector else asyncio.Event().wait(),
             "events": self._announcer.run(),
             "watching": watch(self._store.jobs, self._options.namespaces),
-            **{f"worker {number}": self._worker() for number in range(WORKERS)},
+            "rounds": self._rounds(),
             **{f"following {one}": self._follow(one) for some in self._followers.values() for one in some},
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
@@ -244,25 +243,28 @@ class Operator:
         await self._listed.wait()
         await follower.run()
 
-    async def _worker(self) -> None:
-        while True:
-            key = await self._dirty.take()
-            try:
-                with ROUND_SECONDS.time():
-                    pods = await self._reconciler.round(key)
-            except ApiError as error:
-                seconds = self._dirty.failed(key, error.retry_after or 0.0)
-                ROUNDS.labels("error").inc()
-                logger.warning("%s; again in %.1f s", error, seconds, extra=about(key))
-            except FencedError:
-                ROUNDS.labels("fenced").inc()
-                self._dirty.failed(key)
-            except Exception:
-                ROUNDS.labels("bug").inc()
-                logger.exception("this is a bug; again in %.1f s", self._dirty.failed(key), extra=about(key))
-            else:
-                ROUNDS.labels("ok").inc()
-                self._dirty.done(key, REST_SECONDS_PER_POD * pods)
+    async def _rounds(self) -> None:
+        async with asyncio.TaskGroup() as rounds:
+            while True:
+                rounds.create_task(self._round(await self._dirty.take()))
+
+    async def _round(self, key: Key) -> None:
+        try:
+            with ROUND_SECONDS.time():
+                pods = await self._reconciler.round(key)
+        except ApiError as error:
+            seconds = self._dirty.failed(key, error.retry_after or 0.0)
+            ROUNDS.labels("error").inc()
+            logger.warning("%s; again in %.1f s", error, seconds, extra=about(key))
+        except FencedError:
+            ROUNDS.labels("fenced").inc()
+            self._dirty.failed(key)
+        except Exception:
+            ROUNDS.labels("bug").inc()
+            logger.exception("this is a bug; again in %.1f s", self._dirty.failed(key), extra=about(key))
+        else:
+            ROUNDS.labels("ok").inc()
+            self._dirty.done(key, REST_SECONDS_PER_POD * pods)
 
     def _leads(self) -> bool:
         return self._elector is None or self._elector.leads

@@ -27,6 +27,7 @@ from ddpjob_operator.engine import (
 from .announcer import Announcer
 from .api import DDPJOBS, PODS, Api, ApiError
 from .dirty import DirtyKeys
+from .fair import BESIDE_OTHERS
 from .hearing import Hearing
 from .logs import about
 from .nodes import Nodes
@@ -115,7 +116,7 @@ class Reconciler:
         self,
         api: Api,
         store: Store,
-        dirty: DirtyKeys[Key],
+        dirty: DirtyKeys,
         announcer: Announcer,
         *,
         hearing: Hearing,
@@ -129,7 +130,7 @@ class Reconciler:
         self._hearing = hearing
         self._witnesses = witnesses
         self._settings = settings
-        self._writer = Writer(api, store)
+        self._writer = Writer(api, store, dirty.alone)
         self._nodes = Nodes(api)
         self._apart = ThreadPoolExecutor(1, "deciding")
         """One thread: each would take as large a share of the time as all else has."""
@@ -219,6 +220,8 @@ class Reconciler:
             memory.wrote(minor=decision.can_wait)
         self._announce(key, stored, decision.events)
         if decision.actions:
+            if len(decision.actions) > BESIDE_OTHERS:
+                self._dirty.set_aside(key)
             try:
                 await self._writer.carry_out(decision.actions, ref_of(seen))
             except Refused as refused:

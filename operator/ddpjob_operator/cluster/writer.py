@@ -3,7 +3,7 @@
 import asyncio
 import math
 import secrets
-from collections.abc import Awaitable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -23,17 +23,19 @@ from ddpjob_operator.engine import (
     StopPod,
 )
 
-from .api import DDPJOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES, Api, ApiError, Resource
+from .api import DDPJOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES, Api, ApiError, FencedError, Resource
+from .fair import ALONE, Turns
 from .objects import Object
 from .observing import STOPPED_SECONDS, Ref, owner_of
 from .store import Cache, Key, O, Store
 
-CONCURRENT_WRITES = 32
 SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod)
+ENDING = (DeletePod, StopPod, DeleteNetworkPolicy, DeleteJob)
 
-ENOUGH_REFUSALS = 32
-"""In one round of a job. Pods of a gang are alike: a quota that refuses so many refuses the next thousands too."""
+ENOUGH_FAILURES = 32
+"""In one round of a job. Pods of a gang are alike: a quota that refuses so many refuses the next thousands too, and a
+server that does not answer is better left alone for a while."""
 
 ANOTHER = "metadata.uid: Invalid value"
 """What the server says where a change was meant for another object, which had this name before."""
@@ -66,10 +68,12 @@ class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
 class Writer:
     """Makes and deletes what belongs to jobs; what the API server answers goes into the store at once."""
 
-    def __init__(self, api: Api, store: Store) -> None:
+    def __init__(self, api: Api, store: Store, alone: Callable[[], bool]) -> None:
+        """`alone`: whether no more than one job is worked on now."""
         self._api = api
         self._store = store
-        self._slots = asyncio.Semaphore(CONCURRENT_WRITES)
+        # What ends does not wait for what is made: a job that gives places back may be what another one waits for.
+        self._making, self._ending = Turns(alone), Turns(alone)
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
         """Does everything for a job: first all that stands beside its pods at once, then all that is of pods.
@@ -80,22 +84,30 @@ class Writer:
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
             FencedError: this process may not write any more.
         """
-        others = [action for action in actions if not isinstance(action, OF_PODS)]
-        pods = [action for action in actions if isinstance(action, OF_PODS)]
-        refusals: list[Refused] = []
-        await _all_at_once(self._do(action, job) for action in others)
-        await _all_at_once(self._act(pod, job, refusals) for pod in pods)
+        await self._do_all([action for action in actions if not isinstance(action, OF_PODS)], job)
+        await self._do_all([action for action in actions if isinstance(action, OF_PODS)], job)
 
-    async def _act(self, action: Action, job: Ref, refusals: list[Refused]) -> None:
-        """Does one thing in its turn, unless it is one pod more and pods were refused often enough by then."""
-        async with self._slots:
-            if isinstance(action, CreatePod) and len(refusals) >= ENOUGH_REFUSALS:
-                return
-            try:
-                await self._do(action, job)
-            except Refused as refused:
-                refusals.append(refused)
-                raise
+    async def _do_all(self, actions: Sequence[Action], job: Ref) -> None:
+        """Returns when all of it is done or has failed, and raises the gravest failure."""
+        rest, failures = iter(actions), list[Exception]()
+
+        async def some() -> None:
+            for action in rest:
+                if isinstance(action, CreatePod) and len(failures) >= ENOUGH_FAILURES:
+                    continue
+                turns = self._ending if isinstance(action, ENDING) else self._making
+                async with turns.one((job.namespace, job.name)):
+                    try:
+                        await self._do(action, job)
+                    except FencedError as error:
+                        failures.append(error)
+                        return  # Else each of thousands is tried, all in one go.
+                    except Exception as error:  # noqa: BLE001  It is raised in the end.
+                        failures.append(error)
+
+        await asyncio.gather(*(some() for _ in actions[:ALONE]))
+        if failures:
+            raise max(failures, key=_gravity)
 
     async def _do(self, action: Action, job: Ref) -> None:
         namespace, owner = job.namespace, job.uid
@@ -204,14 +216,6 @@ class Writer:
         return there is not None and there.metadata.uid == uid
 
 
-async def _all_at_once(doing: Iterable[Awaitable[None]]) -> None:
-    """Returns when all of it is done or has failed, and raises the gravest failure."""
-    done = await asyncio.gather(*doing, return_exceptions=True)
-    failures = [outcome for outcome in done if isinstance(outcome, BaseException)]
-    if failures:
-        raise max(failures, key=_gravity)
-
-
 def _refusal(error: ApiError) -> Exception:
     """What it means that something could not be made: it is for others to mend, or to be tried again."""
     if error.status == HTTPStatus.CONFLICT or (error.passing and DEAD_WEBHOOK not in error.message):
@@ -227,7 +231,7 @@ def _taken(kind: str, name: str, there: Object) -> str:
     return f"{what} exists and belongs to somebody else: delete it, or give the job another name"
 
 
-def _gravity(failure: BaseException) -> float:
+def _gravity(failure: Exception) -> float:
     """Which failure of several is told: what is no answer of the server's, then that which wants to wait longest."""
     match failure:
         case Refused():

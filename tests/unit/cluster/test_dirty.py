@@ -2,18 +2,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from ddpjob_operator.cluster.dirty import REST_SECONDS, DirtyKeys
+from ddpjob_operator.cluster.dirty import AT_WORK, REST_SECONDS, DirtyKeys
+from ddpjob_operator.cluster.store import Key
 
 from tests.support import virtual_time
 
 A_WHILE = 20.0
+A, B = ("team", "a"), ("team", "b")
 
 
-def scene(play: Callable[[DirtyKeys[str]], Awaitable[None]]) -> None:
+def scene(play: Callable[[DirtyKeys], Awaitable[None]]) -> None:
     """Plays with an open queue."""
 
     async def opened() -> None:
-        keys: DirtyKeys[str] = DirtyKeys()
+        keys = DirtyKeys()
         keys.open()
         async with asyncio.timeout(A_WHILE):
             await play(keys)
@@ -21,9 +23,9 @@ def scene(play: Callable[[DirtyKeys[str]], Awaitable[None]]) -> None:
     virtual_time.run(opened())
 
 
-async def given(keys: DirtyKeys[str]) -> list[str]:
+async def given(keys: DirtyKeys) -> list[Key]:
     """All keys that are given out without waiting."""
-    taken: list[str] = []
+    taken: list[Key] = []
     while True:
         taking = asyncio.create_task(keys.take())
         await asyncio.sleep(0)
@@ -35,27 +37,27 @@ async def given(keys: DirtyKeys[str]) -> list[str]:
 
 
 def test_a_key_stands_in_the_queue_at_most_once() -> None:
-    async def play(keys: DirtyKeys[str]) -> None:
-        for key in ("a", "b", "a", "a"):
+    async def play(keys: DirtyKeys) -> None:
+        for key in (A, B, A, A):
             keys.mark(key)
-        assert await given(keys) == ["a", "b"]
+        assert await given(keys) == [A, B]
 
     scene(play)
 
 
 def test_marks_during_work_lead_to_one_more_look_after_it() -> None:
-    async def play(keys: DirtyKeys[str]) -> None:
-        keys.mark("a")
-        assert await given(keys) == ["a"]
-        keys.mark("a")
-        keys.mark("a")
+    async def play(keys: DirtyKeys) -> None:
+        keys.mark(A)
+        assert await given(keys) == [A]
+        keys.mark(A)
+        keys.mark(A)
         assert await given(keys) == [], "never twice at once"
-        keys.done("a")
+        keys.done(A)
         assert await given(keys) == [], "what changes together is looked at together"
-        keys.mark("a")
+        keys.mark(A)
         await asyncio.sleep(REST_SECONDS)
-        assert await given(keys) == ["a"]
-        keys.done("a")
+        assert await given(keys) == [A]
+        keys.done(A)
         await asyncio.sleep(A_WHILE / 2)
         assert await given(keys) == []
 
@@ -63,30 +65,30 @@ def test_marks_during_work_lead_to_one_more_look_after_it() -> None:
 
 
 def test_after_a_look_a_key_rests_and_other_keys_do_not_wait_for_it() -> None:
-    async def play(keys: DirtyKeys[str]) -> None:
-        keys.mark("a")
-        assert await given(keys) == ["a"]
-        keys.done("a")
-        keys.mark("a")
-        keys.mark("b")
-        assert await given(keys) == ["b"]
+    async def play(keys: DirtyKeys) -> None:
+        keys.mark(A)
+        assert await given(keys) == [A]
+        keys.done(A)
+        keys.mark(A)
+        keys.mark(B)
+        assert await given(keys) == [B]
         await asyncio.sleep(REST_SECONDS)
-        assert await given(keys) == ["a"]
+        assert await given(keys) == [A]
 
     scene(play)
 
 
 def test_a_costly_look_is_followed_by_a_longer_rest_once() -> None:
-    async def play(keys: DirtyKeys[str]) -> None:
+    async def play(keys: DirtyKeys) -> None:
         for asked, rest in ((3.0, 3.0), (0.0, REST_SECONDS)):
-            keys.mark("a")
-            assert await given(keys) == ["a"]
-            keys.done("a", asked)
-            keys.mark("a")
+            keys.mark(A)
+            assert await given(keys) == [A]
+            keys.done(A, asked)
+            keys.mark(A)
             began = asyncio.get_running_loop().time()
-            assert await keys.take() == "a"
+            assert await keys.take() == A
             assert asyncio.get_running_loop().time() - began == pytest.approx(rest, abs=0.01)
-            keys.done("a")
+            keys.done(A)
             await asyncio.sleep(REST_SECONDS)
 
     scene(play)
@@ -96,35 +98,35 @@ def test_a_costly_look_is_followed_by_a_longer_rest_once() -> None:
     ("others", "failing", "rest"), [(0, 0, 0.02), (3, 0, 0.08), (5, 3, 0.06), (3, 3, 0.02), (1000, 0, 0.25)]
 )
 def test_in_a_crowd_each_key_rests_longer_but_not_for_those_that_fail(others: int, failing: int, rest: float) -> None:
-    async def play(keys: DirtyKeys[str]) -> None:
+    async def play(keys: DirtyKeys) -> None:
         for number in range(others):
-            keys.mark(f"{number}")
-            assert await keys.take() == f"{number}"
+            keys.mark(("team", f"{number}"))
+            assert await keys.take() == ("team", f"{number}")
             if number < failing:
-                keys.failed(f"{number}")
+                keys.failed(("team", f"{number}"))
             else:
-                keys.done(f"{number}", A_WHILE)
-        keys.mark("a")
-        assert await keys.take() == "a"
-        keys.done("a")
-        keys.mark("a")
+                keys.done(("team", f"{number}"), A_WHILE)
+        keys.mark(A)
+        assert await keys.take() == A
+        keys.done(A)
+        keys.mark(A)
         began = asyncio.get_running_loop().time()
-        assert await keys.take() == "a"
+        assert await keys.take() == A
         assert asyncio.get_running_loop().time() - began == pytest.approx(rest, abs=0.001)
 
     scene(play)
 
 
 def test_a_failed_look_is_repeated_later_each_time_whatever_happens_meanwhile() -> None:
-    async def play(keys: DirtyKeys[str]) -> None:
+    async def play(keys: DirtyKeys) -> None:
         clock, waits = asyncio.get_running_loop().time, []
-        keys.mark("a")
+        keys.mark(A)
         await keys.take()
         for _ in range(3):
             began = clock()
-            waits.append(keys.failed("a"))
-            keys.mark("a")
-            assert await keys.take() == "a"
+            waits.append(keys.failed(A))
+            keys.mark(A)
+            assert await keys.take() == A
             assert clock() - began == pytest.approx(waits[-1], abs=0.01)
         assert waits == sorted(waits)
 
@@ -132,34 +134,75 @@ def test_a_failed_look_is_repeated_later_each_time_whatever_happens_meanwhile() 
 
 
 def test_the_server_says_how_long_to_wait_at_least() -> None:
-    async def play(keys: DirtyKeys[str]) -> None:
-        keys.mark("a")
+    async def play(keys: DirtyKeys) -> None:
+        keys.mark(A)
         await keys.take()
-        assert 7.0 <= keys.failed("a", at_least=7.0) <= 7.0 * 1.5
+        assert 7.0 <= keys.failed(A, at_least=7.0) <= 7.0 * 1.5
 
     scene(play)
 
 
 def test_of_several_wishes_for_later_the_earliest_counts() -> None:
-    async def play(keys: DirtyKeys[str]) -> None:
-        keys.mark_in("a", 1000)
-        keys.mark_in("a", 0.01)
-        keys.mark_in("a", 500)
-        assert await keys.take() == "a"
+    async def play(keys: DirtyKeys) -> None:
+        keys.mark_in(A, 1000)
+        keys.mark_in(A, 0.01)
+        keys.mark_in(A, 500)
+        assert await keys.take() == A
 
     scene(play)
 
 
 def test_nothing_is_given_out_once_closed_and_closing_waits_for_the_work_in_hand() -> None:
-    async def play(keys: DirtyKeys[str]) -> None:
-        keys.mark("a")
-        assert await given(keys) == ["a"]
+    async def play(keys: DirtyKeys) -> None:
+        keys.mark(A)
+        assert await given(keys) == [A]
         closing = asyncio.create_task(keys.close())
         await asyncio.sleep(0)
-        keys.mark("b")
+        keys.mark(B)
         assert await given(keys) == []
         assert not closing.done()
-        keys.done("a")
+        keys.done(A)
         await closing
+
+    scene(play)
+
+
+def test_a_key_does_not_wait_for_all_those_of_another_namespace() -> None:
+    async def play(keys: DirtyKeys) -> None:
+        for number in range(1000):
+            keys.mark(("crowd", f"{number}"))
+        keys.mark(A)
+        assert await keys.take() == ("crowd", "0")
+        assert await keys.take() == A
+
+    scene(play)
+
+
+def test_only_so_many_are_worked_on_at_once_but_for_those_that_are_set_aside() -> None:
+    async def play(keys: DirtyKeys) -> None:
+        for number in range(AT_WORK + 2):
+            keys.mark(("team", f"{number}"))
+        assert len(await given(keys)) == AT_WORK
+        keys.set_aside(("team", "0"))
+        assert await given(keys) == [("team", f"{AT_WORK}")]
+        keys.done(("team", "0"))
+        assert await given(keys) == []
+        keys.done(("team", "1"))
+        assert await given(keys) == [("team", f"{AT_WORK + 1}")]
+
+    scene(play)
+
+
+def test_whether_one_is_worked_on_alone_is_known_though_it_is_set_aside() -> None:
+    async def play(keys: DirtyKeys) -> None:
+        keys.mark(A)
+        assert await keys.take() == A
+        keys.set_aside(A)
+        assert keys.alone()
+        keys.mark(B)
+        assert await keys.take() == B
+        assert not keys.alone()
+        keys.done(A)
+        assert keys.alone()
 
     scene(play)

@@ -11,11 +11,13 @@ import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.cluster.api import Api, ApiError
+from ddpjob_operator.cluster.dirty import DirtyKeys
+from ddpjob_operator.cluster.fair import BESIDE_OTHERS
 from ddpjob_operator.cluster.objects import JobObject, Object
 from ddpjob_operator.cluster.reconciler import Reconciler
-from ddpjob_operator.cluster.store import Store
+from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.writer import Refused
-from ddpjob_operator.engine import Asked, Decision, Heard, Settings, decide
+from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, Settings, decide
 
 from tests.unit.engine.builders import a_job
 
@@ -47,7 +49,7 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
     witnesses: Any = others
     nothing: Any = None
     reconciler = Reconciler(
-        nothing, nothing, nothing, nothing, hearing=hearing, witnesses=witnesses, settings=Settings()
+        nothing, nothing, DirtyKeys(), nothing, hearing=hearing, witnesses=witnesses, settings=Settings()
     )
     stored: Any = SimpleNamespace(uid=UID)
     silent = a_job(nodes=2).running().hears().settled().hears_nothing("refused")
@@ -101,7 +103,7 @@ def written(known: int, there: int) -> bool:
     stored = store.jobs.get(KEY)
     assert stored
     api = Conflicting(there)
-    reconciler = Reconciler(api, store, nothing, nothing, hearing=nothing, witnesses=nothing, settings=Settings())
+    reconciler = Reconciler(api, store, DirtyKeys(), nothing, hearing=nothing, witnesses=nothing, settings=Settings())
     return asyncio.run(reconciler._write(KEY, stored, DDPJobStatus())) is not None
 
 
@@ -128,8 +130,24 @@ class Silent(Conflicting):
 class Obliging(Conflicting):
     """An API server that takes each status, and has the job in this version then."""
 
+    deleted = 0
+
     async def replace_status(self, *_: Any) -> Any:
         return a_seen_job(self._version)
+
+    async def delete(self, *_: Any) -> Any:
+        self.deleted += 1
+
+
+class Aside(DirtyKeys):
+    """Keeps what was set aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aside: list[Key] = []
+
+    def set_aside(self, key: Key) -> None:
+        self.aside.append(key)
 
 
 OTHER_PODS = DDPJobStatus(incarnations=Incarnations(default=2))
@@ -146,13 +164,12 @@ OTHER_PODS = DDPJobStatus(incarnations=Incarnations(default=2))
 )
 def test_a_refusal_counts_for_the_pods_that_were_refused(status: DDPJobStatus, remembered: bool) -> None:  # noqa: FBT001  A table.
     nothing: Any = None
-    dirty: Any = SimpleNamespace(mark=lambda _: None)
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = Reconciler(
-        Obliging(6), store, dirty, nothing, hearing=nothing, witnesses=nothing, settings=Settings()
+        Obliging(6), store, DirtyKeys(), nothing, hearing=nothing, witnesses=nothing, settings=Settings()
     )
     memory = reconciler._memory(KEY, stored)
     there = reconciler._there(KEY, stored, DDPJobStatus())
@@ -177,13 +194,12 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
 ) -> None:
     nothing: Any = None
     ears: Any = Ears()
-    dirty: Any = SimpleNamespace(mark=lambda _: None, mark_in=lambda *_: None, forget=lambda _: None)
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
     store.services.saw(a_service())
     first = store.jobs.get(KEY)
     assert first
-    reconciler = Reconciler(Silent(6), store, dirty, nothing, hearing=ears, witnesses=ears, settings=Settings())
+    reconciler = Reconciler(Silent(6), store, DirtyKeys(), nothing, hearing=ears, witnesses=ears, settings=Settings())
     memory = reconciler._memory(KEY, first)
     memory.looked = True
     memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, first, first.job.status))
@@ -193,3 +209,18 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     with pytest.raises(ApiError, match="no answer"):
         asyncio.run(reconciler.round(KEY))
     assert (memory.refusal is not None) == remembered
+
+
+@pytest.mark.parametrize("pods", [BESIDE_OTHERS, BESIDE_OTHERS + 1])
+def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) -> None:
+    nothing: Any = None
+    dirty, store = Aside(), Store(nobody)
+    store.jobs.saw(a_seen_job(5))
+    stored = store.jobs.get(KEY)
+    assert stored
+    api = Obliging(6)
+    reconciler = Reconciler(api, store, dirty, nothing, hearing=nothing, witnesses=nothing, settings=Settings())
+    deletions = tuple(DeletePod(f"digits-{rank}", "uid", None) for rank in range(pods))
+    memory = reconciler._memory(KEY, stored)
+    asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions)))
+    assert (api.deleted, dirty.aside) == (pods, [KEY] if pods > BESIDE_OTHERS else [])

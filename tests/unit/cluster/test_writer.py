@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from ddpjob_operator.cluster.api import Api, ApiError, FencedError
 from ddpjob_operator.cluster.connection import Connection
+from ddpjob_operator.cluster.fair import ALONE, AT_ONCE
 from ddpjob_operator.cluster.observing import Ref
 from ddpjob_operator.cluster.store import Store
-from ddpjob_operator.cluster.writer import CONCURRENT_WRITES, ENOUGH_REFUSALS, Refused, Writer
+from ddpjob_operator.cluster.writer import ENOUGH_FAILURES, Refused, Writer
 from ddpjob_operator.engine import (
     CreateNetworkPolicy,
     CreatePod,
@@ -61,10 +62,15 @@ def a_store() -> Store:
     return store
 
 
+def a_writer(api: Api, store: Store) -> Writer:
+    """With one job to work on."""
+    return Writer(api, store, lambda: True)
+
+
 def delete(api: Api, store: Store) -> None:
     """That pod."""
     identity = a_pod().metadata
-    asyncio.run(Writer(api, store).carry_out((DeletePod(identity.name, identity.uid, 5),), JOB))
+    asyncio.run(a_writer(api, store).carry_out((DeletePod(identity.name, identity.uid, 5),), JOB))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,7 @@ class Refusing(Answering):
 )
 def test_a_refusal_is_told_in_a_word_of_the_status(status: int, reason: str, message: str, told: str) -> None:
     with pytest.raises(Refused) as refused:
-        asyncio.run(Writer(Refusing(ApiError(status, reason, message)), Store(nobody)).carry_out((FIRST,), JOB))
+        asyncio.run(a_writer(Refusing(ApiError(status, reason, message)), Store(nobody)).carry_out((FIRST,), JOB))
     assert (refused.value.reason, refused.value.message) == (told, message)
 
 
@@ -143,7 +149,7 @@ def test_whose_pod_has_the_name_of_one_to_come_is_told(there: dict[str, Any], to
     pod = a_manifest()
     api = Taken({**pod, "metadata": pod["metadata"] | there})
     with pytest.raises(Refused) as refused:
-        asyncio.run(Writer(api, Store(nobody)).carry_out((FIRST,), JOB))
+        asyncio.run(a_writer(api, Store(nobody)).carry_out((FIRST,), JOB))
     assert (refused.value.reason, refused.value.message) == ("PodTaken", told)
 
 
@@ -154,11 +160,11 @@ def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_wa
     going = {**policy["metadata"], "resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     api = Taken({**policy, "metadata": going})
     store.policies.saw(read(policy))
-    asyncio.run(Writer(api, store).carry_out((DeleteNetworkPolicy(name),), JOB))
+    asyncio.run(a_writer(api, store).carry_out((DeleteNetworkPolicy(name),), JOB))
     store.policies.saw(read(policy))
     assert not store.policies.owned_by(UID), "an older view brings it back"
     with pytest.raises(Refused) as refused:
-        asyncio.run(Writer(api, store).carry_out((creation,), JOB))
+        asyncio.run(a_writer(api, store).carry_out((creation,), JOB))
     told = f"NetworkPolicy {name} is the job's own, but it is being deleted: wait until it is gone"
     assert (refused.value.reason, refused.value.message) == ("NetworkPolicyTaken", told)
 
@@ -166,8 +172,18 @@ def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_wa
 def test_a_gang_of_thousands_is_not_asked_for_pod_by_pod_where_a_quota_lets_none_in() -> None:
     api = Refusing(ApiError(403, "Forbidden", "exceeded quota: few"))
     with pytest.raises(Refused):
-        asyncio.run(Writer(api, Store(nobody)).carry_out(tuple(GANG), JOB))
-    assert ENOUGH_REFUSALS <= api.asked < ENOUGH_REFUSALS + CONCURRENT_WRITES
+        asyncio.run(a_writer(api, Store(nobody)).carry_out(tuple(GANG), JOB))
+    assert ENOUGH_FAILURES <= api.asked < ENOUGH_FAILURES + ALONE
+
+
+class Fenced(Answering):
+    """One that this process may not write to."""
+
+    asked = 0
+
+    async def delete(self, *_: Any) -> Any:
+        self.asked += 1
+        raise FencedError
 
 
 class Silent(Answering):
@@ -183,13 +199,13 @@ def test_a_pod_is_built_when_it_is_sent_and_not_before(monkeypatch: pytest.Monke
     monkeypatch.setattr(CreatePod, "build", lambda pod: built.append(pod.rank) or build(pod))
 
     async def a_while() -> None:
-        writing = asyncio.create_task(Writer(Silent({}), Store(nobody)).carry_out(tuple(GANG), JOB))
+        writing = asyncio.create_task(a_writer(Silent({}), Store(nobody)).carry_out(tuple(GANG), JOB))
         for _ in range(10):
             await asyncio.sleep(0)
         writing.cancel()
 
     asyncio.run(a_while())
-    assert built == list(range(CONCURRENT_WRITES))
+    assert built == list(range(ALONE))
 
 
 class Failing(Answering):
@@ -219,7 +235,7 @@ SILENT = ApiError(0, "NoAnswer", "no answer")
 )
 def test_of_several_failures_the_gravest_is_told(errors: tuple[Exception, ...], told: Any) -> None:
     with pytest.raises((ApiError, FencedError)) as raised:
-        asyncio.run(Writer(Failing(*errors), Store(nobody)).carry_out((FIRST,) * len(errors), JOB))
+        asyncio.run(a_writer(Failing(*errors), Store(nobody)).carry_out((FIRST,) * len(errors), JOB))
     assert raised.value is told or raised.type is told
 
 
@@ -247,7 +263,7 @@ def test_a_pod_that_may_not_be_told_to_stop_is_deleted(why: ApiError) -> None:
     store.pods.saw(pod)
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     stop = StopPod(pod.metadata.name, pod.metadata.uid)
-    asyncio.run(Writer(Forbidding(ending, why), store).carry_out((stop,), JOB))
+    asyncio.run(a_writer(Forbidding(ending, why), store).carry_out((stop,), JOB))
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
 
 
@@ -289,7 +305,7 @@ SECRET = CreateSecret(a_job().snapshot.job)
 
 
 def make_secret(connection: Keeping, *more: CreatePod) -> None:
-    asyncio.run(Writer(Api(connection, lambda: True), a_store()).carry_out((SECRET, *more), JOB))
+    asyncio.run(a_writer(Api(connection, lambda: True), a_store()).carry_out((SECRET, *more), JOB))
 
 
 def test_each_secret_gets_a_value_of_its_own_that_is_long_enough() -> None:
@@ -342,7 +358,42 @@ class Together(Answering):
 def test_what_stands_beside_pods_is_made_at_once_and_before_them() -> None:
     api, job = Together(), FIRST.job
     beside = CreateNetworkPolicy(job, Settings()), CreateService(job), CreateSecret(job)
-    writing = Writer(api, Store(nobody)).carry_out((*beside, *GANG[:2]), JOB)
+    writing = a_writer(api, Store(nobody)).carry_out((*beside, *GANG[:2]), JOB)
     asyncio.run(asyncio.wait_for(writing, patience(5)))
     assert {*api.asked[:3]} == {"NetworkPolicy", "Service", "Secret"}
     assert api.asked[3:] == ["Pod", "Pod"]
+
+
+def test_a_gang_of_thousands_is_left_alone_by_one_who_may_not_write_any_more() -> None:
+    api = Fenced({})
+    with pytest.raises(FencedError):
+        asyncio.run(a_writer(api, Store(nobody)).carry_out((DeletePod("a", "b", 5),) * 4096, JOB))
+    assert api.asked <= ALONE
+
+
+class Busy(Silent):
+    """One that answers no creation, and deletes at once."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.gone = asyncio.Event()
+
+    async def delete(self, *_: Any) -> Any:
+        self.gone.set()
+
+
+def test_what_ends_waits_for_nothing_that_is_made() -> None:
+    """A gang that gives back its places may be what another one waits for."""
+
+    async def play() -> None:
+        api, store = Busy(), a_store()
+        writer, identity = Writer(api, store, lambda: False), a_pod().metadata
+        others = [Ref("team", f"other{number}", UID, 1) for number in range(AT_ONCE)]
+        making = [asyncio.create_task(writer.carry_out(tuple(GANG[:100]), one)) for one in others]
+        await asyncio.sleep(0.01)
+        ending = asyncio.create_task(writer.carry_out((DeletePod(identity.name, identity.uid, 5),), JOB))
+        await asyncio.wait_for(api.gone.wait(), patience(5))
+        for task in (*making, ending):
+            task.cancel()
+
+    asyncio.run(play())
