@@ -88,6 +88,8 @@ class Elector:
         lease = await self._api.get(LEASES, self._namespace, self._name)
         try:
             if not self._is_free(lease):
+                if self.elected.is_set():  # Another one leads, whatever our clock says: it may have stood still.
+                    self._renewed = float("-inf")
                 return False
             if lease is None:
                 await self._api.create(LEASES, self._namespace, self._fresh())

@@ -39,7 +39,7 @@ class Granting(Connection):
     """The connection to a server whose Lease is free, and later ours."""
 
     def __init__(self) -> None:
-        self._lease: dict[str, Any] = {"metadata": {}, "spec": {}}
+        self.lease: dict[str, Any] = {"metadata": {}, "spec": {}}
         self.written: list[str] = []
 
     async def send(self, *words: Any, **_: Any) -> tuple[int, bytes, None]:
@@ -48,8 +48,8 @@ class Granting(Connection):
         if data is not None:
             self.written.append(path)
             if "/leases/" in path:
-                self._lease = json.loads(data)
-        return 200, json.dumps(self._lease).encode(), None
+                self.lease = json.loads(data)
+        return 200, json.dumps(self.lease).encode(), None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no clock goes on while a machine is suspended")
@@ -76,5 +76,21 @@ def test_a_leader_whose_machine_was_suspended_past_its_lease_writes_nothing_more
             await jobs.merge(PODS, "team", "digits-0", {})
         await asyncio.wait_for(running, 2 * RETRY_SECONDS)
         assert len(connection.written) == written
+
+    virtual_time.run(play())
+
+
+def test_a_leader_that_finds_another_one_s_name_in_the_lease_does_not_wait_for_its_own_clock() -> None:
+    """It stood still: the host of its virtual machine had paused that."""
+
+    async def play() -> None:
+        connection = Granting()
+        elector = Elector(Api(connection, lambda: True), "ddpjob-system", "ddpjob-operator", "me")
+        running = asyncio.create_task(elector.run())
+        await elector.elected.wait()
+        connection.lease["spec"] |= {"holderIdentity": "another", "renewTime": "now"}
+        await asyncio.wait_for(running, 2 * RETRY_SECONDS + 0.5)
+        assert not elector.leads
+        assert connection.lease["spec"]["holderIdentity"] == "another"
 
     virtual_time.run(play())
