@@ -1,7 +1,8 @@
 """How fast the operator is and what it costs, beside other controllers on the same plant.
 
-What is measured is printed. A whole run is written into docs/reference/performance.md, and so is an hour of jobs that
-come and go, with all else or alone; the shares, alike, into performance.json. Exits 1 if a target is missed.
+What is measured is printed. A whole run is written into docs/reference/performance.md, and so are, with all else or
+alone, an hour of jobs that come and go and the jobs beside a large one; the shares, alike, into performance.json.
+Exits 1 if a target is missed.
 """
 
 import argparse
@@ -106,9 +107,11 @@ def main() -> None:
         )
         table.section(table.PERFORMANCE.path, "targets", rows, circumstances)
         pages.write(table.PERFORMANCE.path, "contestants", beside)
-    if not flags.quick and "churn" in bench.found[DDPJOB.title] and flags.churn >= report.LONG_MINUTES:
-        hour = report.targets({DDPJOB.title: {"churn": bench.found[DDPJOB.title]["churn"]}})
-        table.section(table.PERFORMANCE.path, "churn", hour, table.circumstances(load, "once"))
+    parts = ("fairness", *(["churn"] if flags.churn >= report.LONG_MINUTES else []))
+    for part in parts if not flags.quick else ():
+        if part in bench.found[DDPJOB.title]:
+            alone = report.targets({DDPJOB.title: {part: bench.found[DDPJOB.title][part]}})
+            table.section(table.PERFORMANCE.path, part, alone, table.circumstances(load, "once"))
     if not flags.quick and "shares" in bench.found[DDPJOB.title]:
         report.record(bench.found, table.circumstances(load, f"{flags.repeats} times {PAIRS} pairs in turn"))
     missed = [row for row in rows if row.met is False and not flags.quick]

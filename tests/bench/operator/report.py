@@ -43,6 +43,7 @@ MOST = (
     Limit("live", "RSS MiB, live jobs", "memory with 1,000 jobs of 8 pods that run", "MiB", 300, 150),
     Limit("live", "start: quiet after s", "started among them: quiet after", "s", 15),
     Limit("live", "start: writes", "writes at that start", "", 0),
+    Limit("fairness", "created p99 ms", "a job of 4 pods beside one that is being made: all created, p99", "ms", 300),
     Limit("big", "writes until it runs", "one job of 1,000 pods: writes until it runs", "", 1005),
     Limit("big", "object KB", "its object while it runs", "KB", 40),
 )
@@ -103,6 +104,8 @@ def targets(found: Found) -> list[Row]:
     if "big" in ours:
         rows += [_by_hand(ours["big"], *one) for one in BY_HAND]
         rows.append(Row("its statuses until it runs again", _spread(ours["big"], "statuses")))
+    if "fairness" in ours:
+        rows += _beside_a_large_one(ours["fairness"])
     if "churn" in ours:
         rows.append(_growth(ours["churn"]))
     return rows
@@ -128,6 +131,15 @@ def _by_hand(repeats: Sequence[Figures], done: str, what: str, most: float, enou
     figure = f"{_spread(repeats, f'{done} s', 's')}; the same by hand {by_hand}: {share:.0%} of its speed"
     target = f"≤ {most:g} s" + (f", or {enough:.0%} of the speed by hand" if enough else "")
     return Row(what, figure, target, met=seconds <= most or (enough is not None and share >= enough))
+
+
+def _beside_a_large_one(repeats: Sequence[Figures]) -> list[Row]:
+    pods, jobs = (f"{_median(repeats, what):.0f}" for what in ("pods", "small jobs"))
+    return [
+        Row(f"the same, p50 of {jobs}", _spread(repeats, "created p50 ms", "ms")),
+        Row(f"the large one's {pods} pods meanwhile", _spread(repeats, "beside small jobs pods/s", "pods/s")),
+        Row("and where it is alone", _spread(repeats, "alone pods/s", "pods/s")),
+    ]
 
 
 def _growth(repeats: Sequence[Figures]) -> Row:

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import math
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import psutil
-from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api import ConditionType
+from ddpjob_operator.api.contract import MAX_NODES, Label
 
 from tests.plant.audit import kind, position, seconds, writes
 from tests.support.jobs import steered
@@ -26,6 +28,7 @@ AFTERWARDS_SECONDS = 10.0
 """For so long after its start it is watched."""
 NOT_KEPT = {"selfsubjectaccessreviews", "selfsubjectrulesreviews"}
 """Questions, though they are asked by a write."""
+PACE_SECONDS = 0.2
 CEILING = "ceiling"
 PAIRS = 7
 OWN_CPU = "CPU ms per job, contestant"
@@ -266,6 +269,51 @@ async def big(stage: Stage) -> Figures:
     }
 
 
+async def fairness(stage: Stage) -> Figures:
+    """The largest job, first alone, and then made anew with jobs of 4 pods beside it, one after the other."""
+    pods = 200 if stage.quick else MAX_NODES
+    alone, _ = await _made_beside(stage, pods, math.inf)
+    beside, created = await _made_beside(stage, pods, PACE_SECONDS)
+    return {
+        "pods": pods,
+        "alone pods/s": alone,
+        "beside small jobs pods/s": beside,
+        "small jobs": len(created),
+        "created p50 ms": 1000 * quantile(created, 0.5),
+        "created p99 ms": 1000 * quantile(created, 0.99),
+    }
+
+
+async def _made_beside(stage: Stage, pods: int, pace: float) -> tuple[float, list[float]]:
+    """Pods per second of a large job, and how long small ones took that were submitted meanwhile, one each `pace`."""
+    await stage.begin()
+    jobs = stage.contestant.path(stage.namespace)
+    await stage.submit([stage.contestant.job(job_name(0), pods, FOR_LONG)])
+    whole = asyncio.create_task(stage.until(jobs, 1, has_all_pods))
+    small = 0
+    while not (await asyncio.wait((whole,), timeout=min(pace, LONGEST_SECONDS)))[0]:
+        small += 1
+        await stage.submit([stage.contestant.job(job_name(small), 4, {})])
+    await whole
+    await stage.until_done(small)
+    await stage.quiet()
+    lives = stage.lives()
+    large = lives.pop(job_name(0))
+    made = sorted(large.created)
+    meanwhile = [max(life.created) - life.submitted for life in lives.values() if life.submitted < made[-1]]
+    await stage.client.delete_all(jobs, [job_name(0), *lives])
+    await stage.client.until_gone(stage.pods, LONGEST_SECONDS)
+    return len(made) / (made[-1] - large.submitted), meanwhile
+
+
+def has_all_pods(job: Manifest) -> bool:
+    """Whether it is the large job, and all of its pods are there."""
+    conditions = job.get("status", {}).get("conditions", ())
+    return job["metadata"]["name"] == job_name(0) and any(
+        (one["type"], one["status"]) == (ConditionType.CREATED, "True") for one in conditions
+    )
+
+
 def _big_count(quick: bool) -> int:  # noqa: FBT001  The one thing that it depends on.
     return 50 if quick else 1000
 
@@ -325,5 +373,8 @@ def scenarios(churn_minutes: float) -> dict[str, Scenario]:
         "burst500": Scenario("500 jobs of 4 pods at once", burst(500, 20)),
         "live": Scenario("1,000 running jobs of 8 pods", live, ours_only=True, nodes=12, alone=True, once=True),
         "big": Scenario("one job of 1,000 pods", big, ours_only=True, nodes=1002, node_grace_seconds=600, alone=True),
+        "fairness": Scenario(
+            "small jobs beside one that is being made", fairness, ours_only=True, alone=True, once=True
+        ),
         "churn": Scenario("jobs that come and go", churn(churn_minutes), ours_only=True, alone=True, once=True),
     }
