@@ -126,6 +126,17 @@ def test_speed_by_hand_excuses_a_slow_restart_and_no_slow_beginning(
     assert [row.verdict for row in rows if "by hand" in row.found] == verdicts
 
 
+@pytest.mark.parametrize(("p99", "verdict"), [(300.0, "yes"), (301.0, "**no**")])
+def test_small_jobs_beside_a_large_one_are_judged_by_the_slowest_and_its_own_speed_is_told(
+    p99: float, verdict: str
+) -> None:
+    figures = {"pods": 4096.0, "alone pods/s": 280.0, "beside small jobs pods/s": 250.0, "small jobs": 70.0}
+    created = {"created p50 ms": 100.0, "created p99 ms": p99}
+    rows = report.targets({DDPJOB.title: {"fairness": [figures | created]}})
+    assert [row.verdict for row in rows] == [verdict, "", "", ""]
+    assert [row.found for row in rows[1:]] == ["100 ms", "250 pods/s", "280 pods/s"]
+
+
 def test_a_goal_beyond_a_target_is_shown_and_not_demanded() -> None:
     found = {
         DDPJOB.title: {"live": [{"RSS MiB, live jobs": 200.0, "start: quiet after s": 1.0, "start: writes": 0.0}]}
