@@ -1,6 +1,7 @@
 """Which jobs to look at: a queue of keys in which a key stands at most once and is never worked on twice at once."""
 
 import asyncio
+import math
 
 from .backoff import backoff
 from .fair import FairQueue
@@ -9,6 +10,8 @@ from .store import Key
 
 AT_WORK = 16
 """So many keys are worked on at once, but for those that are set aside."""
+CROWD_SECONDS = 1.0
+"""For so long after several were worked on nobody counts as alone: who comes now and then finds the way free."""
 REST_SECONDS = 0.02
 """After each look: what changes together, as the pods of a gang do, is then looked at together."""
 LONGEST_REST_SECONDS = 0.25
@@ -33,6 +36,7 @@ class DirtyKeys:
         self._resting: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
+        self._crowded_at = -math.inf
         self._open = False
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
@@ -84,8 +88,9 @@ class DirtyKeys:
         self._changed.set()
 
     def alone(self) -> bool:
-        """Whether no more than one key is worked on."""
-        return len(self._working) <= 1
+        """Whether no more than one key is worked on, and has been for a moment."""
+        crowded = asyncio.get_running_loop().time() < self._crowded_at + CROWD_SECONDS
+        return len(self._working) <= 1 and not crowded
 
     def done(self, key: Key, rest: float = 0.0) -> None:
         """The look went well, and cost so much that the key should rest for so many seconds, if not for longer."""
@@ -119,6 +124,8 @@ class DirtyKeys:
         self.mark(key)
 
     def _rest(self, key: Key, seconds: float) -> None:
+        if len(self._working) > 1:
+            self._crowded_at = asyncio.get_running_loop().time()
         self._working.remove(key)
         self._aside.discard(key)
         self._changed.set()

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from ddpjob_operator.cluster.dirty import AT_WORK, REST_SECONDS, DirtyKeys
+from ddpjob_operator.cluster.dirty import AT_WORK, CROWD_SECONDS, REST_SECONDS, DirtyKeys
 from ddpjob_operator.cluster.store import Key
 
 from tests.support import virtual_time
@@ -202,7 +202,9 @@ def test_whether_one_is_worked_on_alone_is_known_though_it_is_set_aside() -> Non
         keys.mark(B)
         assert await keys.take() == B
         assert not keys.alone()
-        keys.done(A)
+        keys.done(B)
+        assert not keys.alone(), "others may come again at once"
+        await asyncio.sleep(CROWD_SECONDS)
         assert keys.alone()
 
     scene(play)
