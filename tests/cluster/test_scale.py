@@ -1,4 +1,7 @@
-"""A hundred jobs at once, and what they cost. How fast they are is the bench's matter: the machine may be busy."""
+"""A hundred jobs at once, and what they cost; a small one beside a large one.
+
+How fast they are is the bench's matter: the machine may be busy.
+"""
 
 import json
 from collections import Counter
@@ -10,11 +13,13 @@ from tests.plant import Plant
 from tests.plant.api import ADMINS
 from tests.plant.audit import position
 from tests.support.jobs import Team, a_job
+from tests.support.waiting import wait_for
 
 JOBS, NODES, EVENTS = 100, 4, 3
 WRITES = NODES + 7
 """Pods, Service, Secret, NetworkPolicy and status, and one more for every ten seconds; not events and deletions."""
 USER = "operator-of-many"
+LARGE = 400
 
 
 def test_a_hundred_jobs_finish_with_few_requests(unattended: Plant) -> None:
@@ -37,3 +42,19 @@ def test_a_hundred_jobs_finish_with_few_requests(unattended: Plant) -> None:
     for name, life in found.items():
         assert life.events <= EVENTS, (name, life.writes)
         assert life.others <= WRITES + (life.said - life.submitted) // 10, (name, life.writes)
+
+
+def test_a_small_job_is_made_while_a_large_one_is(team: Team) -> None:
+    def pods(name: str) -> int:
+        return len(team.all("pods", f"{Label.JOB_NAME}={name}"))
+
+    def submit(name: str, nodes: int) -> None:
+        job = a_job(name, nodes=nodes)
+        job["spec"]["template"]["spec"]["schedulerName"] = "nobody"  # That the pods are there is all of it.
+        team.create(job)
+
+    submit("large", LARGE)
+    wait_for("some pods of the large job", lambda: pods("large"))
+    submit("small", NODES)
+    wait_for("all pods of the small job", lambda: pods("small") == NODES)
+    assert pods("large") < LARGE, "the small one waited for the large one"
