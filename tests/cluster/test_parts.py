@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 import pytest
 from ddpjob_operator.api import DDPJob
+from ddpjob_operator.cluster import objects
 from ddpjob_operator.cluster.announcer import Announcer
 from ddpjob_operator.cluster.api import Api
 from ddpjob_operator.cluster.connection import Connection
@@ -52,7 +52,7 @@ def scene(api: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]
 
 def read(job: dict[str, Any]) -> JobObject:
     """A job as the operator takes it in."""
-    return msgspec.convert(job, JobObject)
+    return objects.read(job, JobObject)
 
 
 def nobody(_: Key) -> None:

@@ -20,12 +20,12 @@ from ddpjob_operator.engine import Manifest
 
 from .connection import Check, Connection
 from .metrics import API_REQUESTS
-from .objects import Change, EventObject, JobObject, NodeObject, Object, PodObject, Status
+from .objects import Change, EventObject, JobObject, NodeObject, Object, PodObject, Status, decoder
 
-LIST_LIMIT, FIRST_LIMIT = 500, 25
 PAGE_BYTES = 4 << 20
-"""A page of a list is read in one go. So it has some megabytes at most, which takes 10 ms, as far as the page before
-can tell: pods have 5 KB, or hundreds of them."""
+"""About so large is a page of a list. The API server counts objects alone: the last page tells how large they are."""
+FIRST_LIMIT, MOST_LIMIT = 20, 500
+"""How many objects are asked for, when nothing is known of their size, and at most."""
 LONGEST_RETRY_AFTER = 60.0
 """A server that is busy asks for seconds; what asks for a day stands between."""
 
@@ -64,7 +64,7 @@ class Resource(Generic[T]):
     @cached_property
     def object(self) -> msgspec.json.Decoder[T]:
         """Decodes one object."""
-        return msgspec.json.Decoder(self.type)
+        return decoder(self.type)
 
 
 DDPJOBS = Resource(f"/apis/{API_VERSION}", "ddpjobs", JobObject)
@@ -146,8 +146,7 @@ class Api:
             items += _readable(resource, page.items)
             if not page.metadata.rest:
                 return items, int(page.metadata.resource_version)
-            fitting = PAGE_BYTES * max(len(page.items), 1) // len(content)
-            query |= {"limit": str(min(max(fitting, 1), LIST_LIMIT)), "continue": page.metadata.rest}
+            query |= {"continue": page.metadata.rest, "limit": str(_limit(len(content), len(page.items)))}
 
     async def watch(
         self, resource: Resource[T], namespace: str | None, labels: str, version: int
@@ -277,6 +276,11 @@ class Api:
 def _path(resource: Resource[Any], namespace: str | None, name: str = "") -> str:
     scope = f"/namespaces/{quote(namespace)}" if namespace else ""
     return f"{resource.path}{scope}/{resource.plural}" + (f"/{name}" if name else "")
+
+
+def _limit(size: int, count: int) -> int:
+    """How many objects of that size the next page may have."""
+    return max(1, min(MOST_LIMIT, PAGE_BYTES * count // size))
 
 
 def _selecting(labels: str) -> dict[str, str]:

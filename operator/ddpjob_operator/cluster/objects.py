@@ -3,11 +3,14 @@
 The names are Kubernetes' own: https://kubernetes.io/docs/reference/kubernetes-api/
 """
 
+import zlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -42,11 +45,34 @@ class Object(_Part, frozen=True):
     metadata: Metadata
 
 
-class JobObject(Object, frozen=True):
-    """A DDPJob; what it says is read where it is understood."""
+class Packed:
+    """A part of an object that may be large, kept as compressed JSON.
 
-    spec: Any = None
-    status: Any = None
+    As dictionaries a template takes several times as much as its JSON, and packed a small part of that, as a rule.
+    """
+
+    __slots__ = ("_content", "size")
+
+    def __init__(self, what: Any) -> None:
+        """Packs what JSON can say."""
+        text = msgspec.json.encode(what)
+        self._content = zlib.compress(text, level=1)
+        self.size = len(text)
+        """Bytes of JSON."""
+
+    def read(self) -> Any:
+        """What is in it."""
+        return msgspec.json.decode(zlib.decompress(self._content))
+
+
+_NOTHING = Packed(None)
+
+
+class JobObject(Object, frozen=True):
+    """A DDPJob. It is packed as soon as it is read: a list of all jobs is never there as a whole otherwise."""
+
+    spec: Packed = _NOTHING
+    status: Packed = _NOTHING
 
 
 class Condition(_Part, frozen=True):
@@ -154,3 +180,17 @@ class Change(_Part, frozen=True):
 
     type: str
     object: msgspec.Raw
+
+
+def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """Reads JSON as one of these."""
+    return msgspec.json.Decoder(kind, dec_hook=_packed)
+
+
+def read(document: Mapping[str, Any], kind: type[T]) -> T:
+    """Reads a document that is decoded already."""
+    return msgspec.convert(dict(document), kind, dec_hook=_packed)
+
+
+def _packed(_: type, what: Any) -> Packed:
+    return Packed(what)

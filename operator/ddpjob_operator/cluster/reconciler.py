@@ -159,11 +159,11 @@ class Reconciler:
             self._dirty.mark(key)
             return 0
         try:
-            if not stored.job.spec.ours:
+            if not self._store.job(stored).spec.ours:
                 self._leave(key)
                 return 0
             self._say_late(key, stored, memory)
-            memory.meets(self._there(key, stored, stored.job.status))
+            memory.meets(self._there(key, stored, self._store.job(stored).status))
             snapshot, decision = await self._decision(key, stored, memory)
         except ValidationError as error:
             self._complain(key, stored, error)
@@ -225,7 +225,7 @@ class Reconciler:
             try:
                 await self._writer.carry_out(decision.actions, ref_of(seen))
             except Refused as refused:
-                status = decision.status or stored.job.status
+                status = decision.status or self._store.job(stored).status
                 memory.refused(refused, self._api.now(), self._there(key, stored, status))
             else:
                 memory.accepted()
@@ -270,7 +270,7 @@ class Reconciler:
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         return Snapshot(
             now=self._api.now(),
-            job=stored.job,
+            job=self._store.job(stored),
             pods=self._store.pods.owned_by(stored.uid),
             service=self._store.service(key, stored.uid),
             refusal=memory.refusal,
@@ -305,6 +305,7 @@ class Reconciler:
     def _leave(self, key: Key) -> None:
         """There is nothing more to do for this job."""
         self._memories.pop(key, None)
+        self._store.left(key)
         self._hearing.forget(key)
         self._witnesses.forget(key)
         self._dirty.forget(key)
@@ -312,7 +313,7 @@ class Reconciler:
     def _memory(self, key: Key, stored: StoredJob) -> _Memory:
         memory = self._memories.get(key)
         if memory is None or memory.uid != stored.uid:
-            never_started = not stored.seen.status
+            never_started = not stored.seen.status.read()
             memory = self._memories[key] = _Memory(stored.uid, looked=never_started)
         return memory
 
@@ -326,7 +327,7 @@ class Reconciler:
         unsaid = memory.unsaid
         if unsaid is not None and stored.metadata.resource_version != unsaid.version:
             memory.unsaid = None
-            if _gist(stored.job.status) == _gist(unsaid.status):
+            if _gist(self._store.job(stored).status) == _gist(unsaid.status):
                 self._announce(key, stored, unsaid.events)
 
     def _complain(self, key: Key, stored: StoredJob, error: ValidationError) -> None:

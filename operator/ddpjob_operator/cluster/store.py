@@ -8,10 +8,9 @@ Whatever changes, its job gets a look.
 import asyncio
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob
@@ -32,6 +31,9 @@ LATE_SECONDS = 300.0
 
 AT_A_STRETCH = 250
 """So many objects of a list are taken in before others come in between: some milliseconds."""
+UNDERSTOOD_BYTES = 8 << 20
+"""Jobs are kept as the engine reads them up to so much JSON in all, which is several times as much memory. These are
+thousands of jobs of the size that most have."""
 
 O = TypeVar("O", bound=Object)  # noqa: E741  An object as it comes,
 T = TypeVar("T")  # and what is kept of it.
@@ -39,7 +41,7 @@ T = TypeVar("T")  # and what is kept of it.
 
 @dataclass(frozen=True)
 class StoredJob:
-    """A job as it was last seen."""
+    """A job as it was last seen, with its spec and status packed."""
 
     seen: JobObject
 
@@ -61,10 +63,14 @@ class StoredJob:
     @property
     def state(self) -> str:
         """What it is doing, in one word."""
-        return str((self.seen.status or {}).get("state", "Pending"))
+        return str((self.seen.status.read() or {}).get("state", "Pending"))
 
-    @cached_property
-    def job(self) -> DDPJob:
+    @property
+    def size(self) -> int:
+        """Bytes of its spec and status as JSON."""
+        return self.seen.spec.size + self.seen.status.size
+
+    def understood(self) -> DDPJob:
         """The job itself.
 
         Raises:
@@ -75,10 +81,43 @@ class StoredJob:
         return DDPJob.from_dict(
             {
                 "metadata": {**own, "generation": metadata.generation},
-                "spec": self.seen.spec,
-                "status": self.seen.status,
+                "spec": self.seen.spec.read(),
+                "status": self.seen.status.read(),
             }
         )
+
+
+class _Understood:
+    """The jobs that were looked at last, as the engine reads them.
+
+    What rests is not looked at: it is the first to go, and of a suspended or finished job only what is packed stays.
+    The sizes of those kept add up to no more than UNDERSTOOD_BYTES, unless it is one alone.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[Key, tuple[StoredJob, DDPJob]] = OrderedDict()
+        self._size = 0
+
+    def job(self, stored: StoredJob) -> DDPJob:
+        """The job of this version, and of no other any more."""
+        key = (stored.metadata.namespace, stored.metadata.name)
+        known = self._jobs.get(key)
+        if known is not None and known[0] is stored:
+            self._jobs.move_to_end(key)
+            return known[1]
+        self.forget(key)
+        job = stored.understood()
+        self._jobs[key] = stored, job
+        self._size += stored.size
+        while self._size > UNDERSTOOD_BYTES and len(self._jobs) > 1:
+            self.forget(next(iter(self._jobs)))
+        return job
+
+    def forget(self, key: Key) -> None:
+        """Keeps one no longer."""
+        known = self._jobs.pop(key, None)
+        if known is not None:
+            self._size -= known[0].size
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +255,19 @@ class Store:
         self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark)
         self.services: Cache[Object, str] = Cache(_uid, _job_of, mark)
         self.policies: Cache[Object, str] = Cache(_uid_of_staying, _job_of, mark)
+        self._understood = _Understood()
+
+    def job(self, stored: StoredJob) -> DDPJob:
+        """A job as the engine reads it.
+
+        Raises:
+            pydantic.ValidationError: it is none that this version understands.
+        """
+        return self._understood.job(stored)
+
+    def left(self, key: Key) -> None:
+        """There is nothing more to do for this job."""
+        self._understood.forget(key)
 
     def service(self, key: Key, uid: str) -> Service:
         """The Service under a job's name, among those with our label."""

@@ -14,16 +14,18 @@ from http import HTTPStatus
 from typing import Any
 
 import kopf
-import msgspec
 
 from ddpjob_operator.api.contract import GROUP, VERSION
 
 from .backoff import backoff
 from .connection import credentials
-from .objects import JobObject
+from .objects import JobObject, read
 from .store import Cache, StoredJob
 
-CHUNK = 500
+CHUNK = 20
+"""kopf decodes a page as a whole, into dictionaries, and a job may have more than a megabyte."""
+IDLE_SECONDS = 0.1
+"""kopf keeps a task for each job, and in it the last event as a dictionary, until nothing has come for so long."""
 BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
 """A watch that finds no API server tries again so often, then ends. Its return may cost as much as the last wait."""
 LONGEST_PAUSE_SECONDS = 5.0
@@ -52,7 +54,9 @@ async def watch(jobs: Cache[JobObject, StoredJob], namespaces: list[str]) -> Non
             loop.call_soon_threadsafe(call, *words)
 
     def watch_in_thread() -> None:
-        _watch(_registry(lambda event: here(_take, jobs, event)), namespaces)
+        _watch(
+            _registry(lambda event: here(_take, jobs, event["type"], read(event["object"], JobObject))), namespaces
+        )
         here(uninstalled.set)
 
     threading.Thread(target=watch_in_thread, daemon=True, name="kopf").start()
@@ -60,10 +64,9 @@ async def watch(jobs: Cache[JobObject, StoredJob], namespaces: list[str]) -> Non
     raise UninstalledError("404: the cluster has no DDPJobs any more; was their CRD removed?")
 
 
-def _take(jobs: Cache[JobObject, StoredJob], event: kopf.RawEvent) -> None:
-    job = msgspec.convert(dict(event["object"]), JobObject)
+def _take(jobs: Cache[JobObject, StoredJob], kind: str | None, job: JobObject) -> None:
     metadata = job.metadata
-    if event["type"] == "DELETED":
+    if kind == "DELETED":
         jobs.forget((metadata.namespace, metadata.name), metadata.uid, int(metadata.resource_version))
     else:
         jobs.saw(job)
@@ -90,6 +93,7 @@ async def _operator(registry: kopf.OperatorRegistry, namespaces: list[str]) -> N
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.watching.chunk_size = CHUNK
+    settings.queueing.idle_timeout = IDLE_SECONDS
     settings.persistence.diffbase_storage = _NothingToCompare()
     settings.networking.error_backoffs = BACKOFF_SECONDS
     await kopf.operator(

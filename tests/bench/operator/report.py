@@ -44,6 +44,10 @@ MOST = (
     Limit("live", "start: quiet after s", "started among them: quiet after", "s", 15),
     Limit("live", "start: writes", "writes at that start", "", 0),
     Limit("fairness", "created p99 ms", "a job of 4 pods beside one that is being made: all created, p99", "ms", 300),
+    Limit("memory", "RSS MiB, few", "memory with 300 suspended jobs of 91 KiB", "MiB", 150),
+    Limit("memory", "most MiB, few", "the most of it, from a start among them on", "MiB", 200),
+    Limit("memory", "RSS MiB, many", "the same with 1,000 of them", "MiB", 200),
+    Limit("memory", "most MiB, many", "the most of it, from a start among them on", "MiB", 256),
     Limit("big", "writes until it runs", "one job of 1,000 pods: writes until it runs", "", 1005),
     Limit("big", "object KB", "its object while it runs", "KB", 40),
 )

@@ -13,13 +13,13 @@ from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.contract import MAX_NODES, Label
 
 from tests.plant.audit import kind, position, seconds, writes
-from tests.support.jobs import steered
+from tests.support.jobs import a_job, steered
 from tests.support.operators import Operator
 
 from .audit import job_name
 from .client import Manifest
 from .contestants import our_operator
-from .stage import LONGEST_SECONDS, Figures, Stage, cpu_seconds, memory, quantile
+from .stage import LONGEST_SECONDS, Figures, Stage, cpu_seconds, memory, most_memory, quantile
 
 FOR_LONG = steered(runs_for="24h")
 FAILS_NOW = {"metadata": {"annotations": steered(runs_for="0s", exit_code="1")}}
@@ -217,6 +217,44 @@ async def live(stage: Stage) -> Figures:
     }
 
 
+async def resting(stage: Stage) -> Figures:
+    """Suspended jobs with large templates: what an operator holds that starts among them, at its most and at rest."""
+    operator = stage.running.operator
+    assert operator is not None
+    await stage.begin()
+    operator.stop()
+    figures, made = Figures(), 0
+    for how_many, jobs in (QUICK_RESTING if stage.quick else RESTING).items():
+        await stage.submit(large_job(number) for number in range(made, jobs))
+        made = jobs
+        with our_operator(stage.plant) as fresh:
+            await _all_looked_at(fresh, jobs)
+            await asyncio.sleep(AFTERWARDS_SECONDS)
+            process = psutil.Process(fresh.program.process.pid)
+            figures |= {
+                f"most MiB, {how_many}": most_memory(process),
+                f"RSS MiB, {how_many}": memory(process)["RSS"],
+            }
+    return figures
+
+
+RESTING = {"few": 300, "many": 1000}
+QUICK_RESTING = {"few": 6, "many": 20}
+
+
+def large_job(number: int) -> Manifest:
+    """A suspended job of 91 KiB, most of it variables of its trainer."""
+    job = a_job(job_name(number), suspend=True)
+    [trainer] = job["spec"]["template"]["spec"]["containers"]
+    trainer["env"] = [
+        {"name": f"SETTING_{one}", "value": f"{one} of {number}".ljust(330, "x")} for one in range(LARGE_VARIABLES)
+    ]
+    return job
+
+
+LARGE_VARIABLES = 250
+
+
 async def _all_looked_at(operator: Operator, jobs: int) -> None:
     """Until each job has had a look since the operator started, and none waits for one."""
     async with asyncio.timeout(LONGEST_SECONDS):
@@ -372,6 +410,7 @@ def scenarios(churn_minutes: float) -> dict[str, Scenario]:
         "burst": Scenario("100 jobs of 4 pods at once", burst(100, 10)),
         "burst500": Scenario("500 jobs of 4 pods at once", burst(500, 20)),
         "live": Scenario("1,000 running jobs of 8 pods", live, ours_only=True, nodes=12, alone=True, once=True),
+        "memory": Scenario("suspended jobs of 91 KiB", resting, ours_only=True, alone=True, once=True),
         "big": Scenario("one job of 1,000 pods", big, ours_only=True, nodes=1002, node_grace_seconds=600, alone=True),
         "fairness": Scenario(
             "small jobs beside one that is being made", fairness, ours_only=True, alone=True, once=True

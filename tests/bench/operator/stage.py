@@ -139,6 +139,12 @@ def memory(process: psutil.Process) -> Figures:
     return {"RSS": resident, "anonymous": resident - of_files}
 
 
+def most_memory(process: psutil.Process) -> float:
+    """The most that it ever had resident, in MiB, without its children."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """The value that so large a share of them does not exceed (nearest rank)."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.api.contract import Label
-from ddpjob_operator.cluster.api import FIRST_LIMIT, LIST_LIMIT, PAGE_BYTES, PODS, Api, ApiError, StuckError
+from ddpjob_operator.cluster.api import PAGE_BYTES, PODS, Api, ApiError, StuckError
 from ddpjob_operator.cluster.connection import Connection
 
 from .manifests import a_manifest
@@ -99,31 +98,26 @@ def test_a_server_that_says_nothing_is_told_by_the_error_s_name() -> None:
 
 
 class Paging(Connection):
-    """The connection to a server with 300 pods of so many bytes each, which gives as many as it is asked for."""
+    """The connection to a server with so many pods of a size, which sends as many at once as it is asked for."""
 
-    def __init__(self, size: int) -> None:
-        self._size, self.asked = size, list[int]()
+    def __init__(self, count: int, size: int) -> None:
+        self._pods = [{**a_manifest(rank=rank), "data": "x" * size} for rank in range(count)]
+        self.pages: list[int] = []
 
     async def send(self, *_: Any, params: dict[str, str], **__: Any) -> tuple[int, bytes, None]:
-        begin, limit = int(params.get("continue", 0)), int(params["limit"])
-        self.asked.append(limit)
-        pods = [a_manifest(rank) | {"padding": "x" * self._size} for rank in range(begin, min(begin + limit, 300))]
-        after = str(begin + limit) if begin + limit < 300 else ""
-        return (
-            200,
-            json.dumps({"metadata": {"resourceVersion": "7", "continue": after}, "items": pods}).encode(),
-            None,
-        )
+        first = int(params.get("continue", "0"))
+        last = first + int(params["limit"])
+        rest = str(last) if last < len(self._pods) else ""
+        page = {"metadata": {"resourceVersion": "7", "continue": rest}, "items": self._pods[first:last]}
+        answer = json.dumps(page).encode()
+        self.pages.append(len(answer))
+        return 200, answer, None
 
 
-@pytest.mark.parametrize(("size", "most"), [(4_000, LIST_LIMIT), (370_000, FIRST_LIMIT)], ids=["small", "large"])
-def test_a_list_of_large_objects_is_read_in_small_pages(size: int, most: int) -> None:
-    """180 MB in one page are read in one go, and nothing else happens for as long."""
-    connection = Paging(size)
-    pods, version = asyncio.run(Api(connection, lambda: True).list(PODS, "team"))
-    assert ([pod.metadata.labels[Label.RANK] for pod in pods], version) == ([str(rank) for rank in range(300)], 7)
-    first, *others = connection.asked
-    assert first == FIRST_LIMIT
-    assert max(others) <= most
-    assert all(limit * size < 2 * PAGE_BYTES for limit in others)
-    assert len(others) < 30
+@pytest.mark.parametrize(("count", "size", "pages"), [(560, 100, 3), (250, 91 << 10, 7), (30, 1 << 20, 5)])
+def test_a_page_of_a_list_has_as_many_objects_as_make_some_megabytes(count: int, size: int, pages: int) -> None:
+    server = Paging(count, size)
+    pods, _ = asyncio.run(Api(server, lambda: True).list(PODS, "team"))
+    assert [pod.metadata.name for pod in pods] == [f"digits-{rank}-1" for rank in range(count)]
+    assert max(server.pages[1:]) <= PAGE_BYTES
+    assert len(server.pages) == pages

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 from ddpjob_operator.cluster.api import DDPJOBS, Api, ApiError, Resource
+from ddpjob_operator.cluster.objects import read
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.options import parse
 
@@ -28,7 +28,7 @@ class Closed(Api):
         if namespace in self.closed:
             raise ApiError(self.status, "Forbidden", f"nobody may list in {namespace}")
         job = {"metadata": {"name": "digits", "namespace": namespace, "uid": f"{namespace}", "resourceVersion": "1"}}
-        return [msgspec.convert(job, resource.type)] if resource is DDPJOBS else [], 1
+        return [read(job, resource.type)] if resource is DDPJOBS else [], 1
 
 
 def an_operator(*flags: str) -> Operator:

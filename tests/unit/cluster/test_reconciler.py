@@ -13,7 +13,7 @@ from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.cluster.api import Api, ApiError
 from ddpjob_operator.cluster.dirty import DirtyKeys
 from ddpjob_operator.cluster.fair import BESIDE_OTHERS
-from ddpjob_operator.cluster.objects import JobObject, Object
+from ddpjob_operator.cluster.objects import JobObject, Object, read
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.writer import Refused
@@ -69,7 +69,7 @@ def a_seen_job(version: int, status: DDPJobStatus | None = None) -> JobObject:
     metadata = {"name": "digits", "namespace": "team", "uid": UID, "resourceVersion": str(version)}
     spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
     said = status.to_dict() if status else {}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": said}, JobObject)
+    return read({"metadata": metadata, "spec": spec, "status": said}, JobObject)
 
 
 def a_service() -> Object:
@@ -202,7 +202,9 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     reconciler = Reconciler(Silent(6), store, DirtyKeys(), nothing, hearing=ears, witnesses=ears, settings=Settings())
     memory = reconciler._memory(KEY, first)
     memory.looked = True
-    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, first, first.job.status))
+    memory.refused(
+        Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, first, store.job(first).status)
+    )
     store.jobs.saw(a_seen_job(6, status))
     if not service:
         store.services.forget(KEY, "service-uid")

@@ -1,13 +1,16 @@
 import asyncio
 import time
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 from ddpjob_operator.api.contract import Label
-from ddpjob_operator.cluster.objects import Object, PodObject
-from ddpjob_operator.cluster.store import AT_A_STRETCH, LATE_SECONDS, Key, Store, in_namespace, of_owner
+from ddpjob_operator.cluster import store as store_module
+from ddpjob_operator.cluster.objects import JobObject, Object, Packed, PodObject
+from ddpjob_operator.cluster.objects import read as read_job
+from ddpjob_operator.cluster.store import AT_A_STRETCH, LATE_SECONDS, Key, Store, StoredJob, in_namespace, of_owner
 from ddpjob_operator.engine import Service
 
 from .manifests import UID, a_manifest, a_pod, nobody, read, trainer
@@ -198,3 +201,49 @@ def test_a_long_list_leaves_time_for_others_and_undoes_nothing_that_they_have_se
     last = cache.get(("team", f"digits-{2 * AT_A_STRETCH - 1}-1"))
     assert last
     assert last.running
+
+
+def a_large_job(number: int) -> JobObject:
+    """One of 91 KiB as JSON, no two alike."""
+    variables = [{"name": f"SETTING_{one}", "value": f"{one} of {number}".ljust(40, "x")} for one in range(1200)]
+    template = {"spec": {"containers": [{"name": "trainer", "image": "any", "env": variables}]}}
+    metadata = {"name": f"digits-{number}", "namespace": "team", "uid": f"uid-{number}", "resourceVersion": "1"}
+    return read_job({"metadata": metadata, "spec": {"suspend": True, "template": template}}, JobObject)
+
+
+def test_a_job_that_nobody_looks_at_any_more_costs_less_than_its_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, many = a_large_job(0).spec.size, 20
+    monkeypatch.setattr(store_module, "UNDERSTOOD_BYTES", many // 2 * large)
+    store, known = Store(nobody), [0]
+    tracemalloc.start()
+    try:
+        for number in range(2 * many):  # Each gets a look, as at the operator's start.
+            store.jobs.saw(a_large_job(number))
+            stored = store.jobs.get(("team", f"digits-{number}"))
+            assert stored is not None
+            assert store.job(stored).spec.suspend
+            if number % many == many - 1:
+                known.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert known[2] - known[1] < many * large / 4, "as dictionaries, twice, they were seven times as large as JSON"
+    for key, stored in store.jobs.all():
+        assert (stored.state, store.job(stored).metadata.name) == ("Pending", key[1]), "it is all still there"
+
+
+def test_a_job_that_is_larger_than_all_that_is_kept_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "UNDERSTOOD_BYTES", 1)
+    store = Store(nobody)
+    stored = StoredJob(a_large_job(0))
+    assert store.job(stored) is store.job(stored)
+    store.left(("team", "digits-0"))
+    assert store.job(stored).metadata.uid == "uid-0"
+
+
+def test_a_job_is_read_anew_when_it_has_changed() -> None:
+    store = Store(nobody)
+    before = StoredJob(a_large_job(0))
+    assert store.job(before).spec.suspend
+    metadata = msgspec.structs.replace(before.metadata, resource_version="2")
+    after = StoredJob(JobObject(metadata, Packed({"template": store.job(before).spec.template}), Packed({})))
+    assert not store.job(after).spec.suspend

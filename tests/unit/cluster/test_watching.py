@@ -24,12 +24,13 @@ class NoMoreError(Exception):
 
 def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[dict[str, Any]] = []
-    known, others = asyncio.Event(), asyncio.Event()
+    known, others, seen_on = asyncio.Event(), asyncio.Event(), threading.Event()
     job = {**a_manifest(), "spec": {}, "status": {}}
 
     async def kopf_operator(**how: Any) -> None:
         begun.append(how)
         if len(begun) > 2:
+            seen_on.wait(patience(WITHIN_SECONDS))
             raise NoMoreError  # It ends the thread.
         if len(begun) == 2:
             how["registry"]({"type": "ADDED", "object": job})
@@ -47,6 +48,7 @@ def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytes
         assert [key for key, _ in store.jobs.all()] == [("team", "digits-0-1")]
         for task in tasks:
             task.cancel()
+        seen_on.set()
 
     asyncio.run(play())
     for thread in threading.enumerate():
