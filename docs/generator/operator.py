@@ -1,7 +1,7 @@
 """What the operator may do and what it tells Prometheus, from the code that says so."""
 
 from ddpjob_operator.cluster.metrics import REGISTRY
-from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
+from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NAMESPACE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
 
 from .markdown import code, table
 
@@ -28,6 +28,7 @@ def rights() -> str:
                 ("in the namespaces that it looks after", RIGHTS),
                 ("there too, for clusters that ask it of whoever makes what a job owns", OWNER_RIGHTS),
                 ("in its own namespace; all but `create` on its own Lease alone", LEASE_RIGHTS),
+                ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
                 ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),
             )
             for (group, resource), verbs in granted.items()

@@ -10,7 +10,7 @@ import yaml
 from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.cluster.options import parse
-from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
+from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NAMESPACE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
 
 from tests.plant import build
 from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render
@@ -36,6 +36,7 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("podSecurity=Restricted", "at '/podSecurity': value must be one of 'restricted', 'none'"),
         ("log.level=verbose", "at '/log/level': value must be one of 'debug', 'info', 'warning', 'error'"),
         ("namespaces={Team}", "at '/namespaces/0': 'Team' does not match pattern"),
+        ("namespaces={blue},namespaceSelector=team=blue", "namespaceSelector: namespaces are named already"),
         ("serviceAccount.create=false", "serviceAccount.name: name the account to use, or let the chart make one"),
         ("podLabels.app\\.kubernetes\\.io/name=x", "podLabels: app.kubernetes.io/name selects the operator's pods"),
         (
@@ -119,6 +120,15 @@ def test_in_chosen_namespaces_it_has_the_same_rights_and_elsewhere_none() -> Non
     assert not [one for one in chosen if one["kind"] == "ClusterRoleBinding"], "rights in the whole cluster"
     flags = template("namespaces={blue,green}")["spec"]["containers"][0]["args"]
     assert [flag for flag in flags if "namespace" in flag] == ["--namespace=blue", "--namespace=green"]
+
+
+def test_where_a_selector_chooses_namespaces_it_may_also_watch_them_and_everywhere_the_rest() -> None:
+    chosen = "namespaceSelector=team in (blue\\,green)"
+    role = verbs(named(render(chosen))["ClusterRole", RELEASE])
+    assert role.pop(("", "namespaces")) == set(NAMESPACE_RIGHTS["", "namespaces"])
+    assert role == verbs(named(render())["ClusterRole", RELEASE])
+    options = parse(template(chosen)["spec"]["containers"][0]["args"])
+    assert (options.namespace_selector, options.namespaces) == ("team in (blue,green)", [])
 
 
 def test_it_has_the_rights_that_the_operator_asks_for() -> None:

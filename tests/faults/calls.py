@@ -10,6 +10,7 @@ from ddpjob_operator.api.contract import Label
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 WRITES = frozenset(VERBS.values())
 EVENT = "event"
+REVIEWS = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews"})
 """The verb of what a watch tells."""
 
 Place = tuple[int, int]
@@ -36,7 +37,7 @@ class Call:
     @property
     def writes(self) -> bool:
         """Whether it is to change something of a job."""
-        return self.verb in WRITES and self.resource not in {"selfsubjectaccessreviews", "leases"}
+        return self.verb in WRITES and self.resource not in {*REVIEWS, "leases"}
 
     def __str__(self) -> str:
         what = "/".join(part for part in (self.resource, self.subresource) if part)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from .calls import Call, Place, phase_of
+from .calls import REVIEWS, Call, Place, phase_of
 from .faults import ASKED_ONCE_MORE, Answer, Hang, Reset
 from .plan import Differs
 from .proxy import Record
@@ -162,7 +162,7 @@ def hot_loops(log: Iterable[Record], at_once: float = AT_ONCE_SECONDS) -> Iterat
     for record in _by_itself(log, at_once):
         # A question about rights is asked once per right; statuses that the server itself answers, as a whole.
         own = record.call.subresource == "status" and record.injected is None
-        if record.call.resource != "selfsubjectaccessreviews" and not own:
+        if record.call.resource not in REVIEWS and not own:
             asked[_asked(record.call)].append(record)
     for what, records in asked.items():
         most = MOST_EVENTS if records[0].call.resource == "events" else MOST_PER_WINDOW

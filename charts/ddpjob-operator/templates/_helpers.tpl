@@ -34,6 +34,9 @@ part is no host. */}}
 {{- fail (printf "podLabels: %s selects the operator's pods and cannot be another; leave it out" $label) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.namespaces .Values.namespaceSelector -}}
+{{- fail "namespaceSelector: namespaces are named already; leave one of the two out" -}}
+{{- end -}}
 {{/* What an umbrella chart says to its other charts comes here too. */}}
 {{- if .Chart.IsRoot -}}
 {{- range $name, $_ := omit .Values.global "imageRegistry" "imagePullSecrets" -}}

@@ -4,7 +4,7 @@ Nothing is retried here: what failed is done again by the next round of the job,
 """
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -75,6 +75,8 @@ EVENTS = Resource("/api/v1", "events", EventObject)
 NODES = Resource("/api/v1", "nodes", NodeObject)
 NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies", Object)
 LEASES = Resource("/apis/coordination.k8s.io/v1", "leases", dict[str, Any])
+NAMESPACES = Resource("/api/v1", "namespaces", Object)
+RULES_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectrulesreviews", dict[str, Any])
 ACCESS_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews", dict[str, Any])
 
 _ENCODER = msgspec.json.Encoder()
@@ -234,6 +236,16 @@ class Api:
         }
         answer = _decoded(_ANYTHING, await self._request("POST", ACCESS_REVIEWS, None, body=review))
         return bool(answer["status"]["allowed"])
+
+    async def rules(self, namespace: str) -> tuple[Sequence[Any], bool]:
+        """The `resourceRules` of a SelfSubjectRulesReview for a namespace, and whether there may be more of them."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        }
+        status = _decoded(_ANYTHING, await self._request("POST", RULES_REVIEWS, None, body=review))["status"]
+        return status["resourceRules"], status["incomplete"]
 
     async def _change(self, *what: Any, **more: Any) -> bytes:
         return await self._request(*what, check=self._fence, **more)

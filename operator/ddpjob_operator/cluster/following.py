@@ -7,7 +7,9 @@ broken it never tells.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Generic, TypeVar
 
 from ddpjob_operator.api.contract import MANAGER, Label
@@ -23,6 +25,9 @@ OURS = f"{Label.MANAGED_BY}={MANAGER}"
 LONGEST_PAUSE_SECONDS = 5.0
 """The return of an API server may cost so much and half as much again; more only where the server wants it."""
 
+UNWANTED_SECONDS = 1.0
+"""What is not wanted looks so often whether it is again."""
+
 O = TypeVar("O", bound=Object)  # noqa: E741  As in the store.
 T = TypeVar("T")
 
@@ -32,11 +37,25 @@ logger = logging.getLogger(__name__)
 class Follower(Generic[O, T]):
     """Keeps what is known of one kind, in one namespace or in all, as it is."""
 
-    def __init__(self, api: Api, resource: Resource[O], namespace: str | None, cache: Cache[O, T]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource[O],
+        namespace: str | None,
+        cache: Cache[O, T],
+        *,
+        labels: str = OURS,
+        wanted: Callable[[], bool] = lambda: True,
+        refused: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Selects by labels. While it is not wanted it asks nothing anew; `refused` is told that it may not."""
         self._api = api
         self._resource = resource
         self._namespace = namespace
         self._cache = cache
+        self._labels = labels
+        self._wanted = wanted
+        self._refused = refused
         self._version: int | None = None
         """All that happened up to this is known; None: who knows."""
 
@@ -49,7 +68,7 @@ class Follower(Generic[O, T]):
         Raises:
             ApiError: it cannot be read now.
         """
-        objects, version = await self._api.list(self._resource, self._namespace, OURS)
+        objects, version = await self._api.list(self._resource, self._namespace, self._labels)
         await self._cache.listed(objects, version, in_namespace(self._namespace))
         self._version = version
 
@@ -58,12 +77,18 @@ class Follower(Generic[O, T]):
         failures = 0
         clock = asyncio.get_running_loop().time
         while True:
+            if not self._wanted():
+                self._version = None
+                await asyncio.sleep(UNWANTED_SECONDS)
+                continue
             before, at_least, began = self._version, None, clock()
             try:
                 await self._follow()
             except ApiError as error:
                 logger.warning("watching %s: %s", self, error)
                 at_least = error.retry_after
+                if error.status == HTTPStatus.FORBIDDEN:
+                    self._refused()
                 if isinstance(error, StuckError) or not error.passing:  # As a rule, it is too long ago.
                     self._version = None
             # Where nothing happens, that it lasted is all that there is to see.
@@ -76,7 +101,7 @@ class Follower(Generic[O, T]):
         if self._version is None:
             await self.list()
         assert self._version is not None, "a list has one"
-        changes = self._api.watch(self._resource, self._namespace, OURS, self._version)
+        changes = self._api.watch(self._resource, self._namespace, self._labels, self._version)
         async with aclosing(changes):
             async for kind, seen in changes:
                 self._take(kind, seen)

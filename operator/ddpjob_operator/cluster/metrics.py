@@ -29,6 +29,12 @@ STATUS_READS = Counter(
     registry=REGISTRY,
 )
 JOBS = Gauge("ddpjob_jobs", "Jobs by state", ["state"], registry=REGISTRY)
+NAMESPACE_WATCHED = Gauge(
+    "ddpjob_namespace_watched",
+    "1 while the jobs of a namespace are looked after, 0 while it is missing or closed; unless all namespaces are",
+    ["namespace"],
+    registry=REGISTRY,
+)
 LEADER = Gauge("ddpjob_leader", "1 while this replica leads", registry=REGISTRY)
 EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)
 

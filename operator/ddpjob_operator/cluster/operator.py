@@ -13,18 +13,19 @@ from typing import Any
 
 from . import rights
 from .announcer import Announcer
-from .api import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, FencedError
+from .api import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, FencedError, Resource
 from .backoff import backoff
 from .connection import Connection
 from .dirty import DirtyKeys
-from .following import Follower
+from .following import OURS, Follower
 from .hearing import Hearing
 from .lease import Elector
 from .logs import about
 from .metrics import LEADER, ROUND_SECONDS, ROUNDS
+from .namespaces import Namespaces
 from .options import Options
 from .reconciler import Reconciler
-from .store import Key, Store, in_namespace
+from .store import Cache, Key, Store, in_namespace
 from .watching import watch
 from .web import serve
 
@@ -58,11 +59,18 @@ class Operator:
         self._unfenced = unfenced
         self._server = connection.server
         self._dirty = DirtyKeys()
-        self._store = Store(self._dirty.mark)
+        self._namespaces = Namespaces(
+            unfenced, options.namespaces, options.namespace_selector, enter=self._enter, leave=self._leave
+        )
+        self._store = Store(self._dirty.mark, self._namespaces.serves)
+        self._beside: list[tuple[Resource[Any], Cache[Any, Any]]] = [
+            (PODS, self._store.pods),
+            (SERVICES, self._store.services),
+            (NETWORK_POLICIES, self._store.policies),
+        ]
+        """What there is of jobs beside themselves."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
         self._followers = {namespace: self._following(namespace) for namespace in namespaces}
-        self._closed: set[str | None] = set()
-        """The namespaces that could not be listed the last time."""
         self._announcer = Announcer(self._api)
         self._hearing, self._witnesses = (Hearing(self._dirty, unfenced.now) for _ in range(2))
         self._reconciler = Reconciler(
@@ -76,6 +84,8 @@ class Operator:
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
+        self._leading = False
+        """Whether this replica knows more than jobs, or is about to."""
         self._listed = asyncio.Event()
 
     async def run(self) -> None:
@@ -91,7 +101,12 @@ class Operator:
             stack.push_async_callback(self._hearing.close)
             stack.push_async_callback(self._witnesses.close)
             try:
-                runner, port = await serve(self._options.port, ready=lambda: self._not_ready, store=self._store)
+                runner, port = await serve(
+                    self._options.port,
+                    ready=lambda: self._not_ready or self._namespaces.wrong,
+                    beside=lambda: self._namespaces.beside,
+                    store=self._store,
+                )
             except OSError as error:
                 raise StoppedError(
                     f"Cannot serve on --port {self._options.port}: {os.strerror(error.errno or 0)}"
@@ -131,7 +146,8 @@ class Operator:
             "leading": self._lead(),
             "election": self._elector.run() if self._elector else asyncio.Event().wait(),
             "events": self._announcer.run(),
-            "watching": watch(self._store.jobs, self._options.namespaces),
+            "watching": watch(self._store.jobs, self._namespaces.choose),
+            "following namespaces": self._namespaces.run(),
             "rounds": self._rounds(),
             **{f"following {one}": self._follow(one) for some in self._followers.values() for one in some},
         }
@@ -177,7 +193,9 @@ class Operator:
             return ""
 
     async def _check_rights(self) -> None:
-        missing = await rights.missing_rights(self._unfenced, self._options.namespaces, self._options.lease)
+        missing = await self._namespaces.begin()
+        if self._options.lease is not None:
+            missing += await rights.missing_for_lease(self._unfenced, *self._options.lease)
         if missing:
             raise StoppedError("The operator may not do what it must: " + "; ".join(missing))
 
@@ -187,12 +205,14 @@ class Operator:
             self._not_ready = ""
             await self._elector.elected.wait()
         LEADER.set(1)
+        self._leading = True
         await self._resync(spread=0.0)
         self._listed.set()
         self._dirty.open()
         self._not_ready = ""
         while True:
             await asyncio.sleep(self._options.resync_seconds)
+            self._namespaces.doubt()
             await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds))
 
     async def _resync(self, spread: float) -> None:
@@ -212,30 +232,50 @@ class Operator:
     async def _list(self) -> None:
         """Lists everything, but for a namespace that is closed to us: it must not hide the others."""
         for namespace in self._followers:
+            if namespace is not None and not self._namespaces.serves(namespace):
+                continue
             try:
                 await self._list_one(namespace)
             except ApiError as error:
-                if error.status not in CLOSED or len(self._followers) == 1:
+                if namespace is None or error.status not in CLOSED:
                     raise
-                if namespace not in self._closed:
-                    logger.warning("namespace %s: %s; the others go on", namespace, error)
-                self._closed.add(namespace)
-            else:
-                self._closed.discard(namespace)
-                self._reconciler.know_all(namespace)
+                self._namespaces.close(namespace, str(error))
 
     async def _list_one(self, namespace: str | None) -> None:
         jobs, version = await self._api.list(DDPJOBS, namespace)
         await self._store.jobs.listed(jobs, version, in_namespace(namespace))
         for follower in self._followers[namespace]:
             await follower.list()
+        self._reconciler.know_all(namespace)
+
+    async def _enter(self, namespace: str) -> None:
+        """Reads a namespace that is looked after from now on; a replica that stands by lists all when it leads.
+
+        Raises:
+            ApiError: it cannot be read now.
+        """
+        if not self._leading:
+            return
+        kinds: list[tuple[Resource[Any], Cache[Any, Any]]] = [*self._beside, (DDPJOBS, self._store.jobs)]
+        for resource, cache in kinds:  # Jobs last: the first look at one finds what belongs to it.
+            labels = "" if resource is DDPJOBS else OURS
+            objects, version = await self._api.list(resource, namespace, labels)
+            await cache.listed(objects, version, in_namespace(namespace))
+        self._reconciler.know_all(namespace)
+
+    def _leave(self, namespace: str) -> None:
+        """Its jobs are left as they are: the rounds that follow find none."""
+        self._store.leave(namespace)
 
     def _following(self, namespace: str | None) -> tuple[Follower[Any, Any], ...]:
         """What else there is of jobs in a namespace."""
-        return (
-            Follower(self._api, PODS, namespace, self._store.pods),
-            Follower(self._api, SERVICES, namespace, self._store.services),
-            Follower(self._api, NETWORK_POLICIES, namespace, self._store.policies),
+
+        def wanted() -> bool:
+            return namespace is None or self._namespaces.serves(namespace)
+
+        return tuple(
+            Follower(self._api, resource, namespace, cache, wanted=wanted, refused=self._namespaces.doubt)
+            for resource, cache in self._beside
         )
 
     async def _follow(self, follower: Follower[Any, Any]) -> None:

@@ -23,6 +23,8 @@ class Options:
 
     namespaces: list[str]
     """Those that it looks after; none: all."""
+    namespace_selector: str
+    """Selects them by their labels, all the time; empty: they are named, or all."""
     lease: tuple[str, str] | None
     """Namespace and name of the Lease by which one of several replicas leads; None: this one leads."""
     identity: str
@@ -41,6 +43,7 @@ def parse(arguments: list[str] | None = None) -> Options:
     given = _parser(own).parse_args(arguments)
     return Options(
         namespaces=sorted(set(given.namespaces)),
+        namespace_selector=given.namespace_selector,
         lease=(given.lease_namespace, given.lease_name) if given.leader_elect else None,
         identity=f"{socket.gethostname()}_{uuid4()}",
         port=given.port,
@@ -64,13 +67,20 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         description="Watches DDPJobs and runs them: makes their pods, restarts them as a whole, says why.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--namespace",
         action="append",
         default=[],
         metavar="NAMESPACE",
         dest="namespaces",
         help="look after this namespace; may be given several times; without it, after all of them",
+    )
+    which.add_argument(
+        "--namespace-selector",
+        default="",
+        metavar="SELECTOR",
+        help="look after the namespaces whose labels this selects, as `kubectl get --selector` does: team=blue",
     )
     parser.add_argument(
         "--leader-elect",

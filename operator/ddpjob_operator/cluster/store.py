@@ -26,6 +26,9 @@ Key = tuple[str, str]
 Mark = Callable[[Key], None]
 """Has a job looked at."""
 
+Serves = Callable[[str], bool]
+"""Whether the jobs of a namespace are looked after."""
+
 LATE_SECONDS = 300.0
 """Longer than any view of an object is on its way: for so long at least it is remembered that one is gone."""
 
@@ -154,7 +157,14 @@ class _Gone:
 class Cache(Generic[O, T]):
     """The newest known view of each object of one kind."""
 
-    def __init__(self, trimmed: Callable[[O], T | None], job: Callable[[O], Key | None], mark: Mark) -> None:
+    def __init__(
+        self,
+        trimmed: Callable[[O], T | None],
+        job: Callable[[O], Key | None],
+        mark: Mark,
+        serves: Serves = lambda _: True,
+    ) -> None:
+        self._serves = serves
         self._trimmed = trimmed
         self._job = job
         self._mark = mark
@@ -188,6 +198,8 @@ class Cache(Generic[O, T]):
         ref = ref_of(seen)
         key = (ref.namespace, ref.name)
         known = self._entries.get(key)
+        if not self._serves(ref.namespace):
+            return
         if ref.version <= self._gone.version(ref.uid) or (known is not None and known.ref.version >= ref.version):
             return
         value = self._trimmed(seen)
@@ -206,6 +218,11 @@ class Cache(Generic[O, T]):
         self._gone.add(uid, version)
         known = self._entries.get(key)
         if known is not None and known.ref.uid == uid and known.ref.version <= version:
+            self._drop(key)
+
+    def leave(self, namespace: str) -> None:
+        """Lets go of all that is in a namespace. It is not gone: the next list of it brings it back."""
+        for key in [key for key in self._entries if key[0] == namespace]:
             self._drop(key)
 
     async def listed(self, objects: Iterable[O], version: int, covers: Callable[[_Entry[T]], bool]) -> None:
@@ -250,11 +267,12 @@ class Cache(Generic[O, T]):
 class Store:
     """All jobs that this operator looks after, and what belongs to them."""
 
-    def __init__(self, mark: Mark) -> None:
-        self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, _key_of, mark)
-        self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark)
-        self.services: Cache[Object, str] = Cache(_uid, _job_of, mark)
-        self.policies: Cache[Object, str] = Cache(_uid_of_staying, _job_of, mark)
+    def __init__(self, mark: Mark, serves: Serves = lambda _: True) -> None:
+        """`serves`: whether anything of a namespace is taken in."""
+        self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, _key_of, mark, serves)
+        self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark, serves)
+        self.services: Cache[Object, str] = Cache(uid_of, _job_of, mark, serves)
+        self.policies: Cache[Object, str] = Cache(_uid_of_staying, _job_of, mark, serves)
         self._understood = _Understood()
 
     def job(self, stored: StoredJob) -> DDPJob:
@@ -268,6 +286,11 @@ class Store:
     def left(self, key: Key) -> None:
         """There is nothing more to do for this job."""
         self._understood.forget(key)
+
+    def leave(self, namespace: str) -> None:
+        """Lets go of a namespace; its jobs are left as they are."""
+        for cache in (self.jobs, self.pods, self.services, self.policies):
+            cache.leave(namespace)
 
     def service(self, key: Key, uid: str) -> Service:
         """The Service under a job's name, among those with our label."""
@@ -293,7 +316,8 @@ def of_owner(uid: str) -> Callable[[_Entry[T]], bool]:
     return lambda entry: entry.owner == uid
 
 
-def _uid(seen: Object) -> str:
+def uid_of(seen: Object) -> str:
+    """The uid of an object of which nothing else matters."""
     return seen.metadata.uid
 
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
@@ -31,6 +31,9 @@ BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
 LONGEST_PAUSE_SECONDS = 5.0
 """Before kopf begins anew."""
 
+Choose = Callable[[Callable[[], None]], Coroutine[Any, Any, list[str]]]
+"""Chooses the namespaces to watch, none for all. What it is given ends the watch: one with others follows."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -38,8 +41,12 @@ class UninstalledError(Exception):
     """There is nothing to watch any more."""
 
 
-async def watch(jobs: Cache[JobObject, StoredJob], namespaces: list[str]) -> None:
-    """Watches jobs in all namespaces, or in these, until it is cancelled.
+class _OverError(Exception):
+    """There is nobody to tell any more."""
+
+
+async def watch(jobs: Cache[JobObject, StoredJob], choose: Choose) -> None:
+    """Watches jobs in all namespaces, or in those that are chosen, until it is cancelled.
 
     What was deleted while a watch was broken it never tells. The job's pods do, which go with it; of a job without
     pods, the next list of all jobs does.
@@ -53,10 +60,14 @@ async def watch(jobs: Cache[JobObject, StoredJob], namespaces: list[str]) -> Non
         with contextlib.suppress(RuntimeError):  # The loop is closed: this process is about to end.
             loop.call_soon_threadsafe(call, *words)
 
+    async def choose_here(end: Callable[[], None]) -> list[str]:
+        if loop.is_closed():
+            raise _OverError
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(choose(end), loop))
+
     def watch_in_thread() -> None:
-        _watch(
-            _registry(lambda event: here(_take, jobs, event["type"], read(event["object"], JobObject))), namespaces
-        )
+        registry = _registry(lambda event: here(_take, jobs, event["type"], read(event["object"], JobObject)))
+        _watch(registry, choose_here)
         here(uninstalled.set)
 
     threading.Thread(target=watch_in_thread, daemon=True, name="kopf").start()
@@ -72,13 +83,15 @@ def _take(jobs: Cache[JobObject, StoredJob], kind: str | None, job: JobObject) -
         jobs.saw(job)
 
 
-def _watch(registry: kopf.OperatorRegistry, namespaces: list[str]) -> None:
+def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
     """Has kopf watch, again and again, as long as there are DDPJobs to watch."""
     failures = 0
     while True:
         began = time.monotonic()
         try:
-            asyncio.run(_operator(registry, namespaces))
+            asyncio.run(_operator(registry, choose))
+        except _OverError:
+            return
         except Exception as error:  # noqa: BLE001  Whatever it was: without a watch nobody hears of jobs.
             if getattr(error, "status", None) == HTTPStatus.NOT_FOUND:  # kopf's classes of errors are its own matter.
                 return
@@ -88,7 +101,13 @@ def _watch(registry: kopf.OperatorRegistry, namespaces: list[str]) -> None:
         time.sleep(backoff(failures, longest=LONGEST_PAUSE_SECONDS))
 
 
-async def _operator(registry: kopf.OperatorRegistry, namespaces: list[str]) -> None:
+async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
+    loop, end = asyncio.get_running_loop(), asyncio.Event()
+
+    def end_here() -> None:
+        loop.call_soon_threadsafe(end.set)
+
+    namespaces = await choose(end_here)
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
@@ -100,6 +119,7 @@ async def _operator(registry: kopf.OperatorRegistry, namespaces: list[str]) -> N
         registry=registry,
         settings=settings,
         standalone=True,
+        stop_flag=end,
         clusterwide=not namespaces,
         namespaces=namespaces,
     )

@@ -14,15 +14,18 @@ Question = Callable[[], str]
 """Answers with what is wrong, or with nothing."""
 
 
-async def serve(port: int, *, ready: Question, store: Store) -> tuple[web.AppRunner, int]:
-    """Serves on all addresses; port 0 takes a free one. Returns the running server and its port."""
+async def serve(port: int, *, ready: Question, beside: Question, store: Store) -> tuple[web.AppRunner, int]:
+    """Serves on all addresses; port 0 takes a free one. Returns the running server and its port.
+
+    `beside`: what is wrong though all else goes on.
+    """
 
     async def healthz(_: web.Request) -> web.Response:
         # That it is answered is all: how long a job takes is the API server's matter, and every request ends in time.
         return _answer("")
 
     async def readyz(_: web.Request) -> web.Response:
-        return _answer(ready())
+        return _answer(ready(), beside())
 
     async def metrics(_: web.Request) -> web.Response:
         JOBS.clear()
@@ -45,5 +48,6 @@ def _listener(port: int) -> socket.socket:
     return socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual)
 
 
-def _answer(wrong: str) -> web.Response:
-    return web.Response(text=f"{wrong or 'ok'}\n", status=503 if wrong else 200)
+def _answer(wrong: str, beside: str = "") -> web.Response:
+    said = "\n".join(filter(None, (wrong or "ok", beside)))
+    return web.Response(text=f"{said}\n", status=503 if wrong else 200)

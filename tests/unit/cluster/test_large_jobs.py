@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 from ddpjob_operator.api.contract import MAX_NODES
 from ddpjob_operator.cluster.api import Api
 from ddpjob_operator.cluster.dirty import DirtyKeys
 from ddpjob_operator.cluster.objects import JobObject, PodObject
+from ddpjob_operator.cluster.objects import read as read_job
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.engine import Settings
@@ -55,7 +55,7 @@ class Failed(Api):
 
     def job(self) -> JobObject:
         metadata = {"name": "digits", "namespace": "team", "uid": UID, "resourceVersion": str(self._version)}
-        return msgspec.convert({"metadata": metadata, "spec": self._spec, "status": self.status}, JobObject)
+        return read_job({"metadata": metadata, "spec": self._spec, "status": self.status}, JobObject)
 
     async def get(self, *_: Any) -> Any:
         await asyncio.sleep(0)

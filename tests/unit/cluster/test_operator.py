@@ -60,15 +60,6 @@ def test_a_closed_namespace_hides_no_other_and_the_log_says_so_once(caplog: pyte
     assert caplog.messages == ["namespace gone: nobody may list in gone; the others go on"]
 
 
-def test_a_namespace_that_is_opened_again_is_known_again() -> None:
-    assert listing("blue", "gone", rounds=({"gone"}, set())) == ["blue", "gone"]
-
-
-def test_where_there_is_one_namespace_its_being_closed_is_a_failure() -> None:
-    with pytest.raises(ApiError, match="nobody may"):
-        listing("gone", rounds=({"gone"},))
-
-
 def test_a_list_that_has_expired_halfway_is_a_failure_and_closes_no_namespace() -> None:
     with pytest.raises(ApiError, match="nobody may"):
         listing("blue", "gone", rounds=({"gone"},), status=410)

@@ -42,7 +42,11 @@ def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytes
         monkeypatch.setattr(watching, "_registry", lambda tell: tell)
         monkeypatch.setattr(watching.kopf, "operator", kopf_operator)
         monkeypatch.setattr(watching, "backoff", lambda *_, **__: 0.0)
-        tasks = [asyncio.create_task(watching.watch(store.jobs, ["team"])), asyncio.create_task(others.wait())]
+
+        async def choose(_: object) -> list[str]:
+            return ["team"]
+
+        tasks = [asyncio.create_task(watching.watch(store.jobs, choose)), asyncio.create_task(others.wait())]
         await asyncio.wait_for(known.wait(), patience(WITHIN_SECONDS))
         assert not any(task.done() for task in tasks)
         assert [key for key, _ in store.jobs.all()] == [("team", "digits-0-1")]

@@ -1,0 +1,206 @@
+"""Which namespaces this operator looks after, while they come, go, and are closed to it.
+
+They are all, or those that are named, or those that a selector of labels selects. One that is named and missing, or
+in which the operator lacks rights, is said aloud and looked at again and again; it takes nothing from the others.
+Where they are all or selected, everything is watched in the whole cluster, with rights there, and what is in no
+namespace of ours is not taken in: a label that changes costs a list of one namespace, and no watch begins anew.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from . import rights
+from .api import NAMESPACES, Api, ApiError
+from .backoff import backoff
+from .following import Follower
+from .metrics import NAMESPACE_WATCHED
+from .objects import Object
+from .store import Cache, Key, uid_of
+
+CLOSED_SECONDS = 10.0
+"""A closed namespace is looked at so often."""
+DOUBT_SECONDS = 5.0
+"""And all that are named no more often than this."""
+NAMED_RIGHTS = 2
+"""So many of the rights that are lacking are told of a closed namespace."""
+
+logger = logging.getLogger(__name__)
+
+
+class Namespaces:
+    """The namespaces that this operator looks after."""
+
+    def __init__(
+        self,
+        api: Api,
+        named: list[str],
+        selector: str,
+        *,
+        enter: Callable[[str], Awaitable[None]],
+        leave: Callable[[str], None],
+    ) -> None:
+        """`enter` reads all that there is in a namespace which is served from now on; `leave` forgets it."""
+        self._api = api
+        self._named = named
+        self._enter = enter
+        self._leave = leave
+        self._served = set(named)
+        self._closed: dict[str, str] = {}
+        """Of those that are named: why not."""
+        self._doubt = asyncio.Event()
+        """Something is not as it was."""
+        self._watched: list[str] = []
+        self._end_watch: Callable[[], None] | None = None
+        self._selected: Cache[Object, str] = Cache(uid_of, _key_of, lambda _: self._doubt.set())
+        self._follower = Follower(api, NAMESPACES, None, self._selected, labels=selector) if selector else None
+
+    def serves(self, namespace: str) -> bool:
+        """Whether its jobs are looked after."""
+        return namespace in self._served or not (self._named or self._follower)
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong where nothing can be looked after; else nothing is."""
+        return "waiting for the namespaces" if self._named and not self._served else ""
+
+    @property
+    def beside(self) -> str:
+        """The namespaces that are closed, each with why."""
+        return "\n".join(f"namespace {name}: {why}" for name, why in sorted(self._closed.items()))
+
+    def doubt(self) -> None:
+        """Has all be looked at soon: one may be closed by now."""
+        self._doubt.set()
+
+    def close(self, name: str, why: str) -> None:
+        """A namespace cannot be looked after now."""
+        if name not in self._closed:
+            logger.warning("namespace %s: %s; the others go on", name, why)
+        self._closed[name] = why
+        self._drop(name)
+        NAMESPACE_WATCHED.labels(name).set(0)
+
+    async def begin(self) -> list[str]:
+        """Finds out which there are. Returns the rights that are lacking, where these leave nothing to look after.
+
+        Raises:
+            ApiError: it cannot be said now.
+        """
+        if not self._named:
+            lacking = await rights.missing_everywhere(self._api, selecting=self._follower is not None)
+            if self._follower is not None and not lacking:
+                await self._follower.list()
+                for (_, name), _ in self._selected.all():
+                    await self._open(name)
+            return lacking
+        lacking = []
+        for name in self._named:
+            missing, why = await self._look(name)
+            lacking += missing
+            if why:
+                self.close(name, why)
+            else:
+                await self._open(name)
+        return [] if self._served else lacking
+
+    async def choose(self, end: Callable[[], None]) -> list[str]:
+        """The namespaces in which a watch of jobs is to begin, none for all; `end` ends it where there are others.
+
+        What has ended the last one may be that a namespace is closed by now.
+        """
+        if not self._named:
+            return []
+        if self._end_watch is not None:
+            with contextlib.suppress(ApiError):
+                await self._look_at(self._named)
+        while not self._served:  # noqa: ASYNC110  What opens one may be undone before this goes on.
+            await asyncio.sleep(1.0)
+        self._watched, self._end_watch = sorted(self._served), end
+        return self._watched
+
+    async def run(self) -> None:
+        """Follows what becomes of them, for ever."""
+        if self._follower is not None:
+            await asyncio.gather(self._follower.run(), self._follow_selected())
+        elif self._named:
+            await self._follow_named()
+        else:
+            await asyncio.Event().wait()
+
+    async def _follow_named(self) -> None:
+        while True:
+            names = self._named
+            try:
+                async with asyncio.timeout(CLOSED_SECONDS if self._closed else None):
+                    await self._doubt.wait()
+            except TimeoutError:
+                names = [*self._closed]
+            self._doubt.clear()
+            with contextlib.suppress(ApiError):  # The server does not answer: nothing is known of any of them.
+                await self._look_at(names)
+            await asyncio.sleep(DOUBT_SECONDS)
+
+    async def _follow_selected(self) -> None:
+        failures = 0
+        while True:
+            await self._doubt.wait()
+            self._doubt.clear()
+            selected = {name for (_, name), _ in self._selected.all()}
+            for name in self._served - selected:
+                logger.info("namespace %s is not selected any more; its jobs are left as they are", name)
+                self._drop(name)
+                NAMESPACE_WATCHED.remove(name)
+            try:
+                for name in sorted(selected - self._served):
+                    await self._open(name)
+                failures = 0
+            except ApiError as error:
+                failures += 1
+                logger.warning("a selected namespace: %s", error)
+                await asyncio.sleep(backoff(failures, error.retry_after))
+                self._doubt.set()
+
+    async def _look_at(self, names: list[str]) -> None:
+        for name in names:
+            _, why = await self._look(name)
+            if why:
+                self.close(name, why)
+            elif name in self._closed:
+                try:
+                    await self._open(name)
+                except ApiError as error:
+                    self.close(name, str(error))
+
+    async def _look(self, name: str) -> tuple[list[str], str]:
+        """Which rights we lack there, and why it is closed; with none, an empty reason."""
+        missing, may_see = await rights.missing_in(self._api, name)
+        if missing:
+            more = f", and {len(missing) - NAMED_RIGHTS} more" if len(missing) > NAMED_RIGHTS else ""
+            return missing, f"the operator may not {'; '.join(missing[:NAMED_RIGHTS])}{more}. Was it deleted?"
+        if may_see and await self._api.get(NAMESPACES, None, name) is None:
+            return [], "it does not exist"
+        return [], ""
+
+    async def _open(self, name: str) -> None:
+        self._served.add(name)
+        try:
+            await self._enter(name)
+        except ApiError:
+            self._drop(name)
+            raise
+        if self._closed.pop(name, ""):
+            logger.info("namespace %s is there again", name)
+        NAMESPACE_WATCHED.labels(name).set(1)
+        if self._end_watch is not None and name not in self._watched:
+            with contextlib.suppress(RuntimeError):  # It has ended by itself, and its loop is closed.
+                self._end_watch()
+
+    def _drop(self, name: str) -> None:
+        self._served.discard(name)
+        self._leave(name)
+
+
+def _key_of(namespace: Object) -> Key:
+    return "", namespace.metadata.name
