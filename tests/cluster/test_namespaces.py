@@ -82,6 +82,13 @@ def test_where_all_namespaces_are_missing_it_waits_and_says_so_and_begins_with_t
         assert operator.ready()
 
 
+def test_a_selector_that_is_none_ends_it_with_the_server_s_words(api: Plant) -> None:
+    flags = ("--no-leader-elect", "--namespace-selector=team in blue")
+    with an_operator(api, *flags, forked=True, until_ready=False) as operator:
+        assert operator.ended() == 1
+        assert "refuses us: unable to parse requirement" in operator.log.splitlines()[-1]
+
+
 def test_namespaces_are_followed_while_they_get_and_lose_the_label_that_is_selected(api: Plant) -> None:
     blue, green = Team(api), Team(api)
     label(blue, "blue")

@@ -152,14 +152,16 @@ class Namespaces:
                 logger.info("namespace %s is not selected any more; its jobs are left as they are", name)
                 self._drop(name)
                 NAMESPACE_WATCHED.remove(name)
-            try:
-                for name in sorted(selected - self._served):
+            refusal = None
+            for name in sorted(selected - self._served):
+                try:
                     await self._open(name)
-                failures = 0
-            except ApiError as error:
-                failures += 1
-                logger.warning("a selected namespace: %s", error)
-                await asyncio.sleep(backoff(failures, error.retry_after))
+                except ApiError as error:
+                    logger.warning("namespace %s: %s", name, error)
+                    refusal = error
+            failures = failures + 1 if refusal else 0
+            if refusal:
+                await asyncio.sleep(backoff(failures, refusal.retry_after))
                 self._doubt.set()
 
     async def _look_at(self, names: list[str]) -> None:

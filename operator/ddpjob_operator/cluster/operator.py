@@ -240,6 +240,7 @@ class Operator:
                 if namespace is None or error.status not in CLOSED:
                     raise
                 self._namespaces.close(namespace, str(error))
+                self._namespaces.doubt()  # It may have been for a moment.
 
     async def _list_one(self, namespace: str | None) -> None:
         jobs, version = await self._api.list(DDPJOBS, namespace)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,3 +158,23 @@ def test_a_server_says_how_long_it_wants_to_be_left_alone() -> None:
     api = Scripted([FIRST], [[TOO_MANY]])
     followed(api)
     assert api.at[2] - api.at[1] >= 7
+
+
+def test_what_is_not_wanted_asks_nothing_and_who_has_it_wanted_is_told_of_a_refusal() -> None:
+    api, store, refused = Scripted([FIRST, FIRST], [[FORBIDDEN]]), Store(lambda _: None), list[float]()
+
+    async def follow() -> None:
+        clock = asyncio.get_running_loop().time
+
+        def wanted() -> bool:
+            return not refused or clock() > refused[0] + 100
+
+        follower = Follower(api, PODS, "team", store.pods, wanted=wanted, refused=lambda: refused.append(clock()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(500):
+                await follower.run()
+
+    virtual_time.run(follow())
+    assert api.asked == ["list", "watch 5", "list", "watch 5"]
+    assert len(refused) == 1
+    assert api.at[2] > refused[0] + 100
