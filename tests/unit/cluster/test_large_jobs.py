@@ -82,7 +82,9 @@ def test_the_largest_job_whose_ranks_fail_together_is_looked_at_without_holding_
         keys = DirtyKeys()
         store = Store(keys.mark)
         store.jobs.saw(api.job())
-        nobody: Any = SimpleNamespace(announce=lambda *_: None, attend=lambda *_: None, forget=lambda _: None)
+        nobody: Any = SimpleNamespace(
+            announce=lambda *_: None, attend=lambda *_: None, forget=lambda _: None, heard=lambda *_: None
+        )
         reconciler = Reconciler(api, store, keys, nobody, hearing=nobody, witnesses=nobody, settings=Settings())
         keys.open()
         keys.mark(KEY)

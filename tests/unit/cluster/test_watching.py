@@ -50,6 +50,9 @@ def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytes
         await asyncio.wait_for(known.wait(), patience(WITHIN_SECONDS))
         assert not any(task.done() for task in tasks)
         assert [key for key, _ in store.jobs.all()] == [("team", "digits-0-1")]
+        async with asyncio.timeout(patience(WITHIN_SECONDS)):
+            while len(begun) < 3:  # Else it would ask a loop that has ended where to watch.
+                await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
         seen_on.set()
