@@ -24,12 +24,14 @@ class NoMoreError(Exception):
 
 def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[dict[str, Any]] = []
-    known, others, seen_on = asyncio.Event(), asyncio.Event(), threading.Event()
+    known, others = asyncio.Event(), asyncio.Event()
+    seen_on, third = threading.Event(), threading.Event()
     job = {**a_manifest(), "spec": {}, "status": {}}
 
     async def kopf_operator(**how: Any) -> None:
         begun.append(how)
         if len(begun) > 2:
+            third.set()
             seen_on.wait(patience(WITHIN_SECONDS))
             raise NoMoreError  # It ends the thread.
         if len(begun) == 2:
@@ -50,9 +52,8 @@ def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytes
         await asyncio.wait_for(known.wait(), patience(WITHIN_SECONDS))
         assert not any(task.done() for task in tasks)
         assert [key for key, _ in store.jobs.all()] == [("team", "digits-0-1")]
-        async with asyncio.timeout(patience(WITHIN_SECONDS)):
-            while len(begun) < 3:  # Else it would ask a loop that has ended where to watch.
-                await asyncio.sleep(0.01)
+        # Else it would ask a loop that has ended where to watch.
+        assert await asyncio.to_thread(third.wait, patience(WITHIN_SECONDS))
         for task in tasks:
             task.cancel()
         seen_on.set()
