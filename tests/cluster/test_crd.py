@@ -102,7 +102,7 @@ def test_a_typo_is_refused_with_its_path(api: Plant, namespace: str, path: str) 
     [
         ("spec.nodes", 0, "should be greater than or equal to 1"),
         ("spec.nodes", "two", "must be of type integer"),
-        ("spec.backend", "nccl", 'supported values: "Auto", "Nccl", "Gloo"'),
+        ("spec.backend", "nccl", 'supported values: "Auto", "NCCL", "Gloo"'),
         ("spec.template", {}, "spec.template.spec: Required value"),
         ("spec.template.spec", {}, "spec.template.spec.containers: Required value"),
     ],

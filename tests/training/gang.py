@@ -109,7 +109,7 @@ class Gang:
             "DDPJOB_LISTEN_ADDR": self.address(node),
             "DDPJOB_PEERS": ",".join(filter(None, [self.control(0), peers])),
             "DDPJOB_IN_PLACE_RESTARTS": "100",
-            "DDPJOB_PREFLIGHT": "Off",
+            "DDPJOB_PREFLIGHT": "Disabled",
             "DDPJOB_TERMINATION_LOG": str(self.directory / f"report-{node}"),
         }
         if self.processes == 1:

@@ -133,7 +133,7 @@ class Env:
     STALL_TIMEOUT_SECONDS = "DDPJOB_STALL_TIMEOUT_SECONDS"
     """`spec.stallTimeoutSeconds`, where that is set."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
-    """`spec.preflight`: `Off`, `Fast` or `Full`."""
+    """`spec.preflight`: `Disabled`, `Fast` or `Full`."""
     LISTEN_ADDR = "DDPJOB_LISTEN_ADDR"
     """Only in local mode: the address on which the supervisor listens, since all nodes share one machine."""
     RUN_DIR = "DDPJOB_RUN_DIR"

@@ -36,6 +36,7 @@ COLUMNS = (
     ("ETA", ".status.progress.eta", "string", 0),
     ("Restarts", ".status.restarts", "integer", 0),
     ("Age", ".metadata.creationTimestamp", "date", 0),
+    ("Cause", ".status.lastFailure.cause", "string", 1),
     ("Message", ".status.message", "string", 1),
 )
 
@@ -277,7 +278,11 @@ SPEC_RULES: list[Rule] = [
         ".controlPort",
     ),
     _rule("!has(self.elastic) || self.nodes >= self.elastic.minNodes", "is less than elastic.minNodes", ".nodes"),
-    _rule("!has(self.elastic) || self.nodes <= self.elastic.maxNodes", "is more than elastic.maxNodes", ".nodes"),
+    _rule(
+        "!has(self.elastic) || !has(self.elastic.maxNodes) || self.nodes <= self.elastic.maxNodes",
+        "is more than elastic.maxNodes",
+        ".nodes",
+    ),
     _rule(
         "has(self.managedBy) == has(oldSelf.managedBy) && "
         "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",

@@ -32,7 +32,7 @@ class Backend(StrEnum):
     """The library that moves the gradients."""
 
     AUTO = AUTO
-    NCCL = "Nccl"
+    NCCL = "NCCL"
     GLOO = "Gloo"
 
 
@@ -61,7 +61,7 @@ class SuccessPolicy(StrEnum):
 class Preflight(StrEnum):
     """What is checked before the ranks of an attempt start."""
 
-    OFF = "Off"
+    DISABLED = "Disabled"
     FAST = "Fast"
     FULL = "Full"
 
@@ -71,8 +71,8 @@ class Elastic(Model):
 
     min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
     """The job goes on with so few nodes where the cluster has no more."""
-    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = MAX_NODES
-    """The most that `nodes` may be set to, by `kubectl scale` or an autoscaler too."""
+    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
+    """The most that `nodes` may be set to, by `kubectl scale` or an autoscaler too; without it, as many as any job."""
     shrink_after_seconds: PositiveSeconds = 120
     """When some pods have had no place for so long, the gang starts again without them. And when places are found
     for some of those that are missing, but not for all, it starts again with those after so long."""
@@ -102,7 +102,7 @@ class DDPJobSpec(Model):
     procs_per_node: Annotated[int, Field(ge=1, le=MAX_PROCS_PER_NODE)] | Literal["Auto"] = "Auto"
     """Training processes per node. Auto: one per GPU that the trainer container asks for, else 1."""
     backend: Backend = Backend.AUTO
-    """Auto: Nccl where the trainer container asks for GPUs, else Gloo."""
+    """Auto: NCCL where the trainer container asks for GPUs, else Gloo."""
     master_port: PodPort = DEFAULT_MASTER_PORT
     """Port on which rank 0 meets the others."""
     status_port: PodPort = DEFAULT_STATUS_PORT
@@ -149,7 +149,7 @@ class DDPJobSpec(Model):
     steps. The first step, saves and evaluations have longer limits; who reports no steps is never stalled."""
     preflight: Preflight = Preflight.FAST
     """What is checked before ranks start. Fast: rank 0's name, clocks, shared memory, open files, disk, the
-    number of GPUs. Full: what GPUs compute and the network carries too. "Off" needs quotes in YAML."""
+    number of GPUs. Full: what GPUs compute and the network carries too. Disabled: nothing."""
     checkpoint: Checkpoint | None = None
     """Where and how often the trainer saves. Without it, training that is restarted begins anew."""
     template: JsonObject

@@ -22,6 +22,8 @@ from .rules import RULES
 from .schema import job_schema
 
 COMMANDS = frozenset({"command", "args"})
+SWITCHES = {"false": "Disabled", "off": "Disabled", "true": "Enabled", "on": "Enabled"}
+"""Words for our own: to YAML, Off and no are false, on and yes true."""
 SHELL = re.compile(r"[&|;<>`*]|\$[^(]")
 """Signs that mean something to a shell only; Kubernetes itself replaces `$(NAME)`."""
 
@@ -106,9 +108,10 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _none_of(value: Any, known: list[str]) -> str:
-    if value is False and "Off" in known:
-        return 'YAML takes Off for false; write it in quotes: "Off"'
-    return f"{value!r} is none of {', '.join(known)}" + _did_you_mean(str(value), known)
+    said = str(value).lower() if isinstance(value, bool) else repr(value)
+    switched = SWITCHES.get(str(value).lower())
+    advice = f"; did you mean {switched}?" if switched in known else _did_you_mean(str(value), known)
+    return f"{said} is none of {', '.join(known)}" + advice
 
 
 def _did_you_mean(name: str, known: list[str]) -> str:

@@ -294,7 +294,9 @@ FIELDS: dict[str, Field] = {
         refused=NEEDED,
         then=Then.RANK_1_FAILS,
     ),
-    "preflight": _variable("DDPJOB_PREFLIGHT", "Off", "Full", "Fast", job={"preflight": "Off", "restart": SOON}),
+    "preflight": _variable(
+        "DDPJOB_PREFLIGHT", "Disabled", "Full", "Fast", job={"preflight": "Disabled", "restart": SOON}
+    ),
     # what pods are made with
     "procsPerNode": _suspended(
         _with(1, NPROC_PER_NODE="1", WORLD_SIZE="2"),
@@ -305,7 +307,7 @@ FIELDS: dict[str, Field] = {
         greatest=64,
         wrong=tuple((bad, f"{OR_AUTO} 64") for bad in (0, 65, "2", "auto")),
     ),
-    "backend": _new_variable("DDPJOB_BACKEND", "gloo", "gloo", "gloo", job={"backend": "Nccl"}),
+    "backend": _new_variable("DDPJOB_BACKEND", "gloo", "gloo", "gloo", job={"backend": "NCCL"}),
     "masterPort": _new_variable("MASTER_PORT", "1024", "65535", "29500", job={"masterPort": 2000}),
     "statusPort": _new_variable(
         "DDPJOB_STATUS_PORT", "1024", "65535", "29501", job={"statusPort": 2000}, wrong=((29500, PORTS_DIFFER),)

@@ -90,7 +90,7 @@ def _happens(scene: Scene, who: Who, when: When, following: When | None, cell: C
             return seconds
         case Result.RECREATED:
             assert tuple(scene.ends()) == cell.codes, scene.story()
-            scene.start_all(attempt + 1, **({"DDPJOB_PREFLIGHT": "Off"} if when is When.END else {}))
+            scene.start_all(attempt + 1, **({"DDPJOB_PREFLIGHT": "Disabled"} if when is When.END else {}))
             return scene.await_start(attempt) - began
         case _:
             if cell.result is Result.WAITS:

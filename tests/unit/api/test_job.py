@@ -43,7 +43,7 @@ def test_a_file_that_says_nothing_gets_the_documented_defaults() -> None:
 
 
 def test_an_elastic_job_may_have_any_size_and_waits_two_minutes_for_its_places() -> None:
-    assert job(a_file("elastic: {}")).spec.elastic == Elastic(min_nodes=1, max_nodes=4096, shrink_after_seconds=120)
+    assert job(a_file("elastic: {}")).spec.elastic == Elastic(min_nodes=1, max_nodes=None, shrink_after_seconds=120)
 
 
 MANAGERS: dict[str, tuple[str, bool]] = {
@@ -142,7 +142,7 @@ GPUS: dict[str, tuple[str, str, int, Backend]] = {
     "something that only sounds like one": ("", "resources: {limits: {nvidia.com/gpu-memory: 9}}", 1, Backend.GLOO),
     "a number beside GPUs": ("procsPerNode: 1", "resources: {limits: {nvidia.com/gpu: 2}}", 1, Backend.NCCL),
     "a backend beside GPUs": ("backend: Gloo", "resources: {limits: {nvidia.com/gpu: 2}}", 2, Backend.GLOO),
-    "a backend without GPUs": ("backend: Nccl\nprocsPerNode: 8", "", 8, Backend.NCCL),
+    "a backend without GPUs": ("backend: NCCL\nprocsPerNode: 8", "", 8, Backend.NCCL),
 }
 
 

@@ -61,11 +61,19 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "a word that YAML takes for a truth": (
         a_file("preflight: Off"),
-        ['line 6: spec.preflight: YAML takes Off for false; write it in quotes: "Off"'],
+        ["line 6: spec.preflight: false is none of Disabled, Fast, Full; did you mean Disabled?"],
+    ),
+    "the same in quotes": (
+        a_file('preflight: "Off"'),
+        ["line 6: spec.preflight: 'Off' is none of Disabled, Fast, Full; did you mean Disabled?"],
+    ),
+    "a switch turned on": (
+        a_file("networkPolicy: on"),
+        ["line 6: spec.networkPolicy: true is none of Enabled, Disabled; did you mean Enabled?"],
     ),
     "another word for it": (
         a_file("preflight: none"),
-        ["line 6: spec.preflight: 'none' is none of Off, Fast, Full"],
+        ["line 6: spec.preflight: 'none' is none of Disabled, Fast, Full"],
     ),
     "an interval in words": (
         a_file("checkpoint: {path: /runs, everySeconds: often}"),
@@ -82,7 +90,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "a word in the wrong case": (
         a_file("backend: nccl"),
-        ["line 6: spec.backend: 'nccl' is none of Auto, Nccl, Gloo; did you mean Nccl?"],
+        ["line 6: spec.backend: 'nccl' is none of Auto, NCCL, Gloo; did you mean NCCL?"],
     ),
     "a deadline of nothing": (
         a_file("activeDeadlineSeconds: 0"),
@@ -454,7 +462,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         a_file("nodes: 0\nbackend: Mpi\ncheckpoint: {path: runs}", container="env: [{name: RANK, value: 0}]"),
         [
             "line 6: spec.nodes: 0 is too small; it must be at least 1",
-            "line 7: spec.backend: 'Mpi' is none of Auto, Nccl, Gloo",
+            "line 7: spec.backend: 'Mpi' is none of Auto, NCCL, Gloo",
             (
                 "line 8: spec.checkpoint.path: 'runs' does not have the right form: "
                 "Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."

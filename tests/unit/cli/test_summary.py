@@ -58,7 +58,7 @@ def test_the_step_is_the_supervisors_where_no_line_told_one() -> None:
     [
         ("Gloo", "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", True),
         ("Gloo", "RuntimeError: nccl2 requires at least one CUDA device", True),
-        ("Nccl", "DistBackendError: NCCL error in: ...", False),
+        ("NCCL", "DistBackendError: NCCL error in: ...", False),
         ("Gloo", "ValueError: no", False),
     ],
 )

@@ -248,7 +248,7 @@ def test_what_a_job_starts_with_is_in_its_status() -> None:
 
 
 def test_a_running_job_keeps_what_it_started_with_through_a_restart() -> None:
-    moment = running.asks(masterPort=1234, procsPerNode=8, backend="Nccl").fails(0).decided().restarted()
+    moment = running.asks(masterPort=1234, procsPerNode=8, backend="NCCL").fails(0).decided().restarted()
     assert (moment.status.procs_per_node, moment.status.backend, moment.status.master_port) == (
         1,
         Backend.GLOO,

@@ -84,7 +84,7 @@ def test_a_flag_wins_over_the_environment() -> None:
         (["--batch-size", "8", "--global-batch-size", "8"], {}, "--global-batch-size: not allowed with argument"),
         (["--checkpoint-every-steps", "8"], {}, "name it with --checkpoint-dir"),
         (["--epoch", "3"], {}, "unrecognized arguments: --epoch 3 (see ddpjob-train --help)"),
-        ([], {"DDPJOB_BACKEND": "Nccl"}, "DDPJOB_BACKEND is 'Nccl': it must be one of gloo, nccl, mpi"),
+        ([], {"DDPJOB_BACKEND": "NCCL"}, "DDPJOB_BACKEND is 'NCCL': it must be one of gloo, nccl, mpi"),
         ([], {**POD, "DDPJOB_CHECKPOINT_KEEP": "0"}, "DDPJOB_CHECKPOINT_KEEP is '0': it must be a whole number"),
         ([], {"DDPJOB_INCARNATION": "first"}, "DDPJOB_INCARNATION is 'first'"),
         ([], {"DDPJOB_ATTEMPT": "-1"}, "DDPJOB_ATTEMPT is '-1': it must be a whole number of at least 0"),

@@ -21,7 +21,7 @@ from .gang.leader import Leader
 from .gang.link import LocalLink
 from .gang.rendezvous import Rendezvous
 from .gang.secret import with_secret
-from .gang.settings import OFF, Settings, read_settings
+from .gang.settings import DISABLED, Settings, read_settings
 from .gang.strays import reap_strays
 from .page.server import Page
 from .picture import Picture
@@ -118,7 +118,7 @@ async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str,
     Raises:
         PreflightError: This node is not fit for training.
     """
-    if settings.preflight == OFF:
+    if settings.preflight == DISABLED:
         return
     findings = await preflight(env, starter, settings.own_name, NAME_SECONDS)
     tell(findings)

@@ -177,7 +177,7 @@ def test_another_version_is_a_clear_error_and_not_tried_again() -> None:
 
 @pytest.mark.parametrize(
     ("preflight", "peers", "ends"),
-    [("Fast", 1, True), ("Off", 1, False), ("Fast", 2, False)],
+    [("Fast", 1, True), ("Disabled", 1, False), ("Fast", 2, False)],
     ids=["a gang that gathers", "without preflight", "a pod that was replaced"],
 )
 def test_a_leader_whose_address_swallows_all_is_cut_off(
@@ -203,7 +203,7 @@ def test_a_leader_whose_address_swallows_all_is_cut_off(
     virtual_time.run(test())
 
 
-@pytest.mark.parametrize(("preflight", "warned"), [("Fast", True), ("Off", False)])
+@pytest.mark.parametrize(("preflight", "warned"), [("Fast", True), ("Disabled", False)])
 def test_a_clock_that_is_off_the_leaders_is_told_of_in_the_preflight(
     preflight: str, capsys: pytest.CaptureFixture[str], *, warned: bool
 ) -> None:

@@ -16,7 +16,7 @@ from .link import Link, LinkLostError, TcpLink, connect, why
 from .messages import Announce, Elsewhere, Hello, Message, OtherVersionError, Refused, UnreadableError, Welcome
 from .once import Once, shown
 from .proof import SecretDiffersError
-from .settings import OFF, Settings
+from .settings import DISABLED, Settings
 
 RELEASE = version("ddpjob")
 
@@ -135,7 +135,7 @@ class Rendezvous:
     @property
     def _in_preflight(self) -> bool:
         """Whether what is met counts as the preflight's, which is over with the first welcome."""
-        return self._settings.preflight != OFF and self._link is None
+        return self._settings.preflight != DISABLED and self._link is None
 
     def _hear(self, address: str, incarnation: int) -> None:
         """Where the leader is, as it or another one says. It counts if it is a newer one, or nothing is known."""

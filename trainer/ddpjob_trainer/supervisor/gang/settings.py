@@ -19,7 +19,7 @@ BESIDE_MASTER = 2
 STATUS_PORT = 29501
 DEFAULT_WINDOW_SECONDS = 3600
 NO_RESTARTS = Limits()
-OFF = "Off"
+DISABLED = "Disabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Settings:
     limits: Limits = NO_RESTARTS
     stall_timeout: float | None = None
     """Seconds; None: learned."""
-    preflight: str = OFF
+    preflight: str = DISABLED
     secret: bytes = field(default=b"", repr=False)
     """Empty: there is none, and all of the gang is on this machine."""
 
@@ -112,7 +112,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
         limits=Limits(restarts, window, codes, causes),
         stall_timeout=stall or None,
-        preflight=env.get(Env.PREFLIGHT, OFF),
+        preflight=env.get(Env.PREFLIGHT, DISABLED),
     )
 
 
