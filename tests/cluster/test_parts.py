@@ -123,7 +123,7 @@ def test_a_job_that_has_changed_since_it_was_looked_at_is_not_deleted(scene: Cal
         store = Store(nobody)
         store.jobs.saw(read(seen))
         team.change(ttlSecondsAfterFinished=3600)
-        writer, key = Writer(an_api(), store), (team.namespace, "digits")
+        writer, key = Writer(an_api(), store, lambda: True), (team.namespace, "digits")
         await writer.carry_out((DeleteJob(),), ref_of(read(seen)))
         now = team.job()
         assert now is not None
@@ -147,7 +147,7 @@ def test_another_job_under_its_name_is_not_deleted(scene: Callable[[Play], None]
         team.apply(a_job())
         store = Store(nobody)
         store.jobs.saw(read(former))
-        await Writer(an_api(), store).carry_out((DeleteJob(),), ref_of(read(former)))
+        await Writer(an_api(), store, lambda: True).carry_out((DeleteJob(),), ref_of(read(former)))
         known, there = store.jobs.get((team.namespace, "digits")), team.job()
         assert known is not None
         assert there is not None
@@ -164,7 +164,7 @@ def test_another_pod_under_its_name_is_not_stopped(scene: Callable[[Play], None]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}}
         containers = [{"name": "trainer", "image": "any"}]
         team.create({**pod, "spec": {"containers": containers}})
-        writer = Writer(an_api(), Store(nobody))
+        writer = Writer(an_api(), Store(nobody), lambda: True)
         there = f"/api/v1/namespaces/{team.namespace}/pods/pod"
         await writer.carry_out((StopPod("pod", "another"), StopPod("none", "another")), ref_of(read(job)))
         assert "activeDeadlineSeconds" not in team.plant.get(there)["spec"]
@@ -180,7 +180,7 @@ def test_a_network_policy_that_is_deleted_is_gone_for_us_too(scene: Callable[[Pl
         seen = team.job()
         assert seen is not None
         store, job = Store(nobody), DDPJob.from_dict(seen)
-        writer = Writer(an_api(), store)
+        writer = Writer(an_api(), store, lambda: True)
         uid = job.metadata.uid
         await writer.carry_out((CreateNetworkPolicy(job, Settings()),), ref_of(read(seen)))
         assert store.policies.owned_by(uid)

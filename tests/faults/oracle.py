@@ -40,6 +40,7 @@ PASSING = frozenset(
         "node",
         "selector",
         "startTime",
+        "suspendTime",
         "time",
         "until",
     }

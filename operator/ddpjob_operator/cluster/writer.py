@@ -88,11 +88,11 @@ class Writer:
         await self._do_all([action for action in actions if isinstance(action, OF_PODS)], job)
 
     async def _do_all(self, actions: Sequence[Action], job: Ref) -> None:
-        """Returns when all of it is done or has failed, and raises the gravest failure."""
-        rest, failures = iter(actions), list[Exception]()
+        """Returns when all of it is done or has failed, and raises the first of the gravest failures."""
+        rest, failures = iter(enumerate(actions)), dict[int, Exception]()
 
         async def some() -> None:
-            for action in rest:
+            for number, action in rest:
                 if isinstance(action, CreatePod) and len(failures) >= ENOUGH_FAILURES:
                     continue
                 turns = self._ending if isinstance(action, ENDING) else self._making
@@ -100,14 +100,15 @@ class Writer:
                     try:
                         await self._do(action, job)
                     except FencedError as error:
-                        failures.append(error)
+                        failures[number] = error
                         return  # Else each of thousands is tried, all in one go.
                     except Exception as error:  # noqa: BLE001  It is raised in the end.
-                        failures.append(error)
+                        failures[number] = error
 
         await asyncio.gather(*(some() for _ in actions[:ALONE]))
         if failures:
-            raise max(failures, key=_gravity)
+            # Of those alike the first, whichever came first: else the job would say something else each time.
+            raise max((failures[number] for number in sorted(failures)), key=_gravity)
 
     async def _do(self, action: Action, job: Ref) -> None:
         namespace, owner = job.namespace, job.uid
