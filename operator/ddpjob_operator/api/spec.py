@@ -72,7 +72,7 @@ class Elastic(Model):
     min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
     """The job goes on with so few nodes where the cluster has no more."""
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
-    """The most that `nodes` may be set to, by `kubectl scale` or an autoscaler too; without it, as many as any job."""
+    """The most that `nodes` may be set to, by `kubectl scale` or an autoscaler too; without it, any number."""
     shrink_after_seconds: PositiveSeconds = 120
     """When some pods have had no place for so long, the gang starts again without them. And when places are found
     for some of those that are missing, but not for all, it starts again with those after so long."""
