@@ -258,6 +258,11 @@ def _named(
     action.completer = names  # type: ignore[attr-defined]
 
 
+def _each_named(command: argparse.ArgumentParser, meaning: str, names: completion.Names) -> None:
+    action = command.add_argument("names", metavar="NAME", help=meaning, nargs="+")
+    action.completer = names  # type: ignore[attr-defined]
+
+
 def _completion(command: argparse.ArgumentParser) -> None:
     command.description = COMPLETION
     command.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -290,17 +295,24 @@ def _report(command: argparse.ArgumentParser) -> None:
     _machine(command)
 
 
+def _ls(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-o", "--output", choices=["wide"], help="wide: more columns, and whole directories on a narrow terminal too"
+    )
+    _machine(command)
+
+
 def _stop(command: argparse.ArgumentParser) -> None:
-    _named(command, "the run", completion.runs)
+    _each_named(command, "a run (can be repeated)", completion.runs)
     _machine(command)
 
 
 def _rm(command: argparse.ArgumentParser) -> None:
     command.description = (
-        "Remove a run of this machine that does not run: its directory, with the logs and the checkpoints in it. A"
+        "Remove runs of this machine that do not run: their directories, with the logs and the checkpoints in them. A"
         " directory of your own that --checkpoint has named stays."
     )
-    _named(command, "the run", completion.runs)
+    _each_named(command, "a run (can be repeated)", completion.runs)
     _machine(command)
 
 
@@ -316,7 +328,7 @@ def _scale(command: argparse.ArgumentParser) -> None:
 
 
 def _delete(command: argparse.ArgumentParser) -> None:
-    _named(command, "the job")
+    _each_named(command, "a job (can be repeated)", completion.jobs)
     command.add_argument(
         "--wait",
         choices=["true", "false"],
@@ -361,13 +373,13 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "status": ("say what a job is doing and why", _status),
     "logs": ("print what the ranks have written", _logs),
     "report": ("write how a run went into one HTML page", _report),
-    "ls": ("list the runs of this machine, wherever their directories are", _machine),
-    "stop": ("let a run of this machine save and stop, and keep it", _stop),
-    "rm": ("remove a run of this machine, with the logs and checkpoints in its directory", _rm),
+    "ls": ("list the runs of this machine, wherever their directories are", _ls),
+    "stop": ("let runs of this machine save and stop, and keep them", _stop),
+    "rm": ("remove runs of this machine, with the logs and checkpoints in their directories", _rm),
     "suspend": ("let a job on a cluster save and stop, and keep it", _change),
     "resume": ("let a suspended job on a cluster go on", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),
-    "delete": ("remove a job from a cluster with all that belongs to it, or a run as rm does", _delete),
+    "delete": ("remove jobs from a cluster with all that belongs to them, or runs as rm does", _delete),
     "completion": ("print what lets a shell complete commands, flags and names of jobs", _completion),
     "version": ("print the versions of this command, and of a cluster's operator and CRD", _version),
 }

@@ -24,6 +24,8 @@ from .where import on_cluster, run_directory
 from .words import INTERRUPTED
 
 UNREAD = 1
+FAILED = 1
+"""Of several names one at least: those after it have had their turn all the same, as for kubectl."""
 
 
 HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm", "completion"})
@@ -33,16 +35,28 @@ HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm",
 def call(arguments: argparse.Namespace) -> int:
     """Runs the command that the arguments name, and returns its exit code."""
     try:
-        return _call(arguments)
-    except BadInputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
+        codes = [_answer(one) for one in each(arguments)]
+        return codes[0] if len(codes) == 1 else FAILED * any(codes)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has enough of it, as `head` does.
         drop_output()
         return UNREAD
+
+
+def each(arguments: argparse.Namespace) -> list[argparse.Namespace]:
+    """The arguments once for each name, of a command that takes several."""
+    given = vars(arguments)
+    return [argparse.Namespace(**given | {"name": name}) for name in given.get("names", ())] or [arguments]
+
+
+def _answer(arguments: argparse.Namespace) -> int:
+    try:
+        return _call(arguments)
+    except BadInputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
 
 
 def _call(arguments: argparse.Namespace) -> int:
@@ -76,7 +90,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Path], int]] = {
     "completion": lambda arguments, _: script(arguments.shell),
     "validate": lambda arguments, _: validate(arguments.files),
     "status": _status,
-    "ls": lambda _, runs: ls(runs),
+    "ls": lambda arguments, runs: ls(runs, wide=arguments.output == "wide"),
     "stop": lambda arguments, runs: stop(runs, arguments.name),
     "rm": lambda arguments, runs: remove(runs, arguments.name),
     "delete": lambda arguments, runs: remove(runs, arguments.name),

@@ -37,7 +37,7 @@ LEFT_OUT = {
     "--filename": "name the file without it",
     "-c": "the only logs are those of the container trainer",
     "--container": "the only logs are those of the container trainer",
-    "--all": "name one job at a time",
+    "--all": "name each of them",
     "--force": "nothing here needs it",
     "-r": "nothing here needs it",
     "-rf": "nothing here needs it",
@@ -46,6 +46,9 @@ LEFT_OUT = {
 
 KINDS = frozenset({"ddp", "ddpjob", "ddpjobs", "job", "jobs"})
 """What kubectl is told before a name."""
+
+OF_RUNS = frozenset({"rm", "stop"})
+"""Commands for runs of this machine, which take several names."""
 
 PROGRAMS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
 """What a person may write where a script is to stand."""
@@ -70,6 +73,8 @@ def of_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
 def of_names(words: Sequence[str]) -> str | None:
     """What to say where a job is named as for kubectl: `ddp/digits` or `ddp digits`."""
     command, *rest = words
+    if command in OF_RUNS:  # No kind stands before a run, but several runs may be named.
+        return None
     kind, slash, name = (rest or [""])[0].partition("/")
     own = [name, *rest[1:]] if slash else rest[1:]
     if kind not in KINDS or not own or own[0].startswith("-"):

@@ -12,10 +12,12 @@ from ddpjob_operator.local import RunDirectory, as_here, find_run, find_runs, kn
 from .called import itself
 from .describe import describe
 from .screen import Screen
-from .table import COLUMNS, Growing, Row, row, tabulate
+from .table import COLUMNS, Growing, Row, path_end, row, tabulate, whole
 from .words import age, file_path
 
 POLL_SECONDS = 0.2
+NARROW = ("NAME", "STATE", "PROGRESS", "RESTARTS", "AGE")
+"""Beside these a directory has room on a terminal of 80 columns."""
 
 
 def status(runs: Path, name: str | None, *, as_json: bool) -> int:
@@ -80,10 +82,14 @@ def _as_written(run: RunDirectory, read: dict[Path, tuple[object, DDPJob]]) -> D
     return read[run.root][1]
 
 
-def ls(runs: Path) -> int:
-    """Prints a line for each run of this user on this machine, wherever it is."""
+def ls(runs: Path, *, wide: bool) -> int:
+    """Prints a line for each run of this user on this machine, wherever it is; `wide`, with more of each."""
     everywhere = {run.root: run for run in (*registered(), *find_runs(runs.absolute()).values())}
-    jobs = [(run, job) for run in everywhere.values() if (job := run.load())]
-    rows = [(*row(job, age(job.status.start_time))[:-1], file_path(run.root)) for run, job in jobs]
-    tabulate((*COLUMNS[:-1], "DIRECTORY"), rows)
+    columns = COLUMNS[:-1] if wide else NARROW
+    rows = []
+    for run in everywhere.values():
+        if job := run.load():
+            cells = dict(zip(COLUMNS, row(job, age(job.status.start_time)), strict=True))
+            rows.append((*(cells[column] for column in columns), file_path(run.root)))
+    tabulate((*columns, "DIRECTORY"), rows, fit=whole if wide else path_end)
     return 0

@@ -1,10 +1,10 @@
 """Tables of jobs: printed at once, or row by row as jobs change."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.cells import cell_len
-from rich.table import Table
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from ddpjob_operator.api import DDPJob, State
 
@@ -13,15 +13,41 @@ from .screen import Screen, visible
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
 DELETED = "Deleted"
 """In place of the state of a job that is not there any more."""
+GAP = 3
+"""Cells between columns."""
+LEAST = 16
+"""Cells of the last column; a terminal that has no room for them breaks the lines itself."""
 UNLIMITED = 100_000
 """Cells of a line that nobody looks at on a terminal."""
 
 Row = tuple[str, ...]
+Fit = Callable[[str, int], list[str]]
+"""The lines by which a text of the last column fits into so many cells."""
 
 
-def tabulate(columns: Row, rows: Sequence[Row]) -> None:
+def folded(text: str, room: int) -> list[str]:
+    """All of it, over several lines."""
+    return [line.plain for line in Text(text).wrap(Screen(), room, overflow="fold")] or [""]
+
+
+def path_end(text: str, room: int) -> list[str]:
+    """A path's end, which tells most, from the beginning of a name where there is one."""
+    if cell_len(text) <= room:
+        return [text]
+    end = text
+    while cell_len(end) >= room:
+        end = end[1:]
+    return [f"…{end[max(0, end.find('/')) :]}"]
+
+
+def whole(text: str, _room: int) -> list[str]:
+    """All of it in one line, however long that is."""
+    return [text]
+
+
+def tabulate(columns: Row, rows: Sequence[Row], fit: Fit = folded) -> None:
     """Prints a table. On a terminal its last column takes what room there is; in a pipe a row is a line."""
-    _print(columns, rows, widths=_widths(columns, [columns, *rows]), header=True)
+    _print(columns, rows, widths=_widths(columns, [columns, *rows]), header=True, fit=fit)
 
 
 def row(job: DDPJob, age: str) -> Row:
@@ -76,14 +102,12 @@ def _widths(columns: Row, rows: Iterable[Row]) -> dict[str, int]:
     }
 
 
-def _print(columns: Row, rows: Iterable[Row], *, widths: Mapping[str, int], header: bool) -> None:
+def _print(columns: Row, rows: Iterable[Row], *, widths: Mapping[str, int], header: bool, fit: Fit = folded) -> None:
     screen = Screen()
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="", show_header=header)
-    for column in columns:
-        last = column == columns[-1]
-        table.add_column(column, no_wrap=not last, min_width=None if last else widths[column], overflow="fold")
-    for cells in rows:
-        table.add_row(*cells)
-    if not screen.is_terminal:
-        screen.width = UNLIMITED
-    screen.print(table, soft_wrap=False)
+    indent = sum(widths[column] + GAP for column in columns[:-1])
+    room = max(LEAST, screen.width - indent) if screen.is_terminal else UNLIMITED
+    for cells in (columns, *rows) if header else rows:
+        *before, last = map(visible, cells)
+        sized = (set_cell_size(cell, widths[column] + GAP) for cell, column in zip(before, columns[:-1], strict=True))
+        lines = f"\n{' ' * indent}".join(fit(last, room))
+        screen.print(f"{''.join(sized)}{lines}".rstrip())

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.cli import cluster
 from ddpjob_operator.cli.arguments import parse, parser
+from ddpjob_operator.cli.commands import call
 
 
 @pytest.mark.parametrize(
@@ -83,5 +84,6 @@ def test_delete_waits_as_kubectl_does(flags: list[str], monkeypatch: pytest.Monk
     called: dict[str, Any] = {}
     monkeypatch.setattr(cluster, "delete", lambda _jobs, name, wait: called.update(name=name, wait=wait) or 0)
     monkeypatch.setattr(cluster, "Jobs", lambda _cluster: None)
-    cluster.COMMANDS["delete"](None, parser().parse_args(["delete", "digits", *flags]))  # type: ignore[arg-type]
+    monkeypatch.setattr(cluster, "connect", lambda *_: None)
+    assert call(parse(["delete", "digits", "--cluster", *flags])) == 0
     assert called == {"name": "digits", "wait": waits}

@@ -198,7 +198,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("logs digits -p --attempt 1", "argument --attempt: not allowed with argument -p/--previous"),
         ("delete", "the following arguments are required: NAME; see: ddpjob delete --help"),
         ("delete ddp digits", "kubectl names a kind, and ddpjob only the job; here that is: ddpjob delete digits"),
-        ("delete digits --all", "--all; leave it out: name one job at a time"),
+        ("delete digits --all", "--all; leave it out: name each of them"),
         ("rm -rf digits", "-rf; leave it out: nothing here needs it"),
         ("stop nothing", "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
         ("scale digits --replicas 2", "--replicas; here that is: ddpjob scale digits --nodes 2"),

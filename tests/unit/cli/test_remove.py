@@ -90,5 +90,24 @@ def test_a_name_that_nobody_has_is_an_error(train: RunDirectory, capsys: pytest.
     assert capsys.readouterr().err == f"error: no run named trian under ddpjob-runs; there is {train.root.name}\n"
 
 
+@pytest.mark.parametrize("command", ["rm", "delete --local"])
+def test_of_several_names_each_has_its_turn_whatever_becomes_of_the_others(
+    command: str, train: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = RunDirectory(tmp_path / "ddpjob-runs" / "other")
+    other.create()
+    other.job_file.write_text("{}")
+    assert call(parse([*command.split(), "trian", "train", "other"])) == 1
+    said = capsys.readouterr()
+    assert said.err == "error: no run named trian under ddpjob-runs; there is other, train\n"
+    assert [line.partition(" ")[0] for line in said.out.splitlines()] == ["train:", "other:"]
+    assert not train.root.exists()
+    assert not other.root.exists()
+
+
+def test_a_run_may_be_called_what_kubectl_calls_a_kind() -> None:
+    assert parse(["rm", "job", "train"]).names == ["job", "train"]
+
+
 def _refused(_: Path) -> None:
     raise PermissionError(13, "Permission denied", "/x")

@@ -1,7 +1,7 @@
 """Tables of jobs: what is cut on a narrow terminal, and nothing in a pipe."""
 
 import pytest
-from ddpjob_operator.cli.table import Growing, tabulate
+from ddpjob_operator.cli.table import Growing, path_end, tabulate
 
 NAME, SAID = "a-name-of-fifty-characters-" + "x" * 23, "Rank 1 failed: " + "no " * 60
 ROWS = [(NAME, "Running", SAID.strip()), ("b", "Failed", "")]
@@ -24,6 +24,29 @@ def test_on_a_narrow_terminal_only_the_last_column_gives_way(
     first = capsys.readouterr().out.splitlines()[1]
     assert first.startswith(f"{NAME}   Running   Rank 1 failed:")
     assert len(first) <= 80
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"),
+    [
+        (40, "/home/me/models/2026/runs/train"),
+        (31, "/home/me/models/2026/runs/train"),
+        (30, "…/me/models/2026/runs/train"),
+        (16, "…/runs/train"),
+        (4, "…ain"),
+    ],
+)
+def test_of_a_long_path_the_end_is_shown(room: int, shown: str) -> None:
+    assert path_end("/home/me/models/2026/runs/train", room) == [shown]
+
+
+def test_on_a_terminal_too_narrow_for_the_last_column_it_is_not_a_letter_wide(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    tabulate(("NAME", "STATE", "MESSAGE"), ROWS)
+    assert len(capsys.readouterr().out.splitlines()) < 20
 
 
 def test_a_row_is_printed_again_when_more_than_its_age_has_changed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,3 +84,21 @@ def test_runs_of_this_machine_are_told_when_they_change_and_the_end_is_ctrl_c(
     said = capsys.readouterr()
     assert [cells[1] for cells in rows(said.out)] == ["STATE", "Pending", "Running", "Deleted"]
     assert said.err == ""
+
+
+def test_a_long_directory_keeps_to_its_line_on_a_terminal_and_is_whole_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "80")
+    runs = tmp_path / "directories-of-the-year-that-are-long" / "ddpjob-runs"
+    run = RunDirectory(runs / "digits")
+    run.create()
+    run.save(DDPJob.from_dict(a_document("Running")))
+    here.ls(runs, wide=False)
+    assert rows(capsys.readouterr().out)[1][-1] == str(run.root)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    here.ls(runs, wide=False)
+    assert rows(capsys.readouterr().out)[1][-1] == "…/ddpjob-runs/digits"
+    here.ls(runs, wide=True)
+    assert rows(capsys.readouterr().out)[1][-1] == str(run.root)

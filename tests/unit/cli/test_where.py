@@ -7,6 +7,7 @@ import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli import cluster, where
 from ddpjob_operator.cli.arguments import parser
+from ddpjob_operator.cli.commands import each
 from ddpjob_operator.cli.where import on_cluster
 
 
@@ -25,7 +26,8 @@ def run_of(name: str, tmp_path: Path) -> None:
 
 
 def asked(*arguments: str) -> bool:
-    return on_cluster(parser().parse_args(arguments))
+    (given,) = each(parser().parse_args(arguments))
+    return on_cluster(given)
 
 
 def test_without_run_or_kubeconfig_it_is_this_machine(kubeconfig: Path) -> None:
