@@ -85,11 +85,18 @@ PATIENCE = timedelta(seconds=60)
 
 
 def failure_of(
-    pod: Pod, attempt: int, now: datetime, nodes: Mapping[str, str] | None = None, *, by_us: bool = False
+    pod: Pod,
+    attempt: int,
+    now: datetime,
+    nodes: Mapping[str, str] | None = None,
+    *,
+    by_us: bool = False,
+    noun: str = "pod",
 ) -> Failure:
     """The failure of a pod that ended badly, cannot start, is being deleted, or vanished.
 
-    `nodes` tells what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod.
+    `nodes` tells what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod; `noun`, what
+    people are told of it as.
     """
     by_cluster = _taken_away(pod, nodes or {})
     ended, process = of_its_rank(pod.exit) if pod.exit else (None, None)
@@ -107,7 +114,7 @@ def failure_of(
     if by_cluster is not None:
         return _failure(pod, attempt, time, *by_cluster, **how)
     if ended is None:
-        return _failure(pod, attempt, time, *_without_end(pod, now))
+        return _failure(pod, attempt, time, *_without_end(pod, now, noun))
     cause = _cause(ended, signal, report)
     when_told = _ended_when_told(pod, ended, by_us=by_us)
     told = signal in STOP_SIGNALS or when_told
@@ -240,14 +247,14 @@ def was_turned_away(pod: Pod) -> bool:
     return bool(pod.reason) and pod.exit is not None and pod.exit.code is None and pod.exit.reason == pod.reason
 
 
-def _without_end(pod: Pod, now: datetime) -> tuple[Cause, str]:
+def _without_end(pod: Pod, now: datetime, noun: str) -> tuple[Cause, str]:
     if pod.deleting:
-        return Cause.POD_DELETED, "the pod is being deleted"
+        return Cause.POD_DELETED, f"the {noun} is being deleted"
     limit = unstartable_at(pod)
     if limit is not None and now >= limit:
         cause = Cause.START_ERROR if pod.waiting and pod.waiting.reason in NO_CONTAINER else Cause.IMAGE_ERROR
         return cause, str(pod.waiting)
-    return Cause.POD_DELETED, "the pod vanished"
+    return Cause.POD_DELETED, f"the {noun} vanished"
 
 
 def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:

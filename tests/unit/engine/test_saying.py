@@ -1,5 +1,6 @@
 """What a job says of itself: conditions, state, readiness, and events."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -262,3 +263,17 @@ def test_a_finished_job_says_when_and_nothing_runs_of_it() -> None:
     assert moment.status.finished
     assert not moment.status.is_true(ConditionType.RUNNING)
     assert moment.after(100).decision.empty
+
+
+def test_where_nodes_are_processes_nobody_hears_of_pods() -> None:
+    running = a_job(nodes=2).allows(noun="node").running()
+    told = [
+        running.vanishes(0),
+        running.vanishes(0).decided(),
+        running.deleted_by_hand(1),
+        running.fails(1).decided(),
+    ]
+    messages = [one.message for moment in told for one in moment.decided().status.conditions]
+    messages += [one.message for moment in told for one in moment.decided().status.history]
+    assert "the node vanished" in messages
+    assert [message for message in messages if re.search(r"\bpods?\b", message)] == []

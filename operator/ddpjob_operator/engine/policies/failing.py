@@ -109,8 +109,9 @@ def _failures(view: View) -> list[Failure]:
 
     And of those that run, and whose supervisors are missed.
     """
-    attempt, now, nodes = view.status.attempt, view.now, view.snapshot.node_problems
-    found = [failure_of(pod, attempt, now, nodes) for pod in view.current.values() if _is_in_trouble(view, pod)]
+    attempt, now, nodes, noun = view.status.attempt, view.now, view.snapshot.node_problems, view.noun
+    troubled = (pod for pod in view.current.values() if _is_in_trouble(view, pod))
+    found = [failure_of(pod, attempt, now, nodes, noun=noun) for pod in troubled]
     limit = _finish_timeout(view)
     if limit is not None and now >= limit:
         seconds = view.spec.finish_timeout_seconds
@@ -118,7 +119,7 @@ def _failures(view: View) -> list[Failure]:
     if view.created:
         job, incarnations = view.snapshot.job, view.status.incarnations
         gone = (lost_pod(present_pod_name(job, rank), rank, incarnations.of(rank)) for rank in view.missing)
-        found += [failure_of(pod, attempt, now) for pod in gone]
+        found += [failure_of(pod, attempt, now, noun=noun) for pod in gone]
     known, patience = {failure.rank for failure in found}, MEMBER_LOST_AFTER.total_seconds()
     unheard = (view.current[rank] for rank in members_lost(view) if rank not in known)
     found += [unheard_of(pod, attempt, now, patience, nodes.get(pod.node or "")) for pod in unheard]
