@@ -11,7 +11,7 @@ from . import memory, traps
 from .config import TrainConfig, read_config
 from .console import complain, say
 from .environment import TORCHRUN, Env
-from .errors import PeerLostError, TrainerError
+from .errors import ConfigError, PeerLostError, TrainerError
 from .exit_codes import ExitCode
 from .failure import clear, is_peer_lost, leave, peer_lost_words, report_of, report_path
 from .importing import uncollected
@@ -23,6 +23,9 @@ from .stopping import StoppedOnRequest, StopRequest, leave_at_once
 from .supervisor.starting.program import Program
 from .supervisor.supervise import supervise
 from .world import Node, World, read_world
+
+LIBRARIES = frozenset({"torch", "numpy"})
+"""Nothing is trained without them; what else is missing may be a workload's own, and is told with its traceback."""
 
 
 def main() -> None:
@@ -94,6 +97,11 @@ def _explain(
     """
     if not isinstance(error, TrainerError) and is_peer_lost(error):
         error = PeerLostError(f"lost a peer in {position.activity} at step {position.step}: {peer_lost_words(error)}")
+    if isinstance(error, ModuleNotFoundError) and error.name in LIBRARIES:
+        error = ConfigError(
+            f"{sys.executable} lacks {error.name}: ddpjob was installed without its extra trainer; install it as"
+            " ddpjob[trainer], from where it came"
+        )
     if not isinstance(error, TrainerError):
         traceback.print_exception(error)
         error = traps.known(error) or error
