@@ -52,7 +52,8 @@ class Display:
         self._watched: Watched | None = None
         self._lost: Callable[[], None] | None = None
         self._heard: Heard = lambda: None
-        self._live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal else None
+        has_picture = screen.is_terminal and not screen.is_dumb_terminal
+        self._live = Live(console=screen, auto_refresh=False, transient=True) if has_picture else None
 
     def tell(self, event: Event) -> None:
         """Shows an event. While the ranks are followed nobody waits here for whoever reads it."""

@@ -21,6 +21,11 @@ from ddpjob_operator.engine import Event
 from tests.support.waiting import patience, wait_for
 
 
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
 class Lines:
     """A source with as many lines as are wanted, all there at once."""
 
@@ -235,3 +240,13 @@ def test_where_no_line_tells_it_the_live_picture_has_what_the_supervisor_says(
     with Display(screen, Lines()).following(lost=lambda: None, heard=lambda: status):
         pass
     assert shown in terminal.getvalue()
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_that_draws_nothing_gets_progress_in_lines(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", term)
+    terminal = io.StringIO()
+    display = Display(Screen(file=terminal, force_terminal=True), Lines("progress step=1/5 loss=0.5"))
+    with display.following(lost=lambda: None):
+        display.tell(Event(warning=True, reason="Stalled", message="no step"))
+    assert terminal.getvalue() == "ddpjob: Stalled: no step\n[rank 0] progress step=1/5 loss=0.5\n"
