@@ -98,8 +98,8 @@ OTHERWISE = "rank 1 did not enter the collective: "
             None,
             "all ranks wait in the same collective: look at the network",
         ),
-        ([LOADS, LOADS], None, "no rank goes on; of each: it is in load_batch (train.py:42)"),
-        ([{**WAITS, "state": "T"}] * 2, None, "no rank goes on; of each: it is stopped (state T)"),
+        ([LOADS, LOADS], None, "no rank goes on; for every rank: it is in load_batch (train.py:42)"),
+        ([{**WAITS, "state": "T"}] * 2, None, "no rank goes on; for every rank: it is stopped (state T)"),
         ([LOADS], 0, "rank 0 does not go on: it is in load_batch (train.py:42)"),
     ],
     ids=[

@@ -23,6 +23,8 @@ BUFFERS = (f"{SITE}/torch/nn/parallel/distributed.py", 2385, "_distributed_broad
 QUEUE = ("/usr/lib/python3.12/selectors.py", 415, "select")
 OUR_LOOP = (f"{SITE}/ddpjob_trainer/training/loop.py", 77, "_step")
 OUR_START = (f"{SITE}/ddpjob_trainer/supervisor/starting/rank.py", 42, "become")
+RUNPY = ("<frozen runpy>", 88, "_run_code")
+WITNESSED = f"Current thread 0x00007e (most recent call first):\n{WITNESS}\n"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_a_stack_tells_where_the_program_is_and_whether_it_waits_for_others(
         stack(QUEUE, head="Thread 0x00007e") + stack(LOAD, MAIN),
         stack(LOAD, MAIN, head="Current thread 0x00007f [python]")
         + stack(QUEUE, head="Thread 0x00007e [pin_memory]"),
-        f"Current thread 0x00007e (most recent call first):\n{WITNESS}\n" + stack(LOAD, MAIN, head="Thread 0x00007f"),
+        WITNESSED + stack(LOAD, MAIN, head="Thread 0x00007f"),
         stack(QUEUE, head="Thread 0x00007e") + stack(LOAD, MAIN, head="Thread 0x00007f"),
     ],
     ids=["it writes them itself", "with names", "our thread writes them", "nobody's thread writes them"],
@@ -79,3 +81,22 @@ def test_the_main_thread_is_found_among_others_and_shown_first(stacks: str) -> N
     shown = frames.main_first(stacks).splitlines()
     assert LOAD[0] in shown[1]
     assert sorted(shown) == sorted(stacks.rstrip().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("stacks", "left"),
+    [
+        (stack(BACKWARD, MAIN, OUR_START, RUNPY), stack(BACKWARD, MAIN)),
+        (
+            stack(QUEUE, head="Thread 0x00007e") + stack(LOAD, MAIN, OUR_START),
+            stack(LOAD, MAIN) + stack(QUEUE, head="Thread 0x00007e"),
+        ),
+        (WITNESSED + stack(LOAD, MAIN, head="Thread 0x00007f"), stack(LOAD, MAIN, head="Thread 0x00007f")),
+        (stack(BACKWARD, OUR_LOOP, OUR_START), stack(BACKWARD, OUR_LOOP)),
+        (stack(OUR_START), stack(OUR_START)),
+        ("", ""),
+    ],
+    ids=["its start", "threads of its own", "our thread", "our loop", "not yet in the program", "no stack"],
+)
+def test_the_log_has_the_program_s_part_of_the_stacks(stacks: str, left: str) -> None:
+    assert frames.without_ours(stacks) == left.rstrip()

@@ -112,7 +112,7 @@ def _silent(gang: Gang) -> Kept:
 
 
 def _late(gang: Gang) -> Kept:
-    """Those that report steps, and have finished less than others."""
+    """Those that report steps, and have finished fewer than others."""
     tell = any(one.step is not None and not one.counted for one in gang.values())
     steps = {
         rank: one.step for rank, one in _known(gang).items() if one.step is not None and not (tell and one.counted)
@@ -126,7 +126,7 @@ def _late(gang: Gang) -> Kept:
 
 
 def _behind(gang: Gang) -> Kept:
-    """Those that have begun less collectives than others of the same group."""
+    """Those that have begun fewer collectives than others of the same group."""
     last: Counter[str] = Counter()
     for one in gang.values():
         last |= Counter(one.sequences)
@@ -173,7 +173,7 @@ def _nobody(gang: Gang) -> str:
         return f"all ranks wait in the same collective{name}: look at the network"
     standing = {rank: _standing(one) for rank, one in gang.items()}
     if len(set(standing.values())) == 1:
-        return f"no rank goes on; of each: {standing[0]}"
+        return f"no rank goes on; for every rank: {standing[0]}"
     shown = "; ".join(f"rank {rank}: {said}" for rank, said in list(standing.items())[:SHOWN])
     return f"no rank goes on; {shown}" + ("; …" if len(gang) > SHOWN else "")
 

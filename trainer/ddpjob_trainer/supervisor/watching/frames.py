@@ -51,9 +51,28 @@ def main_thread(stacks: str) -> tuple[Frame, ...]:
 
 def main_first(stacks: str) -> str:
     """The stacks with the main thread's at their head: it is the one that a reader looks for."""
+    return "\n\n".join(thread.rstrip() for thread in _main_first(stacks))
+
+
+def _main_first(stacks: str) -> list[str]:
     threads = _threads(stacks)
     main = _main(threads)
-    return "\n\n".join(thread.rstrip() for thread in (main, *(one for one in threads if one is not main)))
+    return [main, *(one for one in threads if one is not main)]
+
+
+def without_ours(stacks: str) -> str:
+    """The same without the thread that has written them and the calls that have started the program."""
+    left = (_without_start(thread) for thread in _main_first(stacks) if WITNESS not in thread)
+    return "\n\n".join(thread for thread in left if FRAME.search(thread)) or main_first(stacks)
+
+
+def _without_start(thread: str) -> str:
+    lines = thread.rstrip().splitlines()
+    return "\n".join(line for line in lines if not ((match := FRAME.match(line)) and _starts_it(match["file"])))
+
+
+def _starts_it(file: str) -> bool:
+    return file == "<frozen runpy>" or (OURS in file and "/supervisor/starting/" in file)
 
 
 def _threads(stacks: str) -> list[str]:

@@ -22,7 +22,7 @@ LOG_CHARACTERS = 64 << 10
 
 
 async def collect(pid: int, process: int, beats: Path, attempt: int) -> dict[str, Any]:
-    """Looks at what a rank is doing; writes what fits of it to stderr, and all of it into a file.
+    """Looks at what a rank is doing; writes what a reader looks for to stderr, and all of it into a file.
 
     Args:
         pid: Its process number.
@@ -37,12 +37,15 @@ async def collect(pid: int, process: int, beats: Path, attempt: int) -> dict[str
     answer = Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
     finding = _finding(process, present, answer, beats)
     children = await _children(pid, beats)
-    story = "\n".join(
-        [*_head(finding, present, answer), frames.main_first(answer.stacks), *children, *_collectives(answer)]
-    )
-    _log(story)
+    head = [*_head(finding, present, answer)]
+    _log(_story(*head, frames.without_ours(answer.stacks), *children, *_collectives(answer, done=False)))
+    story = _story(*head, frames.main_first(answer.stacks), *children, *_collectives(answer))
     await evidence.keep(f"{story}\n", attempt, process)
     return asdict(finding)
+
+
+def _story(*parts: str) -> str:
+    return "\n".join(filter(None, parts))
 
 
 def _finding(process: int, present: Process, answer: Answer, beats: Path) -> Finding:
@@ -96,11 +99,12 @@ def _head(finding: Finding, present: Process, answer: Answer) -> Iterator[str]:
         yield "it cannot be asked for its stack"
 
 
-def _collectives(answer: Answer) -> Iterator[str]:
-    """The last entries of each flight recorder."""
+def _collectives(answer: Answer, *, done: bool = True) -> Iterator[str]:
+    """The last entries of each flight recorder; those that are `done` too, or only what is waited for."""
     for said in answer.told:
-        if entries := said.get("collectives"):
-            yield f"collectives of {said['backend']}, as its flight recorder has them; the last {len(entries)}:"
+        if entries := [one for one in said.get("collectives", ()) if done or one["state"] != "done"]:
+            which = f"the last {len(entries)}" if done else "those that are not done"
+            yield f"collectives of {said['backend']}, as its flight recorder has them; {which}:"
             for one in entries:
                 yield f"  group {one['group']}, number {one['number']}: {one['name']} {one['sizes']}, {one['state']}"
 
