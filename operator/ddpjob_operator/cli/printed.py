@@ -10,7 +10,7 @@ from ddpjob_operator.report import Entry, Recorded, Start
 from .follow import Follower
 from .progress import NUMBERS, Report, parse
 
-EVENTS = frozenset({"progress", "evaluated"})
+EVENTS = frozenset({"progress", "evaluated", "saved"})
 OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
 
 

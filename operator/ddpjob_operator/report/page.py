@@ -20,6 +20,9 @@ from .recorded import Recorded
 CHECKPOINTS = 10
 """How many are listed: the last ones."""
 
+REACHED = ("progress", "evaluated", "saved", "finished", "ended")
+"""Events that tell how far training came: the last lines of progress are a few steps older than the end."""
+
 
 def render(found: Found, now: datetime) -> str:
     """A run as one HTML document that refers to nothing outside of itself."""
@@ -125,7 +128,8 @@ def _results(recorded: Recorded) -> Iterator[tuple[str, str]]:
     progress, evaluated, finished = (recorded.of(event) for event in ("progress", "evaluated", "finished"))
     if progress:
         total = recorded.starts[-1].began.number("total_steps") or progress[-1].number("total_steps")
-        yield "Step", f"{progress[-1].step}{f' of {total:.0f}' if total else ''}"
+        step = max(entry.step for event in REACHED for entry in recorded.of(event)[-1:])
+        yield "Step", f"{step}{f' of {total:.0f}' if total else ''}"
     if progress and (value := progress[-1].number("loss")) is not None:
         yield "Loss", _number(value)
     if evaluated:

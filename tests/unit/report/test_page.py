@@ -82,6 +82,13 @@ def test_the_stacks_beside_metrics_alone_are_found(tmp_path: Path) -> None:
     assert "in load_batch" in render(find(tmp_path / "metrics"), datetime(2026, 1, 1, tzinfo=UTC))
 
 
+@pytest.mark.parametrize("event", ["saved", "ended", "finished"])
+def test_the_step_is_the_last_one_and_not_that_of_the_last_line_of_progress(event: str, tmp_path: Path) -> None:
+    began, told = line("started", 1, 0, total_steps=1000), line("progress", 1, 810, loss=0.5)
+    write(tmp_path / "metrics" / "metrics.jsonl", began, told, line(event, 1, 816))
+    assert "<dt>Step</dt><dd>816 of 1000</dd>" in render(find(tmp_path), datetime(2026, 1, 1, tzinfo=UTC))
+
+
 def test_what_a_program_has_printed_of_rank_0_is_drawn_where_nothing_else_tells_a_loss(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "attempt-1" / "rank-0.log"
     write(
@@ -95,7 +102,10 @@ def test_what_a_program_has_printed_of_rank_0_is_drawn_where_nothing_else_tells_
         "progress epoch=3",
     )
     write(log.with_name("rank-1.log"), "progress step=5 loss=9")
-    write(tmp_path / "logs" / "attempt-2" / "rank-0.log", "progress step=2 loss=0.75", "progress step=3/9 loss=0.5")
+    write(
+        tmp_path / "logs" / "attempt-2" / "rank-0.log",
+        *("progress step=2 loss=0.75", "progress step=3/9 loss=0.5", "saved step=4 checkpoint=last.pt"),
+    )
     told = printed(tmp_path / "logs", ZERO)
     assert [(entry.attempt, entry.step, entry.number("loss")) for entry in told.of("progress")] == [
         (1, 1, 0.5),
@@ -104,7 +114,7 @@ def test_what_a_program_has_printed_of_rank_0_is_drawn_where_nothing_else_tells_
     ]
     write(tmp_path / "job.json", json.dumps(DOCUMENT))
     alone = render(replace(find(tmp_path), printed=told), datetime(2026, 1, 1, tzinfo=UTC))
-    assert "<dt>Step</dt><dd>3 of 9</dd>" in alone
+    assert "<dt>Step</dt><dd>4 of 9</dd>" in alone
     write(tmp_path / "metrics" / "progress.jsonl", line("started", 1, 0), line("progress", 1, 2))
     found = replace(find(tmp_path), printed=told)
     page = render(found, datetime(2026, 1, 1, tzinfo=UTC))

@@ -45,11 +45,13 @@ class Picture:
         if any(beat.get("step") is not None for beat in beats):
             self._note(attempt)
 
-    def finish(self) -> None:
-        """The gang has done all that it was to do."""
+    def finish(self, *, over: bool) -> None:
+        """The gang ends here: `over`, since it has done all that it was to do."""
         if self._leader is not None:
-            self._note(self._leader.coordinator.attempt, over=True)
-            self.curve.finish(time.time())
+            self._pace.look()
+            self._note(self._leader.coordinator.attempt, over=over)
+            if over:
+                self.curve.finish(time.time())
 
     async def watch_memory(self) -> None:
         """Measures now and then, as long as it is let: the kernel takes its time for it."""

@@ -97,8 +97,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         if leader is None:
             return await follower.follow(port)
         code = await _lead(settings, leader, follower, port)
-        if code == ExitCode.DONE:
-            picture.finish()
+        picture.finish(over=code == ExitCode.DONE)
         if settings.in_a_job and code in WELL:
             leave_last_words(picture.document(), report_path(env))
         return code

@@ -171,6 +171,22 @@ def test_the_newest_checkpoint_is_remembered_over_attempts() -> None:
     assert pace.checkpoint == second
 
 
+def test_a_checkpoint_tells_that_all_have_finished_its_step_however_late_their_own_words_are() -> None:
+    pace, saved = Pace(), {"step": 816, "time": WALL}
+    pace.hear(1, [beat(0, 810), beat(1, 809)], 1.0)
+    pace.hear(1, [beat(0, 816, checkpoint=saved)], 1.2)
+    pace.look()
+    stopped = pace.progress(1.3, WALL)
+    assert stopped is not None
+    assert stopped.step == 816
+    again = heard(pace, [(5.0, [beat(0, 12, checkpoint=saved), beat(1, 12)])], attempt=2)
+    assert again is not None
+    assert again.step == 12, "a script may go on from where it likes"
+    own = heard(pace, [(9.0, [beat(0, 3, anew=True, checkpoint={"step": 820, "time": WALL + 1})])], attempt=3)
+    assert own is not None
+    assert own.step == 3, "counted since a restart, and not the checkpoint's count"
+
+
 def test_once_rank_0_is_done_so_are_all_steps_though_not_all_have_told() -> None:
     pace = Pace()
     pace.hear(1, [beat(0, 97, totalSteps=100), beat(1, 97, totalSteps=100)], 5.0)

@@ -66,6 +66,8 @@ class Pace:
         self.checkpoint: Mapping[str, Any] | None = None
         """The newest that any process has told of, as it told it: `step` and `time`."""
         self._attempt: int | None = None
+        self._saved = 0
+        """The step of the newest checkpoint of the present attempt: every process has finished it."""
         self._processes: dict[int, _Process] = {}
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
         self._last: Progress | None = None
@@ -79,8 +81,13 @@ class Pace:
         for beat in beats:
             self._note_checkpoint(beat)
             self._note_step(beat, now)
-        if self._processes and (self._looked is None or now - self._looked >= POINT_SECONDS):
+        if self._looked is None or now - self._looked >= POINT_SECONDS:
             self._looked = now
+            self.look()
+
+    def look(self) -> None:
+        """Makes progress of what has been heard: about once a second, and when nothing else is to come."""
+        if self._processes:
             self._look()
 
     def progress(self, now: float, wall: float, *, over: bool = False) -> Progress | None:
@@ -96,7 +103,7 @@ class Pace:
 
     def _begin(self, attempt: int) -> None:
         """The step may go back, and the pace was another attempt's; how far the gang came is still worth knowing."""
-        self._attempt = attempt
+        self._attempt, self._saved = attempt, 0
         self._processes.clear()
         self._points.clear()
         self._looked = None
@@ -118,12 +125,15 @@ class Pace:
         told = beat.get("checkpoint")
         if told and (self.checkpoint is None or told["time"] > self.checkpoint["time"]):
             self.checkpoint = told
+            self._saved = told["step"]
 
     def _look(self, *, over: bool = False) -> None:
         processes = self._processes.values()
         # As a rule rank 0 tells, and then what is counted for the others is something else.
         telling = [process for process in processes if not process.beat.get("counted")] or list(processes)
+        anew = any(process.beat.get("anew") for process in telling)
         step = (max if over else min)(process.step for process in telling)
+        step = step if anew else max(step, self._saved)
         moments = (process.finished for process in telling if process.step == step)
         finished = max((moment for moment in moments if moment is not None), default=None)
         if finished is not None:
@@ -138,7 +148,7 @@ class Pace:
             step_seconds=step_seconds,
             samples_per_second=samples / step_seconds if samples and step_seconds else None,
             metrics=self._told("metrics") or {},
-            anew=any(process.beat.get("anew") for process in telling),
+            anew=anew,
         )
 
     def _add_point(self, step: int, finished: float) -> None:
