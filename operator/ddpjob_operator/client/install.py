@@ -167,7 +167,7 @@ def _say(text: str) -> None:
 
 
 def _masked(text: str) -> str:
-    for secret in SECRETS:
+    for secret in sorted(SECRETS, key=len, reverse=True):  # One may begin as another does.
         text = text.replace(secret, "****")
     return PASSWORD.sub("****", text)
 

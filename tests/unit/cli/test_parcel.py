@@ -104,6 +104,7 @@ MISTAKES = {
     "src/train.py --pip=-rlocked.txt": "--pip -rlocked.txt: options of pip stand in a file",
     "src/train.py --pip ./src": "--pip ./src: must be a package as pip takes it",
     "src/train.py --pip a@https://me:x@example.com/a.whl": "--pip has an address with a password; write ${NAME} for",
+    "src/train.py --pip=-ihttps://me:x@example.com": "--pip has an address with a password",
     "src/train.py --pip a@https://${token}@example.com/a.whl": "--pip has an address with a password",
     "src/train.py -r secret.txt": "--requirements secret.txt has an address with a password; write ${NAME} for it",
     "src/train.py -r missing.txt": "cannot read missing.txt: No such file or directory",

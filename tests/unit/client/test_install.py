@@ -72,6 +72,11 @@ def test_what_was_filled_in_is_masked_wherever_it_stands(monkeypatch: pytest.Mon
         assert install._masked(filled) in {"https://****@example.com/a.whl", "https://example.com/****/some-a.whl"}
 
 
+def test_no_end_of_a_secret_is_left_that_begins_as_another_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "SECRETS", ["hush-hush", "hush-hush-more"])
+    assert install._masked("HTTP error 401: hush-hush-more") == "HTTP error 401: ****"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
