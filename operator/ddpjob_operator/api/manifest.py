@@ -61,7 +61,7 @@ def parse(text: str, source: str) -> Manifest:
     except RecursionError:
         raise BadInputError(f"{source} is nested too deeply, or a part of it holds itself through an alias") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist.
-        raise BadInputError(f"{source} is not YAML: {error}") from None
+        raise BadInputError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
     jobs = [document for document in documents if document.kind == KIND]
     if len(jobs) != 1:
         have = ", ".join(document.kind for document in documents) or "nothing"

@@ -89,7 +89,7 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
 def _run(command: argparse.ArgumentParser) -> None:
     command.usage = f"{OF_A_PROGRAM}\n       %(prog)s FILE\n       %(prog)s --resume NAME"
     _program(command, "SCRIPT|FILE", "Python script, or YAML file with one DDPJob")
-    resume = command.add_argument("--resume", metavar="NAME", help="go on with the run of this name")
+    resume = command.add_argument("--resume", type=_given, metavar="NAME", help="go on with the run of this name")
     resume.completer = completion.runs  # type: ignore[attr-defined]
     command.add_argument(
         "--fresh",
@@ -109,12 +109,12 @@ def _run(command: argparse.ArgumentParser) -> None:
 def _init(command: argparse.ArgumentParser) -> None:
     command.usage = OF_A_PROGRAM
     _program(command, "SCRIPT", "Python script")
-    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: the job's name and .yaml")
+    command.add_argument("-o", "--output", type=_path, metavar="FILE", help="default: the job's name and .yaml")
 
 
 def _validate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE", help="YAML file with one DDPJob; - for the input"
+        "files", type=_path, nargs="+", metavar="FILE", help="YAML file with one DDPJob; - for the input"
     )
 
 
@@ -129,7 +129,7 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
     _how(command)
     command.add_argument(
         "--checkpoint",
-        type=Path,
+        type=_path,
         metavar="DIR",
         help="what DDPJOB_CHECKPOINT_DIR says (default: a directory of the run)",
     )
@@ -155,7 +155,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
         help="Python script, or YAML file with one DDPJob; - for the input",
     )
     command.add_argument(
-        "-f", "--filename", type=Path, dest="file_too", metavar="FILE", help="YAML file, as for kubectl"
+        "-f", "--filename", type=_path, dest="file_too", metavar="FILE", help="YAML file, as for kubectl"
     )
     program = command.add_argument_group("program")
     _how(program)
@@ -169,7 +169,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
     )
     program.add_argument("--name", metavar="NAME", help="the job's name (default: after the script)")
     program.add_argument(
-        "--source", type=Path, metavar="DIR", help="send this folder, without what its .gitignore names"
+        "--source", type=_path, metavar="DIR", help="send this folder, without what its .gitignore names"
     )
     program.add_argument(
         "--pip",
@@ -179,7 +179,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
         help="a package to install beside those of the image, such as 'einops>=0.8' (can be repeated)",
     )
     program.add_argument(
-        "-r", "--requirements", type=Path, metavar="FILE", help="install what this file of pip's names"
+        "-r", "--requirements", type=_path, metavar="FILE", help="install what this file of pip's names"
     )
     program.add_argument(
         "--image", metavar="IMAGE", help="what the pods run (default: as the operator's administrator has set it)"
@@ -248,18 +248,29 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _given(text: str) -> str:
+    """A word that is there: a variable of the shell that is not set leaves an empty one."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_given(text))
+
+
 def _named(
     command: argparse.ArgumentParser,
     meaning: str,
     names: completion.Names = completion.jobs,
     nargs: str | None = None,
 ) -> None:
-    action = command.add_argument("name", metavar="NAME", help=meaning, nargs=nargs)
+    action = command.add_argument("name", type=_given, metavar="NAME", help=meaning, nargs=nargs)
     action.completer = names  # type: ignore[attr-defined]
 
 
 def _each_named(command: argparse.ArgumentParser, meaning: str, names: completion.Names) -> None:
-    action = command.add_argument("names", metavar="NAME", help=meaning, nargs="+")
+    action = command.add_argument("names", type=_given, metavar="NAME", help=meaning, nargs="+")
     action.completer = names  # type: ignore[attr-defined]
 
 
@@ -291,7 +302,7 @@ def _report(command: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="a run of this machine, or a directory with its files, its checkpoints or its metrics",
     )
-    command.add_argument("--output", type=Path, metavar="FILE", help="default: report.html in the run's directory")
+    command.add_argument("--output", type=_path, metavar="FILE", help="default: report.html in the run's directory")
     _machine(command)
 
 
@@ -355,14 +366,14 @@ def _either(command: argparse.ArgumentParser) -> None:
 
 def _machine(command: argparse.ArgumentParser) -> None:
     help_text = "where runs of this machine are kept (default: $DDPJOB_RUN_DIR or ddpjob-runs)"
-    command.add_argument("--run-dir", type=Path, metavar="DIR", help=help_text)
+    command.add_argument("--run-dir", type=_path, metavar="DIR", help=help_text)
 
 
 def _cluster(command: argparse.ArgumentParser) -> None:
     flags = command.add_argument_group("cluster")
     flags.add_argument("-n", "--namespace", metavar="NAMESPACE", help="default: the context's")
     flags.add_argument("--context", metavar="NAME", help="the kubeconfig's context (default: its current one)")
-    flags.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG or ~/.kube/config")
+    flags.add_argument("--kubeconfig", type=_path, metavar="FILE", help="default: $KUBECONFIG or ~/.kube/config")
 
 
 MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {

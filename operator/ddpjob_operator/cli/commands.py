@@ -45,6 +45,20 @@ def call(arguments: argparse.Namespace) -> int:
         return UNREAD
 
 
+def _check_stands_somewhere() -> None:
+    """Most of what is named is found from here.
+
+    Raises:
+        BadInputError: the working directory was removed.
+    """
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise BadInputError(
+            f"the directory that you are in cannot be used ({error.strerror}); cd to another"
+        ) from None
+
+
 def each(arguments: argparse.Namespace) -> list[argparse.Namespace]:
     """The arguments once for each name, of a command that takes several."""
     given = vars(arguments)
@@ -60,6 +74,7 @@ def _answer(arguments: argparse.Namespace) -> int:
 
 
 def _call(arguments: argparse.Namespace) -> int:
+    _check_stands_somewhere()
     if arguments.command == "version":
         return version(arguments)
     if _is_for_cluster(arguments):

@@ -5,6 +5,7 @@ import ast
 import difflib
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 import warnings
@@ -114,7 +115,7 @@ def check_can_run(document: dict[str, Any]) -> None:
             " the environment that has your torch, or torch in this one"
         )
     if shutil.which(program, path=path) is None:
-        raise BadInputError(f"{program}: no such program on PATH")
+        raise BadInputError(f"{shlex.quote(program)}: no such program on PATH")
 
 
 def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
@@ -158,7 +159,7 @@ def _check_script(target: str, words: list[str]) -> None:
         raise BadInputError(f"{file} is a directory; name a script in it{_some(file.glob('*.py'))}")
     if file.is_symlink() and not file.exists():
         raise BadInputError(f"{file} is a link to {file.readlink()}, which is not there")
-    if str(file) == "-" or "://" in target:
+    if str(file) == "-" or "://" in target or _is_read_once(file):
         raise BadInputError(f"{target} is no file; write what is there into one, and name that")
     if not file.exists():
         raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words)}")
@@ -172,6 +173,11 @@ def _check_script(target: str, words: list[str]) -> None:
         line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
         raise BadInputError(f"{file} is not Python: {line}") from None
     _check_stands_alone(file, text)
+
+
+def _is_read_once(file: Path) -> bool:
+    """A pipe, or what this process alone has open: each rank reads the script for itself."""
+    return file.absolute().is_relative_to("/dev") or file.is_fifo()
 
 
 def _check_stands_alone(file: Path, text: ast.Module) -> None:

@@ -217,7 +217,8 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
         BadInputError: somebody runs it, or it is another program's.
     """
     directory = wanted.directory or RunDirectory((runs / wanted.name).absolute())
-    directory.create()
+    if not wanted.directory:  # One to go on with is there, unless somebody has just removed it.
+        directory.create()
     lock = directory.lock
     if not lock.acquire():
         raise BadInputError(

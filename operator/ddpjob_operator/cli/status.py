@@ -1,7 +1,9 @@
 """`ddpjob status [NAME]`: what a job is doing, why, and what is left of its budget."""
 
 import json
+import sys
 import time
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -40,7 +42,7 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
 
 
 def _list(runs: Path, *, as_json: bool) -> int:
-    jobs = [job for run in known_runs(runs) if (job := run.load())]
+    jobs = [job for _, job in _loaded(known_runs(runs))]
     if not jobs:
         raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
     if as_json:
@@ -48,6 +50,16 @@ def _list(runs: Path, *, as_json: bool) -> int:
         return 0
     tabulate(COLUMNS, [row(job, age(job.status.start_time)) for job in jobs])
     return 0
+
+
+def _loaded(runs: Iterable[RunDirectory]) -> Iterator[tuple[RunDirectory, DDPJob]]:
+    """The runs with their jobs; of one whose file is damaged that is said, and the others are there all the same."""
+    for run in runs:
+        try:
+            if job := run.load():
+                yield run, job
+        except BadInputError as error:
+            print(f"warning: {error}", file=sys.stderr)
 
 
 def watch(runs: Path, name: str | None) -> NoReturn:
@@ -87,9 +99,8 @@ def ls(runs: Path, *, wide: bool) -> int:
     everywhere = {run.root: run for run in (*registered(), *find_runs(runs.absolute()).values())}
     columns = COLUMNS[:-1] if wide else NARROW
     rows = []
-    for run in everywhere.values():
-        if job := run.load():
-            cells = dict(zip(COLUMNS, row(job, age(job.status.start_time)), strict=True))
-            rows.append((*(cells[column] for column in columns), file_path(run.root)))
+    for run, job in _loaded(everywhere.values()):
+        cells = dict(zip(COLUMNS, row(job, age(job.status.start_time)), strict=True))
+        rows.append((*(cells[column] for column in columns), file_path(run.root)))
     tabulate((*columns, "DIRECTORY"), rows, fit=whole if wide else path_end)
     return 0

@@ -30,4 +30,9 @@ def validate(files: list[Path]) -> int:
 
 
 def _read(file: Path) -> Manifest:
-    return parse(sys.stdin.read(), "standard input") if file == INPUT else read(file)
+    if file != INPUT:
+        return read(file)
+    try:
+        return parse(sys.stdin.buffer.read().decode(), "standard input")
+    except UnicodeDecodeError:
+        raise BadInputError("cannot read standard input: it is not UTF-8 text") from None

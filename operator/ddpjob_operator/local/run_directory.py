@@ -128,9 +128,18 @@ class RunDirectory:
         new.rename(file)
 
     def load(self) -> DDPJob | None:
-        """The job as it was last written; None if there is none."""
-        document: dict[str, Any] | None = read_json(self.job_file)
-        return None if document is None else DDPJob.from_dict(document)
+        """The job as it was last written; None if there is none.
+
+        Raises:
+            BadInputError: the file does not hold one, as after a disk or a power failure.
+        """
+        try:
+            document: dict[str, Any] | None = read_json(self.job_file)
+            return None if document is None else DDPJob.from_dict(document)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise BadInputError(
+                f"{self.job_file} is damaged: it holds no DDPJob. Remove the run with: ddpjob rm {self.root.name}"
+            ) from None
 
     def save(self, job: DDPJob) -> None:
         """Writes the job, replacing what was there."""

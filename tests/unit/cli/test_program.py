@@ -1,6 +1,10 @@
 """What the commands take, and what a mistake gets: one message, exit code 2, nothing made."""
 
 import importlib.util
+import io
+import json
+import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +42,7 @@ FILES = {
     "list.yaml": "- nodes\n",
     "empty.yaml": "",
     "broken.yaml": "a: [b\n",
+    "control.yaml": "kind: \x07\n",
     "tabs.yaml": "a:\n\tb: c\n",
     "broken.json": '{"kind": "DDPJob"',
     "kube": "{apiVersion: v1, kind: Config, current-context: here, contexts: [{name: here, context: {cluster: c}}]}",
@@ -64,6 +69,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     (here / "model.pt").write_bytes(b"PK\x03\x04\xff")
     (here / "binary.py").write_bytes(b"\xff\xfe")
     (here / "link.py").symlink_to("nowhere.py")
+    os.mkfifo(here / "pipe.py")
     monkeypatch.chdir(here)
     yield here
     assert not (tmp_path / "state").exists()
@@ -96,6 +102,20 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run train.py data -- -v", "data; the script's own stand after --: ddpjob run train.py -- data -v"),
         ("run -- --nodes 2 train.py", "--nodes stands after --, where a command begins; options stand before --"),
         ("run -- train.py --lr 1", "train.py is a script; run it with: ddpjob run train.py -- --lr 1"),
+        ("run -- ''", "'': no such program on PATH"),
+        ("run train.py --checkpoint ''", "argument --checkpoint: must not be empty"),
+        ("run train.py --run-dir ''", "argument --run-dir: must not be empty"),
+        ("rm train ''", "argument NAME: must not be empty"),
+        ("run /dev/stdin", "/dev/stdin is no file; write what is there into one, and name that"),
+        ("run pipe.py", "pipe.py is no file; write what is there into one, and name that"),
+        (
+            "run control.yaml",
+            "control.yaml is not YAML: unacceptable character #x0007: special characters are not allowed in",
+        ),
+        (
+            "status --local --run-dir taken",
+            "taken/train/job.json is damaged: it holds no DDPJob. Remove the run with:",
+        ),
         ("run -- nosuchprogram", "nosuchprogram: no such program on PATH"),
         ("run train.py --nodes 0", "--nodes: 0 is too small; it must be at least 1"),
         ("run train.py --nodes two", "argument -n/--nodes: two is no whole number, such as 2"),
@@ -220,7 +240,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def test_a_mistake_gets_one_message(
     words: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, *words.split()) == 2
+    assert call(monkeypatch, *shlex.split(words)) == 2
     said = capsys.readouterr().err
     assert message.format(here=Path.cwd()) in said
     assert said.count("error: ") == (2 if words == "validate wrong.yaml nowhere.yaml" else 1)
@@ -300,3 +320,35 @@ def test_validate_says_of_each_file_that_it_is_valid(
 ) -> None:
     assert call(monkeypatch, "validate", "job.yaml") == 0
     assert capsys.readouterr().out == "job.yaml: DDPJob digits is valid\n"
+
+
+def test_what_is_validated_from_the_input_may_be_no_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe")))
+    assert call(monkeypatch, "validate", "-") == 2
+    assert capsys.readouterr().err == "error: cannot read standard input: it is not UTF-8 text\n"
+
+
+@pytest.mark.parametrize("words", ["run train.py", "ls", "status", "init train.py"])
+def test_in_a_directory_that_was_removed_nothing_is_done(
+    words: str, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (directory / "gone").mkdir()
+    monkeypatch.chdir("gone")
+    (directory / "gone").rmdir()
+    assert call(monkeypatch, *words.split()) == 2
+    said = "error: the directory that you are in cannot be used (No such file or directory); cd to another\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_run_whose_file_is_damaged_hides_no_others(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = directory / "taken" / "good" / "job.json"
+    good.parent.mkdir()
+    good.write_text(json.dumps(yaml.safe_load(JOB)))
+    assert call(monkeypatch, "ls", "--run-dir", "taken") == 0
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()] == ["NAME", "digits"]
+    assert said.err.startswith(f"warning: {directory}/taken/train/job.json is damaged: it holds no DDPJob.")
