@@ -162,7 +162,7 @@ def test_where_a_run_of_this_machine_has_the_name_too_nothing_is_done_before_it_
 
     user.wait("an answer of the cluster", cluster_was_asked)
     there = f"namespace {user.namespace} of the cluster of context plant"
-    both = f"digits is a run of this machine (ddpjob-runs) and of {there}: say which, with --local or --cluster"
+    both = f"digits is a run on this machine (ddpjob-runs) and in {there}: say which, with --local or --cluster"
     assert user.printed == f"error: {both}\n"
     assert user.job() is not None
     assert user.start_anywhere("delete", "digits", "--cluster").wait(timeout=patience(60)) == 0

@@ -1,4 +1,4 @@
-"""What supervisors do for a job of this machine: restarts in place, and progress in its status."""
+"""What supervisors do for a job on this machine: restarts in place, and progress in its status."""
 
 import signal
 import subprocess

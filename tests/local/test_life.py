@@ -276,6 +276,6 @@ def test_what_only_a_cluster_does_says_what_does_the_same_here(here: Here) -> No
     run = here.start("run", here.job("mine", *script(SAVES)))
     here.wait("the first attempt", lambda: "up" in here.log("mine", 0))
     instead = "let it save and stop with: ddpjob stop mine"
-    assert here.says("suspend", "mine") == (2, f"error: mine is a run of this machine, not of a cluster; {instead}\n")
+    assert here.says("suspend", "mine") == (2, f"error: mine is a run on this machine, not on a cluster; {instead}\n")
     run.terminate()
     run.communicate(timeout=patience(60))

@@ -210,7 +210,7 @@ def test_a_failed_job_runs_anew_and_leaves_the_old_one_as_evidence(here: Here) -
 def test_status_says_when_nobody_carries_the_job_on(here: Here) -> None:
     run = here.start("run", here.job("alone", *script(ENDLESS)))
     here.wait("the first attempt", lambda: up(here, "alone", 1, nodes=1))
-    said = "Nobody carries this job on"
+    said = "No ddpjob run is in charge of this job"
     assert said not in here.says("status")[1]
     run.kill()
     run.communicate()

@@ -244,7 +244,7 @@ def _logs(command: argparse.ArgumentParser) -> None:
 def _whole(text: str) -> int:
     """A whole number; whether it is one that fits is told with all that is wrong."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
-        raise argparse.ArgumentTypeError(f"{text} is no whole number, such as 2")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number, such as 2")
     return int(text)
 
 
@@ -283,14 +283,14 @@ def _completion(command: argparse.ArgumentParser) -> None:
 def _tail(text: str) -> int | None:
     """As kubectl has it: -1 is all."""
     if not re.fullmatch(r"-1|\d+", text):
-        raise argparse.ArgumentTypeError(f"{text} is no number of lines; -1 means all")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of lines; -1 means all")
     return None if text == "-1" else int(text)
 
 
 def _seconds(text: str) -> int:
     """A length of time as kubectl takes it, in whole seconds: the API takes no part of one, and no 0."""
     if not DURATION.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text} is no length of time, such as 90s, 5m or 1h30m")
+        raise argparse.ArgumentTypeError(f"{text} is not a length of time, such as 90s, 5m or 1h30m")
     seconds = sum(float(number) * UNITS[unit] for number, unit in PART_OF_DURATION.findall(text))
     return max(1, math.ceil(seconds))
 
@@ -300,7 +300,7 @@ def _report(command: argparse.ArgumentParser) -> None:
         "name",
         nargs="?",
         metavar="RUN",
-        help="a run of this machine, or a directory with its files, its checkpoints or its metrics",
+        help="a run on this machine, or a directory with its files, its checkpoints or its metrics",
     )
     command.add_argument("--output", type=_path, metavar="FILE", help="default: report.html in the run's directory")
     _machine(command)
@@ -320,7 +320,7 @@ def _stop(command: argparse.ArgumentParser) -> None:
 
 def _rm(command: argparse.ArgumentParser) -> None:
     command.description = (
-        "Remove runs of this machine that do not run: their directories, with the logs and the checkpoints in them. A"
+        "Remove runs on this machine that do not run: their directories, with the logs and the checkpoints in them. A"
         " directory of your own that --checkpoint has named stays."
     )
     _each_named(command, "a run (can be repeated)", completion.runs)
@@ -358,14 +358,14 @@ def _version(command: argparse.ArgumentParser) -> None:
 
 def _either(command: argparse.ArgumentParser) -> None:
     """Flags of what this machine has, and a cluster too."""
-    command.add_argument("--local", action="store_true", help="the run of this machine")
-    command.add_argument("--cluster", action="store_true", help="the job of the cluster")
+    command.add_argument("--local", action="store_true", help="the run on this machine")
+    command.add_argument("--cluster", action="store_true", help="the job on the cluster")
     _machine(command)
     _cluster(command)
 
 
 def _machine(command: argparse.ArgumentParser) -> None:
-    help_text = "where runs of this machine are kept (default: $DDPJOB_RUN_DIR or ddpjob-runs)"
+    help_text = "where runs on this machine are kept (default: $DDPJOB_RUN_DIR or ddpjob-runs)"
     command.add_argument("--run-dir", type=_path, metavar="DIR", help=help_text)
 
 
@@ -384,9 +384,9 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "status": ("say what a job is doing and why", _status),
     "logs": ("print what the ranks have written", _logs),
     "report": ("write how a run went into one HTML page", _report),
-    "ls": ("list the runs of this machine, wherever their directories are", _ls),
-    "stop": ("let runs of this machine save and stop, and keep them", _stop),
-    "rm": ("remove runs of this machine, with the logs and checkpoints in their directories", _rm),
+    "ls": ("list the runs on this machine, wherever their directories are", _ls),
+    "stop": ("let runs on this machine save and stop, and keep them", _stop),
+    "rm": ("remove runs on this machine, with the logs and checkpoints in their directories", _rm),
     "suspend": ("let a job on a cluster save and stop, and keep it", _change),
     "resume": ("let a suspended job on a cluster go on", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),

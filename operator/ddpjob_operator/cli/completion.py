@@ -42,7 +42,7 @@ def runs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
 
 
 def jobs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    """Names of runs of this machine and of jobs of a cluster, or of what the flags say."""
+    """Names of runs on this machine and of jobs on a cluster, or of what the flags say."""
     from .where import CLUSTER_FLAGS, LOCAL_FLAGS, given, in_time  # noqa: PLC0415
 
     names = {*(() if given(parsed_args, CLUSTER_FLAGS) else runs(parsed_args))}

@@ -33,7 +33,7 @@ LAST_SECONDS = 5.0
 """For what is still to be shown where the user has asked for the end."""
 BLOCKED_SECONDS = 3.0
 """Who takes none of the output for longer does not read it: the terminal stands still, or the pipe's reader does."""
-CUT_SHORT = Text("ddpjob: what else was written is in the logs alone", "yellow")
+CUT_SHORT = Text("ddpjob: the rest of what was written is only in the logs", "yellow")
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
 """By the name of what stands below. A program's other fields have their own names."""
 

@@ -1,4 +1,4 @@
-"""Commands for clusters, called for a run of this machine: what does the same here."""
+"""Commands for clusters, called for a run on this machine: what does the same here."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ STOP = "{ddpjob} stop {name}"
 GO_ON = "{ddpjob} run --resume {name}"
 RUNNING = {
     "suspend": f"let it save and stop with: {STOP}",
-    "resume": "process {pid} carries it on",
+    "resume": "process {pid} is running it",
     "scale": f"to change its size, stop it with: {STOP}; then {{resize}}",
 }
 """By command, where a process carries the run on."""
 IDLE = {
-    "suspend": f"nothing carries it on now; let it go on with: {GO_ON}",
+    "suspend": f"no ddpjob run is in charge of it now; let it go on with: {GO_ON}",
     "resume": f"let it go on with: {GO_ON}",
     "scale": "to change its size, {resize}",
 }
@@ -33,7 +33,7 @@ def refuse(runs: Path, name: str, command: str) -> int:
     pid = run.lock.holder()
     words = {"ddpjob": itself(), "name": name, "pid": pid, "resize": _how_to_resize(run)}
     instead = (RUNNING if pid else IDLE)[command].format(**words)
-    raise BadInputError(f"{name} is a run of this machine, not of a cluster; {instead}")
+    raise BadInputError(f"{name} is a run on this machine, not on a cluster; {instead}")
 
 
 def _how_to_resize(run: RunDirectory) -> str:

@@ -48,7 +48,7 @@ def init(arguments: argparse.Namespace) -> int:
         with file.open("x", encoding="utf-8") as content:
             content.write(HEAD.format(file=file) + commented(document))
     except FileExistsError:
-        raise BadInputError(f"{file} is there already; remove it, or choose another with --output") from None
+        raise BadInputError(f"{file} exists already; remove it, or choose another with --output") from None
     except OSError as error:
         raise BadInputError(f"cannot write {file}: {error.strerror}; choose another with --output") from None
     print(f"written: {file}")

@@ -96,7 +96,7 @@ def _check_needs_no_times(which: Which) -> None:
     flags = {"--since": which.since_seconds is not None, "--timestamps": which.timestamps}
     if given := [flag for flag, is_given in flags.items() if is_given]:
         raise BadInputError(
-            f"{given[0]} is for jobs of a cluster: lines of a run of this machine have no times; for its last lines"
+            f"{given[0]} is for jobs on a cluster: lines of a run on this machine have no times; for its last lines"
             " use --tail"
         )
 

@@ -48,7 +48,7 @@ KINDS = frozenset({"ddp", "ddpjob", "ddpjobs", "job", "jobs"})
 """What kubectl is told before a name."""
 
 OF_RUNS = frozenset({"rm", "stop"})
-"""Commands for runs of this machine, which take several names."""
+"""Commands for runs on this machine, which take several names."""
 
 PROGRAMS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
 """What a person may write where a script is to stand."""
@@ -61,7 +61,7 @@ def of_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
     if word.startswith("-") and rest:
         command = next((one for one in rest if one in known), "run")
         others = (one for one in (word, *rest) if one != command)
-        return f"a command stands first: {_line(command, *others)}"
+        return f"the command comes first: {_line(command, *others)}"
     if word.endswith((".py", *FILES)):
         return f"there is no command {word}; to run it: {_line('run', word, *rest)}"
     if word.startswith("-"):
@@ -88,7 +88,7 @@ def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, p
     if target in PROGRAMS:
         at = words.index(target)
         right = _line(*words[:at], "--", *words[at:], *after)
-        return f"unrecognized arguments: {said}; a command stands after --: {right}"
+        return f"unrecognized arguments: {said}; a command goes after --: {right}"
     for word in unknown:
         if why := LEFT_OUT.get(word.partition("=")[0]):
             return f"unrecognized arguments: {said}; leave it out: {why}"
@@ -100,7 +100,7 @@ def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, p
     own = [word for word in words if word in {target, *unknown} and word != script]
     ours = [word for word in words if word not in {script, *own}]
     right = _line(*ours, script, "--", *own, *after)
-    return f"unrecognized arguments: {' '.join(own)}; the script's own stand after --: {right}"
+    return f"unrecognized arguments: {' '.join(own)}; the script's own go after --: {right}"
 
 
 def of_foreign(words: Sequence[str], ours: Sequence[str], program: Sequence[str] | None) -> str:

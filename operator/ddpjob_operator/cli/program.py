@@ -97,7 +97,7 @@ def checkpoint_in(directory: Path | None) -> dict[str, Any]:
         return DEFAULT_CHECKPOINT
     path = str(directory.absolute())
     if directory.exists() and not directory.is_dir():
-        raise BadInputError(f"--checkpoint: {directory} is no directory")
+        raise BadInputError(f"--checkpoint: {directory} is not a directory")
     return {"path": path, "volume": {"hostPath": {"path": path, "type": "DirectoryOrCreate"}}}
 
 
@@ -132,7 +132,7 @@ def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
         _check_script(arguments.target, words)
         return script(arguments.target, words)
     if words[0].startswith("-"):
-        raise BadInputError(f"{words[0]} stands after --, where a command begins; options stand before --")
+        raise BadInputError(f"{words[0]} comes after --, where a command begins; options go before --")
     if words[0].endswith(".py"):
         own = " ".join(["", "--", *words[1:]]) if words[1:] else ""
         raise BadInputError(f"{words[0]} is a script; run it with: ddpjob {arguments.command} {words[0]}{own}")
@@ -158,9 +158,9 @@ def _check_script(target: str, words: list[str]) -> None:
     if file.is_dir():
         raise BadInputError(f"{file} is a directory; name a script in it{_some(file.glob('*.py'))}")
     if file.is_symlink() and not file.exists():
-        raise BadInputError(f"{file} is a link to {file.readlink()}, which is not there")
+        raise BadInputError(f"{file} is a link to {file.readlink()}, which does not exist")
     if str(file) == "-" or "://" in target or _is_read_once(file):
-        raise BadInputError(f"{target} is no file; write what is there into one, and name that")
+        raise BadInputError(f"{target} is not a file; save what it gives to one, and name that")
     if not file.exists():
         raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words)}")
     try:
@@ -186,13 +186,15 @@ def _check_stands_alone(file: Path, text: ast.Module) -> None:
     if relative is not None:
         parts = Path(os.path.relpath(file)).with_suffix("").parts
         seen = len(parts) > 1 and all(part.isidentifier() for part in parts)
-        how = f"name it so: -m {'.'.join(parts)}" if seen else "name it after -m, where that package is seen"
+        how = (
+            f"run it as: -m {'.'.join(parts)}" if seen else "run it with -m, from where that package can be imported"
+        )
         raise BadInputError(f"{file} imports from its package in line {relative.lineno}; {how}")
 
 
 def _hint(file: Path, words: list[str]) -> str:
     if str(file) in PROGRAMS:
-        return f"; a command stands after --: ddpjob run -- {' '.join([str(file), *words])}"
+        return f"; a command goes after --: ddpjob run -- {' '.join([str(file), *words])}"
     there = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
     names = {name: one for one in there for name in (one.name, one.stem)}
     close = difflib.get_close_matches(file.name, names, n=1, cutoff=0.75)

@@ -1,4 +1,4 @@
-"""`ddpjob rm NAME`: removes a run of this machine, with the logs and checkpoints in its directory."""
+"""`ddpjob rm NAME`: removes a run on this machine, with the logs and checkpoints in its directory."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def remove(runs: Path, name: str) -> int:
     if root.is_symlink():
         raise BadInputError(f"{root} is a link to {root.resolve()}; remove what it leads to, and then the link")
     if not run.lock_file.exists():
-        raise BadInputError(f"{root} is no run directory: nothing has run in it")
+        raise BadInputError(f"{root} is not a run directory: nothing has run in it")
     if run.running or not lock.acquire():
         raise BadInputError(f"{name} is running; stop it first, with: {itself()} stop {name}")
     try:

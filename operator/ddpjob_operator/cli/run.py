@@ -127,7 +127,7 @@ def _in_file(arguments: argparse.Namespace) -> Wanted:
 
 def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
     """The run to go on with, as it was started."""
-    as_started = "cannot stand beside --resume, which goes on with a run as it was started"
+    as_started = "cannot be given with --resume, which continues a run as it was started"
     if arguments.target is not None:
         raise BadInputError(f"{arguments.target} {as_started}")
     program.refuse_options(arguments, program.OPTIONS, as_started)
@@ -247,7 +247,7 @@ def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
     other = f"give the job of {mine} another metadata.name" if wanted.file else "choose another --name"
     raise BadInputError(
         f"{name} is a run of {its}, not of {mine}. Go on with it: {itself()} run --resume {name};"
-        f" be rid of it, and of its logs and checkpoints: {itself()} rm {name}; or {other}"
+        f" remove it, with its logs and checkpoints: {itself()} rm {name}; or {other}"
     )
 
 

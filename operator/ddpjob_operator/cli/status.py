@@ -37,7 +37,7 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:
         go_on = f"{itself()} run --resume {job.metadata.name}"
-        print(f"\nNobody carries this job on, so this may be out of date. Go on with: {go_on}")
+        print(f"\nNo ddpjob run is in charge of this job, so this may be out of date. Go on with: {go_on}")
     return 0
 
 

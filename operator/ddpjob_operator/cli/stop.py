@@ -1,4 +1,4 @@
-"""`ddpjob stop NAME`: a run of this machine saves and stops, and stays to be gone on with."""
+"""`ddpjob stop NAME`: a run on this machine saves and stops, and stays, so that it can go on."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ def _stop_what_goes_on(run: RunDirectory) -> None:
     if job is None or job.status.finished:
         return
     if not lock.acquire():
-        raise BadInputError(f"{run.root.name} was taken up anew (process {lock.holder()})")
+        raise BadInputError(f"{run.root.name} was started again meanwhile (process {lock.holder()})")
     try:
         stop_job(run, job, [], _tell)
     finally:

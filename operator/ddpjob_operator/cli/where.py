@@ -1,4 +1,4 @@
-"""Whether a command is about a run of this machine or about a job of a cluster.
+"""Whether a command is about a run on this machine or about a job on a cluster.
 
 A flag says it: `--local` or `--run-dir`, or `--cluster`, `--namespace`, `--all-namespaces`, `--context` or
 `--kubeconfig`; `kubectl ddpjob` is a cluster. Without a flag it is the place that has a job of that name or, without
@@ -20,17 +20,17 @@ from ddpjob_operator.local import RUNS, find_runs, names_in_use
 from .called import called_by_kubectl
 
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
-"""Who names no run of this machine means a cluster, also where no kubeconfig tells of one."""
+"""Who names no run on this machine means a cluster, also where no kubeconfig tells of one."""
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
 T = TypeVar("T")
 
 ANSWER_SECONDS = 3.0
-"""Who asks for a run of this machine does not wait longer for a cluster that may be out of reach."""
+"""Who asks for a run on this machine does not wait longer for a cluster that may be out of reach."""
 
 
 def run_directory(arguments: argparse.Namespace) -> Path:
-    """Where the runs of this machine are kept."""
+    """Where the runs on this machine are kept."""
     return getattr(arguments, "run_dir", None) or Path(os.environ.get("DDPJOB_RUN_DIR", RUNS))
 
 
@@ -42,7 +42,7 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
     """
     here, there = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
     if here and there:
-        raise BadInputError(f"{here[0]} is for runs of this machine and {there[0]} for a cluster; give one of them")
+        raise BadInputError(f"{here[0]} is for runs on this machine and {there[0]} for a cluster; give one of them")
     if here or there:
         return bool(there)
     if called_by_kubectl():
@@ -71,14 +71,14 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
     there: str | Exception | None
     try:
         there = in_time(lambda: where_there(arguments.name), ANSWER_SECONDS)
-    except Exception as error:  # noqa: BLE001  Whatever it is, it does not concern a run of this machine.
+    except Exception as error:  # noqa: BLE001  Whatever it is, it does not concern a run on this machine.
         there = error
     runs = run_directory(arguments)
     if isinstance(there, Exception):
         print(f"On this machine ({runs}); whether the cluster has it too is not known: {there}", file=sys.stderr)
     elif there is not None:
-        both = f"{arguments.name} is a run of" if arguments.name else "there are runs of"
-        raise BadInputError(f"{both} this machine ({runs}) and of {there}: say which, with --local or --cluster")
+        both = f"{arguments.name} is a run on" if arguments.name else "there are runs on"
+        raise BadInputError(f"{both} this machine ({runs}) and in {there}: say which, with --local or --cluster")
 
 
 def in_time(ask: Callable[[], T], seconds: float) -> T:

@@ -1,4 +1,4 @@
-"""Jobs of a cluster with an operator: what befalls them, and what has become of them."""
+"""Jobs on a cluster with an operator: what befalls them, and what has become of them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ from ddpjob_operator.cli.arguments import parser
 
 @pytest.fixture(autouse=True)
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of this machine, `here`."""
+    """A run on this machine, `here`."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     Path("ddpjob-runs/here").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What is said to whoever asks for a run of this machine what only a cluster does."""
+"""What is said to whoever asks for a run on this machine what only a cluster does."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,12 @@ from ddpjob_operator.local import RunDirectory
 
 RUNNING = {
     "suspend": "let it save and stop with: ddpjob stop mine",
-    "resume": "process {pid} carries it on",
+    "resume": "process {pid} is running it",
     "scale": "to change its size, stop it with: ddpjob stop mine; then edit nodes in a.yaml, and call:"
     " ddpjob run a.yaml",
 }
 IDLE = {
-    "suspend": "nothing carries it on now; let it go on with: ddpjob run --resume mine",
+    "suspend": "no ddpjob run is in charge of it now; let it go on with: ddpjob run --resume mine",
     "resume": "let it go on with: ddpjob run --resume mine",
     "scale": "to change its size, edit nodes in a.yaml, and call: ddpjob run a.yaml",
 }
@@ -24,7 +24,7 @@ IDLE = {
 def refused(run: RunDirectory, command: str) -> str:
     with pytest.raises(BadInputError) as error:
         refuse(run.root.parent, "mine", command)
-    return str(error.value).partition("not of a cluster; ")[2]
+    return str(error.value).partition("not on a cluster; ")[2]
 
 
 @pytest.mark.parametrize("command", RUNNING)

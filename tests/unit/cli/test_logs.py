@@ -1,4 +1,4 @@
-"""`ddpjob logs` of a run of this machine, where it does not take real processes."""
+"""`ddpjob logs` of a run on this machine, where it does not take real processes."""
 
 import io
 import sys
@@ -48,7 +48,7 @@ def test_the_last_lines_of_each_rank_are_printed(
 @pytest.mark.parametrize("flags", [["--since", "5m"], ["--timestamps"]], ids=" ".join)
 def test_lines_of_this_machine_have_no_times(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call(parse(["logs", "train", "--local", *flags])) == 2
-    said = f"{flags[0]} is for jobs of a cluster: lines of a run of this machine have no times; for its last lines"
+    said = f"{flags[0]} is for jobs on a cluster: lines of a run on this machine have no times; for its last lines"
     assert capsys.readouterr().err == f"error: {said} use --tail\n"
 
 

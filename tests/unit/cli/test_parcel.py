@@ -101,7 +101,7 @@ MISTAKES = {
     "src/train.py --checkpoint /ckpt": "--checkpoint /ckpt: must be CLAIM:/path",
     "src/train.py --env SEED": "--env SEED: must be NAME=VALUE",
     "src/train.py --name Train": "--name: 'Train' does not have the right form",
-    "src/train.py --pip=-rlocked.txt": "--pip -rlocked.txt: options of pip stand in a file",
+    "src/train.py --pip=-rlocked.txt": "--pip -rlocked.txt: options of pip go into a file",
     "src/train.py --pip ./src": "--pip ./src: must be a package as pip takes it",
     "src/train.py --pip a@https://me:x@example.com/a.whl": "--pip has an address with a password; write ${NAME} for",
     "src/train.py --pip=-ihttps://me:x@example.com": "--pip has an address with a password",

@@ -1,4 +1,4 @@
-"""`ddpjob rm`, and `ddpjob delete` of a run of this machine."""
+"""`ddpjob rm`, and `ddpjob delete` of a run on this machine."""
 
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def test_a_directory_in_which_nothing_has_run_is_not_removed(
 ) -> None:
     train.lock_file.unlink()
     assert call(parse(["rm", "train"])) == 2
-    assert capsys.readouterr().err.endswith("train is no run directory: nothing has run in it\n")
+    assert capsys.readouterr().err.endswith("train is not a run directory: nothing has run in it\n")
     assert train.job_file.exists()
 
 

@@ -14,7 +14,7 @@ kind: DDPJob
 metadata: {name: train}
 spec: {template: {spec: {containers: [{name: trainer, image: any, command: [ddpjob-train]}]}}}
 """
-KEEP = "Go on with it: ddpjob run --resume train; be rid of it, and of its logs and checkpoints: ddpjob rm train; or"
+KEEP = "Go on with it: ddpjob run --resume train; remove it, with its logs and checkpoints: ddpjob rm train; or"
 
 
 @pytest.fixture

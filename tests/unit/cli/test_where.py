@@ -54,8 +54,8 @@ def test_where_both_have_it_a_flag_is_asked_for(
     kubeconfig.touch()
     there = {"digits": "namespace team of the cluster of context here", None: "namespace team"}
     monkeypatch.setattr(cluster, "where_there", there.__getitem__)
-    both = {"digits": "digits is a run of", None: "there are runs of"}[name]
-    message = f"{both} this machine ({tmp_path}/runs) and of {there[name]}: say which, with --local or --cluster"
+    both = {"digits": "digits is a run on", None: "there are runs on"}[name]
+    message = f"{both} this machine ({tmp_path}/runs) and in {there[name]}: say which, with --local or --cluster"
     with pytest.raises(BadInputError) as refused:
         asked(*arguments)
     assert str(refused.value) == message
@@ -121,7 +121,7 @@ def test_a_run_directory_means_this_machine(kubeconfig: Path) -> None:
 
 @pytest.mark.usefixtures("kubeconfig")
 def test_flags_for_both_are_refused() -> None:
-    with pytest.raises(BadInputError, match="--run-dir is for runs of this machine and --namespace for a cluster"):
+    with pytest.raises(BadInputError, match="--run-dir is for runs on this machine and --namespace for a cluster"):
         asked("logs", "digits", "--run-dir", "runs", "-n", "team")
 
 

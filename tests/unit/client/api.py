@@ -44,7 +44,7 @@ def a_cluster(*answers: Any) -> Scripted:
 
 
 def jobs_of(*answers: Any) -> tuple[Jobs, list[tuple[Any, ...]]]:
-    """The jobs of a cluster with these answers, and what it will have been asked."""
+    """The jobs on a cluster with these answers, and what it will have been asked."""
     cluster = a_cluster(*answers)
     return Jobs(cluster), cluster.asked
 

@@ -34,7 +34,7 @@ def there(version: str = "5", *owners: Any) -> Document:
 
 
 def a_job(name: str = "train", code: str = NAME, uid: str = "uid-1", **status: Any) -> Document:
-    """A job of the cluster, with its code."""
+    """A job on the cluster, with its code."""
     volumes = [{"name": "code-archive", "configMap": {"name": code}}]
     template = {"spec": {"containers": [{"name": "trainer"}], "volumes": volumes}}
     metadata = {"name": name, "namespace": "team", "uid": uid, "creationTimestamp": "2026-01-01T12:00:00Z"}

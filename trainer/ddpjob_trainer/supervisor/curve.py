@@ -24,7 +24,7 @@ CLOSING_SECONDS = 0.5
 
 
 def directory_of(env: Mapping[str, str]) -> Path | None:
-    """Where it is kept: in a run of this machine, else beside the checkpoints; None: nothing outlives the pod."""
+    """Where it is kept: in a run on this machine, else beside the checkpoints; None: nothing outlives the pod."""
     place = env.get(Env.RUN_DIR) or env.get(Env.CHECKPOINT_DIR)
     return Path(place) / "metrics" if place else None
 

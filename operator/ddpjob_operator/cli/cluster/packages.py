@@ -55,7 +55,7 @@ def within(file: Path, folder: Path) -> str:
 def _check(text: str) -> None:
     _check_password(text, "--pip")  # First: what follows says the text.
     if text.startswith("-"):
-        raise BadInputError(f"--pip {text}: options of pip stand in a file, which --requirements names")
+        raise BadInputError(f"--pip {text}: options of pip go into a file, which --requirements names")
     if not REQUIREMENT.fullmatch(text):
         raise BadInputError(
             f"--pip {text}: must be a package as pip takes it, such as 'einops>=0.8', and no path here"
