@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import OrderedDict
 
 from .backoff import backoff
 from .fair import FairQueue
@@ -33,6 +34,8 @@ class DirtyKeys:
         self._dirty: set[Key] = set()
         self._working: set[Key] = set()
         self._aside: set[Key] = set()
+        self._large: dict[str, OrderedDict[Key, None]] = {}
+        """By namespace, keys of gangs that are to be made, in the order of asking: the first one's is."""
         self._resting: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
@@ -82,6 +85,16 @@ class DirtyKeys:
         QUEUE_DEPTH.set(len(self._dirty))
         return key
 
+    def is_its_turn(self, key: Key) -> bool:
+        """Whether the gang of this key may be made now: of large ones, one after the other in each namespace.
+
+        Made beside each other they would all hold a part of what none of them can run without. When it is made, or
+        cannot be, the next one gets a look.
+        """
+        line = self._large.setdefault(key[0], OrderedDict())
+        line.setdefault(key)
+        return next(iter(line)) == key
+
     def set_aside(self, key: Key) -> None:
         """What is left of the work on a key takes long, and waits for turns of its own: no other key waits for it."""
         self._aside.add(key)
@@ -105,6 +118,7 @@ class DirtyKeys:
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         seconds = backoff(failures, at_least)
+        self._leave_line(key)
         self._want(key)
         self._rest(key, seconds)
         return seconds
@@ -128,11 +142,24 @@ class DirtyKeys:
             self._crowded_at = asyncio.get_running_loop().time()
         self._working.remove(key)
         self._aside.discard(key)
+        if key == next(iter(self._large.get(key[0], ())), None):
+            self._leave_line(key)
         self._changed.set()
         if not self._working:
             self._idle.set()
         self._resting.add(key)
         asyncio.get_running_loop().call_later(seconds, self._rested, key)
+
+    def _leave_line(self, key: Key) -> None:
+        line = self._large.get(key[0])
+        if line is None or key not in line:
+            return
+        was_first = next(iter(line)) == key
+        del line[key]
+        if not line:
+            del self._large[key[0]]
+        elif was_first:
+            self.mark(next(iter(line)))
 
     def _rested(self, key: Key) -> None:
         self._resting.discard(key)

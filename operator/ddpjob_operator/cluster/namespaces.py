@@ -78,6 +78,7 @@ class Namespaces:
         """A namespace cannot be looked after now."""
         if name not in self._closed:
             logger.warning("namespace %s: %s; the others go on", name, why)
+            self._doubt.set()  # From now on it is looked at again and again.
         self._closed[name] = why
         self._drop(name)
         NAMESPACE_WATCHED.labels(name).set(0)
@@ -192,6 +193,8 @@ class Namespaces:
         except ApiError:
             self._drop(name)
             raise
+        if name not in self._served:  # It was closed meanwhile.
+            return
         if self._closed.pop(name, ""):
             logger.info("namespace %s is there again", name)
         NAMESPACE_WATCHED.labels(name).set(1)

@@ -245,9 +245,10 @@ class Operator:
     async def _list_one(self, namespace: str | None) -> None:
         jobs, version = await self._api.list(DDPJOBS, namespace)
         await self._store.jobs.listed(jobs, version, in_namespace(namespace))
+        known = [key for key, _ in self._store.jobs.all() if namespace in {None, key[0]}]
         for follower in self._followers[namespace]:
             await follower.list()
-        self._reconciler.know_all(namespace)
+        self._reconciler.know_all(known)  # Of a job that came meanwhile the pods may not be in these lists.
 
     async def _enter(self, namespace: str) -> None:
         """Reads a namespace that is looked after from now on; a replica that stands by lists all when it leads.
@@ -262,11 +263,12 @@ class Operator:
             labels = "" if resource is DDPJOBS else OURS
             objects, version = await self._api.list(resource, namespace, labels)
             await cache.listed(objects, version, in_namespace(namespace))
-        self._reconciler.know_all(namespace)
+        self._reconciler.know_all([key for key, _ in self._store.jobs.all() if key[0] == namespace])
 
     def _leave(self, namespace: str) -> None:
         """Its jobs are left as they are: the rounds that follow find none."""
         self._store.leave(namespace)
+        self._reconciler.leave(namespace)
 
     def _following(self, namespace: str | None) -> tuple[Follower[Any, Any], ...]:
         """What else there is of jobs in a namespace."""

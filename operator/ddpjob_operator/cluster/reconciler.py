@@ -5,6 +5,7 @@ import logging
 import math
 import random
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import (
+    CreatePod,
     Decision,
     Event,
     Needs,
@@ -34,7 +36,7 @@ from .nodes import Nodes
 from .objects import JobObject
 from .observing import ref_of
 from .store import Key, Store, StoredJob, of_owner
-from .writer import Refused, Writer
+from .writer import ENDING, Refused, Writer
 
 MINOR_SECONDS = 3.0
 """A status that can wait does so for so long: as a rule something that matters is then written with it."""
@@ -136,11 +138,18 @@ class Reconciler:
         """One thread: each would take as large a share of the time as all else has."""
         self._memories: dict[Key, _Memory] = {}
 
-    def know_all(self, namespace: str | None) -> None:
-        """Everything that there is in a namespace, or in all, has just been listed."""
-        for key, stored in self._store.jobs.all():
-            if namespace in {None, key[0]}:
+    def know_all(self, keys: Iterable[Key]) -> None:
+        """Everything that there is of these jobs has just been listed."""
+        for key in keys:
+            stored = self._store.jobs.get(key)
+            if stored is not None:
                 self._memory(key, stored).looked = True
+
+    def leave(self, namespace: str) -> None:
+        """What there is in a namespace is not followed any more."""
+        for key, memory in self._memories.items():
+            if key[0] == namespace:
+                memory.looked = False
 
     async def round(self, key: Key) -> int:
         """Looks at a job and does what there is to do; returns how many pods there were to look at.
@@ -159,15 +168,16 @@ class Reconciler:
             self._dirty.mark(key)
             return 0
         try:
-            if not self._store.job(stored).spec.ours:
-                self._leave(key)
-                return 0
-            self._say_late(key, stored, memory)
-            memory.meets(self._there(key, stored, self._store.job(stored).status))
-            snapshot, decision = await self._decision(key, stored, memory)
+            job = self._store.job(stored)
         except ValidationError as error:
             self._complain(key, stored, error)
             return 0
+        if not job.spec.ours:
+            self._leave(key)
+            return 0
+        self._say_late(key, stored, memory)
+        memory.meets(self._there(key, stored, job.status))
+        snapshot, decision = await self._decision(key, stored, memory)
         if decision is not None:
             await self._heed(key, stored, memory, decision)
         return len(snapshot.pods)
@@ -200,6 +210,9 @@ class Reconciler:
         if decision.can_wait and (wait := memory.wait()) > 0:
             self._dirty.mark_in(key, wait)
             return
+        decision = self._in_turn(key, decision)
+        if decision.empty:
+            return
         self._dirty.mark(key)
         if decision.actions and decision.status is None and not memory.current:
             # No write before them says which version of the job they follow from.
@@ -229,6 +242,13 @@ class Reconciler:
                 memory.refused(refused, self._api.now(), self._there(key, stored, status))
             else:
                 memory.accepted()
+
+    def _in_turn(self, key: Key, decision: Decision) -> Decision:
+        """The decision without what is to be made, where that is much and it is another job's turn."""
+        much = sum(isinstance(action, CreatePod) for action in decision.actions) > BESIDE_OTHERS
+        if not much or self._dirty.is_its_turn(key):
+            return decision
+        return replace(decision, actions=tuple(one for one in decision.actions if isinstance(one, ENDING)))
 
     def _there(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> object:
         """Whose the present pods are, and what there is beside them."""

@@ -23,6 +23,9 @@ def scene(play: Callable[[DirtyKeys], Awaitable[None]]) -> None:
     virtual_time.run(opened())
 
 
+A_REST = 5 * REST_SECONDS
+
+
 async def given(keys: DirtyKeys) -> list[Key]:
     """All keys that are given out without waiting."""
     taken: list[Key] = []
@@ -189,6 +192,32 @@ def test_only_so_many_are_worked_on_at_once_but_for_those_that_are_set_aside() -
         assert await given(keys) == []
         keys.done(("team", "1"))
         assert await given(keys) == [("team", f"{AT_WORK + 1}")]
+
+    scene(play)
+
+
+def test_large_gangs_of_a_namespace_are_made_one_after_the_other() -> None:
+    """Where there is room for some of them only, each would hold a part of it until it gives that back."""
+
+    async def play(keys: DirtyKeys) -> None:
+        first, second, third, other = ("team", "1"), ("team", "2"), ("team", "3"), ("others", "1")
+        for key in (first, second, third, other):
+            keys.mark(key)
+        assert len(await given(keys)) == 4
+        assert [keys.is_its_turn(key) for key in (first, second, third, other)] == [True, False, False, True]
+        keys.done(second)
+        keys.done(third)
+        assert await given(keys) == [], "they wait"
+        keys.done(first)
+        await asyncio.sleep(A_REST)
+        assert await given(keys) == [second]
+        assert keys.is_its_turn(second)
+        keys.failed(second)
+        await asyncio.sleep(A_REST)
+        assert await given(keys) == [third], "one that fails lets the next one pass"
+        assert keys.is_its_turn(third)
+        keys.done(third)
+        assert keys.is_its_turn(first), "nobody is left before it"
 
     scene(play)
 

@@ -226,3 +226,16 @@ def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) ->
     memory = reconciler._memory(KEY, stored)
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions)))
     assert (api.deleted, dirty.aside) == (pods, [KEY] if pods > BESIDE_OTHERS else [])
+
+
+def test_what_is_to_be_made_waits_for_its_turn_and_what_is_to_end_does_not() -> None:
+    nothing: Any = None
+    dirty = DirtyKeys()
+    reconciler = Reconciler(nothing, nothing, dirty, nothing, hearing=nothing, witnesses=nothing, settings=Settings())
+    much = a_job(nodes=BESIDE_OTHERS + 1).decision
+    both = replace(much, actions=(*much.actions, DeletePod("digits-0", "uid", None)))
+    assert dirty.is_its_turn(("team", "another"))
+    assert reconciler._in_turn(KEY, both).actions == both.actions[-1:]
+    little = a_job(nodes=BESIDE_OTHERS).decision
+    assert reconciler._in_turn(KEY, little) is little
+    assert reconciler._in_turn(("others", "digits"), both) is both

@@ -152,6 +152,21 @@ TABLE: Table = {
         "Failed",
         f"{NOT_UP}: Rank 0 failed: Application: no; restart 1 of 6 in 0.9 s",
     ),
+    "nor has one that gave its places back, and it says why": (
+        a_job(nodes=2, startDeadlineSeconds=100, scheduleTimeoutSeconds=60)
+        .created()
+        .placed(0)
+        .after(90)
+        .decided()
+        .gone()
+        .after(10),
+        "",
+        "Failed",
+        (
+            "Not all pods ran within 100 s (startDeadlineSeconds): 1 of 2 pods found nodes within 60 s "
+            "(scheduleTimeoutSeconds): given back, and tried again in 0.9 s"
+        ),
+    ),
     "a gang that comes up in the last moment has met it": (
         starting.after(59).runs(1).settled().after(10),
         "",

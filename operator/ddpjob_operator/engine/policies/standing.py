@@ -20,7 +20,7 @@ def awaited(view: View) -> str:
     obstacle = name_taken(view) or no_image(view) or in_the_way(view)
     if obstacle is not None:
         return obstacle.message
-    return starts_again(view) or so_many_run(view)
+    return starts_again(view) or _given_back(view) or so_many_run(view)
 
 
 def name_taken(view: View) -> Obstacle | None:
@@ -56,6 +56,12 @@ def starts_again(view: View) -> str:
     """Why a gang starts once more; empty where it does not."""
     said = view.status.condition(ConditionType.RESTARTING)
     return said.message if said is not None and said.status == "True" else ""
+
+
+def _given_back(view: View) -> str:
+    """Why the gang gave back what it held, until the next attempt has its pods; empty where it did not."""
+    said = view.status.condition(ConditionType.CREATED)
+    return said.message if said is not None and said.reason == Reason.GANG_INCOMPLETE else ""
 
 
 def so_many_run(view: View) -> str:

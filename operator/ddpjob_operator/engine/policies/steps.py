@@ -110,10 +110,11 @@ def not_up(reason: str, message: str) -> tuple[Say, ...]:
 
 
 def _once_more(reason: str, message: str, *, restarting: bool) -> tuple[Say, ...]:
+    to_come = "To be created for the next attempt" if restarting else message
     return (
         Say(ConditionType.RESTARTING, value=restarting, reason=reason, message=message),
         Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
-        Say(ConditionType.CREATED, value=False, reason=reason, message="To be created for the next attempt"),
+        Say(ConditionType.CREATED, value=False, reason=reason, message=to_come),
     )
 
 
