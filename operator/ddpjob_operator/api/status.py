@@ -373,6 +373,11 @@ class DDPJobStatus(_Said):
         return frozenset(rank for run in runs for rank in run)
 
     @property
+    def ending(self) -> bool:
+        """Whether it is decided that the job ends; it still does where it has not finished."""
+        return self.is_true(ConditionType.SUCCESS_CRITERIA_MET) or self.is_true(ConditionType.FAILURE_TARGET)
+
+    @property
     def succeeded(self) -> bool:
         """Whether the job has succeeded."""
         return self.is_true(ConditionType.SUCCEEDED)

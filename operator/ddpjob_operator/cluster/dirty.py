@@ -91,9 +91,8 @@ class DirtyKeys:
         Made beside each other they would all hold a part of what none of them can run without. When it is made, or
         cannot be, the next one gets a look.
         """
-        line = self._large.setdefault(key[0], OrderedDict())
-        line.setdefault(key)
-        return next(iter(line)) == key
+        self._large.setdefault(key[0], OrderedDict()).setdefault(key)
+        return self._is_first(key)
 
     def set_aside(self, key: Key) -> None:
         """What is left of the work on a key takes long, and waits for turns of its own: no other key waits for it."""
@@ -142,7 +141,7 @@ class DirtyKeys:
             self._crowded_at = asyncio.get_running_loop().time()
         self._working.remove(key)
         self._aside.discard(key)
-        if key == next(iter(self._large.get(key[0], ())), None):
+        if self._is_first(key):
             self._leave_line(key)
         self._changed.set()
         if not self._working:
@@ -150,14 +149,15 @@ class DirtyKeys:
         self._resting.add(key)
         asyncio.get_running_loop().call_later(seconds, self._rested, key)
 
+    def _is_first(self, key: Key) -> bool:
+        return next(iter(self._large.get(key[0], ())), None) == key
+
     def _leave_line(self, key: Key) -> None:
-        line = self._large.get(key[0])
-        if line is None or key not in line:
-            return
-        was_first = next(iter(line)) == key
-        del line[key]
+        """One that has had its turn, or has failed, lets the next one pass."""
+        line, was_first = self._large.get(key[0], OrderedDict()), self._is_first(key)
+        line.pop(key, None)
         if not line:
-            del self._large[key[0]]
+            self._large.pop(key[0], None)
         elif was_first:
             self.mark(next(iter(line)))
 

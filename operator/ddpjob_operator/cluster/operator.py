@@ -239,13 +239,12 @@ class Operator:
             except ApiError as error:
                 if namespace is None or error.status not in CLOSED:
                     raise
-                self._namespaces.close(namespace, str(error))
-                self._namespaces.doubt()  # It may have been for a moment.
+                self._namespaces.close(namespace, str(error))  # Where it was for a moment, it is soon open again.
 
     async def _list_one(self, namespace: str | None) -> None:
         jobs, version = await self._api.list(DDPJOBS, namespace)
         await self._store.jobs.listed(jobs, version, in_namespace(namespace))
-        known = [key for key, _ in self._store.jobs.all() if namespace in {None, key[0]}]
+        known = self._store.jobs.keys(namespace)
         for follower in self._followers[namespace]:
             await follower.list()
         self._reconciler.know_all(known)  # Of a job that came meanwhile the pods may not be in these lists.
@@ -263,7 +262,7 @@ class Operator:
             labels = "" if resource is DDPJOBS else OURS
             objects, version = await self._api.list(resource, namespace, labels)
             await cache.listed(objects, version, in_namespace(namespace))
-        self._reconciler.know_all([key for key, _ in self._store.jobs.all() if key[0] == namespace])
+        self._reconciler.know_all(self._store.jobs.keys(namespace))
 
     def _leave(self, namespace: str) -> None:
         """Its jobs are left as they are: the rounds that follow find none."""

@@ -11,6 +11,7 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob
@@ -63,9 +64,9 @@ class StoredJob:
         """Whether it is being deleted: nothing is made for it any more, and the garbage collector does the rest."""
         return self.metadata.deletion_timestamp is not None
 
-    @property
+    @cached_property
     def state(self) -> str:
-        """What it is doing, in one word."""
+        """What it is doing, in one word; kept, since each scrape of the metrics asks."""
         return str((self.seen.status.read() or {}).get("state", "Pending"))
 
     @property
@@ -220,9 +221,13 @@ class Cache(Generic[O, T]):
         if known is not None and known.ref.uid == uid and known.ref.version <= version:
             self._drop(key)
 
+    def keys(self, namespace: str | None) -> list[Key]:
+        """What there is in a namespace, or in all."""
+        return [key for key in self._entries if namespace in {None, key[0]}]
+
     def leave(self, namespace: str) -> None:
         """Lets go of all that is in a namespace. It is not gone: the next list of it brings it back."""
-        for key in [key for key in self._entries if key[0] == namespace]:
+        for key in self.keys(namespace):
             self._drop(key)
 
     async def listed(self, objects: Iterable[O], version: int, covers: Callable[[_Entry[T]], bool]) -> None:

@@ -13,7 +13,7 @@ from .policies import CHAIN, Policy, Verdict
 from .policies.verdict import Times
 from .saying import REPORTED, completed, events
 from .snapshot import Snapshot
-from .supervision import ENDS, silent_at, with_reports
+from .supervision import silent_at, with_reports
 from .view import View
 
 
@@ -57,7 +57,8 @@ def _without_lost_pods(view: View, verdict: Verdict) -> Verdict:
     """
     if not view.snapshot.settings.force_delete_lost_pods:
         return verdict
-    present = () if _is_over(view, verdict.status) else tuple(view.with_status(verdict.status).current.values())
+    then = view.with_status(verdict.status)
+    present = () if then.winds_down else tuple(then.current.values())
     lost = (pod for pod in view.overdue if not pod.forced and pod not in present)
     return replace(verdict, actions=(*verdict.actions, *(DeletePod(pod.name, pod.uid, 0) for pod in lost)))
 
@@ -132,8 +133,3 @@ def _what_matters(status: DDPJobStatus) -> DDPJobStatus:
         if condition.type is not ConditionType.CREATED
     )
     return changed(status, conditions=conditions)
-
-
-def _is_over(view: View, status: DDPJobStatus) -> bool:
-    """Whether no pod is made any more: pods go because we take them away."""
-    return view.spec.suspend or any(status.is_true(end) for end in ENDS)

@@ -1,7 +1,7 @@
 """What has to be known before anything can be decided, and is not in a snapshot by itself: it costs a question."""
 
 from .snapshot import Asked, Needs, Pod, Snapshot
-from .supervision import ENDS, is_silent, members_lost
+from .supervision import is_silent, members_lost
 from .view import View
 
 MOST_NODES = 8
@@ -17,7 +17,7 @@ def unmet(view: View) -> Needs:
     met = view.snapshot.answered
     if _rests_on_absence(view) and not met.pods:
         return Needs(pods=True)
-    supervisor, witness = whom_to_ask(view), _whom_else_to_ask(view)
+    supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)
     return Needs(
         nodes=_nodes_in_question(view) - met.nodes,
         supervisor=supervisor if supervisor != met.supervisor else None,
@@ -25,7 +25,7 @@ def unmet(view: View) -> Needs:
     )
 
 
-def whom_to_ask(view: View) -> Asked | None:
+def _whom_to_ask(view: View) -> Asked | None:
     """The status page that tells of the job's present gang; None where there can be none now."""
     first = view.current.get(0)
     return _at(view.snapshot, first) if first is not None else None
@@ -57,7 +57,7 @@ def _nodes_in_question(view: View) -> frozenset[str]:
     A pod that a taint drove away may have saved and ended before anybody looks: its node tells it from a lost one.
     Where we take the pods away ourselves, none is in question.
     """
-    if view.spec.suspend or any(view.status.is_true(end) for end in ENDS):
+    if view.winds_down:
         return frozenset()
     lost = members_lost(view)
     pods = view.current.values()

@@ -166,7 +166,6 @@ def state_of(status: DDPJobStatus) -> State:
     ended = next((state for condition, state in ENDED.items() if status.is_true(condition)), None)
     if ended is not None:
         return ended
-    ends = status.is_true(ConditionType.SUCCESS_CRITERIA_MET) or status.is_true(ConditionType.FAILURE_TARGET)
-    if status.suspend_time is not None and not ends:
+    if status.suspend_time is not None and not status.ending:
         return State.SUSPENDING
     return next((state for condition, state in UNDER_WAY.items() if status.is_true(condition)), State.PENDING)

@@ -24,9 +24,6 @@ off. By then Kubernetes has found out as well whether its node is lost."""
 COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 """Phases in which no rank trains yet."""
 
-ENDS = (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET)
-"""Conditions of a job that comes to its end."""
-
 
 def comes_up(view: View) -> bool:
     """Whether the supervisors are still on their way to the attempt that is to follow an incident.
@@ -151,7 +148,7 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
     """The status that is to be said, with what supervisors report of a gang that runs with it."""
     if view.status.finished:
         return status
-    runs = status.is_true(ConditionType.RUNNING) and not any(status.is_true(end) for end in ENDS)
+    runs = status.is_true(ConditionType.RUNNING) and not status.ending
     if not (runs and is_unheard_yet(view)):
         silence = view.snapshot.heard if runs and is_silent(view) else None
         stall = stall_of(view) if runs else None

@@ -216,6 +216,11 @@ class View:
         return self.status.attempt > 0
 
     @property
+    def winds_down(self) -> bool:
+        """Whether no pod is made any more: pods go because we take them away."""
+        return self.spec.suspend or self.status.ending
+
+    @property
     def suspended(self) -> bool:
         """Whether the gang was told to save and stop, and has not started again since."""
         return self.status.suspend_time is not None

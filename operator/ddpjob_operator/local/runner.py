@@ -153,12 +153,10 @@ class Runner:
 
     def _decision(self, seen: Snapshot) -> Decision:
         """What is to be done; of what it takes to know that, only rank 0's supervisor can be asked here."""
-        decision = decide(replace(seen, heard=self._ear.heard))
-        while decision.needs:
+        while (decision := decide(replace(seen, heard=self._ear.heard))).needs:
             seen = replace(seen, answered=seen.answered | decision.needs)
-            if (asked := seen.answered.supervisor) is not None:
-                self._listen_to(asked)
-            decision = decide(replace(seen, heard=self._ear.heard))
+            if decision.needs.supervisor is not None:
+                self._listen_to(decision.needs.supervisor)
         if seen.answered.supervisor is None:
             self._ear.attend(self._job.metadata.uid, None)
         return decision

@@ -1,5 +1,7 @@
 """Tables of jobs: what is cut on a narrow terminal, and nothing in a pipe."""
 
+from collections.abc import Callable
+
 import pytest
 from ddpjob_operator.cli.table import Growing, path_end, tabulate
 
@@ -15,13 +17,21 @@ def test_in_a_pipe_a_row_is_a_line_and_nothing_is_cut(capsys: pytest.CaptureFixt
     ]
 
 
-def test_on_a_narrow_terminal_only_the_last_column_gives_way(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "80")
-    tabulate(("NAME", "STATE", "MESSAGE"), ROWS)
-    first = capsys.readouterr().out.splitlines()[1]
+@pytest.fixture
+def on_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
+    """The lines of the table on a terminal of so many columns."""
+
+    def shown(columns: int) -> list[str]:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", f"{columns}")
+        tabulate(("NAME", "STATE", "MESSAGE"), ROWS)
+        return capsys.readouterr().out.splitlines()
+
+    return shown
+
+
+def test_on_a_narrow_terminal_only_the_last_column_gives_way(on_terminal: Callable[[int], list[str]]) -> None:
+    first = on_terminal(80)[1]
     assert first.startswith(f"{NAME}   Running   Rank 1 failed:")
     assert len(first) <= 80
 
@@ -41,12 +51,9 @@ def test_of_a_long_path_the_end_is_shown(room: int, shown: str) -> None:
 
 
 def test_on_a_terminal_too_narrow_for_the_last_column_it_is_not_a_letter_wide(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    on_terminal: Callable[[int], list[str]],
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "40")
-    tabulate(("NAME", "STATE", "MESSAGE"), ROWS)
-    assert len(capsys.readouterr().out.splitlines()) < 20
+    assert len(on_terminal(40)) < 20
 
 
 def test_a_row_is_printed_again_when_more_than_its_age_has_changed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -355,7 +355,7 @@ class Moment:
         )
 
     def _with_status(self, status: DDPJobStatus) -> "Moment":
-        return self._with_job(self.snapshot.job.model_copy(update={"status": status}))
+        return self._with_job(self.snapshot.job.with_status(status))
 
     def _with_job(self, job: DDPJob) -> "Moment":
         return Moment(replace(self.snapshot, job=job))
