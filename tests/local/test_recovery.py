@@ -252,6 +252,8 @@ def test_when_ctrl_c_takes_the_reader_of_the_output_too_the_job_is_suspended_all
     file = here.job("unread", *script(body), nodes=2)
     run = here.start("run", file)
     assert run.stdout is not None
+    for rank in range(2):  # Each saves only once it listens to signals.
+        here.wait(f"rank {rank}", lambda rank=rank: "on" in here.log("unread", rank))
     assert any("[rank 0] on" in line for line in run.stdout)
     run.stdout.close()  # As of `| tee log`.
     run.send_signal(signal.SIGINT)

@@ -27,8 +27,8 @@ TRAIN = ("ddpjob_trainer", "--threads", "1", "--epochs", "1")
 SUPERVISE = ("ddpjob_trainer.supervisor",)
 SCRIPT = """
 import os, signal, sys, time
-print("started", os.environ["RANK"], flush=True)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(205))
+print("started", os.environ["RANK"], flush=True)
 until = sys.argv[1]
 while not (os.path.exists(until) and (code := open(until).read())): time.sleep(0.01)
 sys.exit(int(code))
