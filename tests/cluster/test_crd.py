@@ -200,7 +200,7 @@ def test_defaults_come_back(api: Plant, namespace: str) -> None:
     assert spec["restart"]["maxRestarts"] == 6
 
 
-def test_its_short_name_and_category_list_it_in_our_columns(api: Plant, namespace: str) -> None:
+def test_its_short_name_lists_it_in_our_columns_and_all_does_not(api: Plant, namespace: str) -> None:
     progress = {"percent": 30.5, "display": "30%", "eta": "56s"}
     status = {"state": "Running", "ready": "1/1", "progress": progress, "restarts": 2, "message": "1 node running"}
     Team(api, namespace).say(**status)
@@ -210,4 +210,4 @@ def test_its_short_name_and_category_list_it_in_our_columns(api: Plant, namespac
     wide = api.kubectl("get", "ddp", "-n", namespace, "-o", "wide").splitlines()
     assert wide[0].split()[-1] == "MESSAGE"
     assert wide[1].endswith("1 node running")
-    assert "ddpjob.ddpjob.dev/digits" in api.kubectl("get", "all", "-n", namespace)
+    assert "digits" not in api.kubectl("get", "all", "-n", namespace), "kubectl delete all takes no training along"

@@ -80,7 +80,7 @@ def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(tea
     status = team.wait("Running", seconds=20)
     assert (status["restarts"], status["disruptions"]) == (1, 0)
     failure = status["lastFailure"]
-    assert (failure["attempt"], failure["rank"], failure["exitCode"], failure["step"]) == (1, 1, 137, 120)
+    assert (failure["attempt"], failure["rank"], failure["signal"], failure["step"]) == (1, 1, "SIGKILL", 120)
     assert {pod["metadata"]["uid"] for pod in team.pods()} == pods
     assert team.events()["Restarting"] == 1
 

@@ -93,7 +93,7 @@ def test_a_killed_rank_is_started_again_in_its_pod_and_no_pod_is_replaced(traini
     failure = status["lastFailure"]
     assert status["history"][0] == failure
     assert (failure["attempt"], failure["rank"], failure["cause"]) == (before["attempt"], 1, "Application")
-    assert (failure["signal"], failure["message"]) == (9, "killed by SIGKILL")
+    assert (failure["signal"], failure["message"]) == ("SIGKILL", "killed by SIGKILL")
     assert failure["pod"] == pod_of(team, 1)["metadata"]["name"]
     assert condition(status, "Restarting")["reason"] == "Restarted"
     assert team.events()["Restarting"] == events + 1

@@ -41,7 +41,7 @@ def test_a_strangers_script_goes_on_together_and_says_what_happened_to_it(
     rank_of(script.uid, 1).kill()
     script.mark()
     failure = script.failure(1)
-    assert "SIGKILL" in failure["message"] or failure.get("signal") == signal.SIGKILL, json.dumps(failure)
+    assert "SIGKILL" in failure["message"] or failure.get("signal") == "SIGKILL", json.dumps(failure)
     script.goes_on()
 
     ddpjob(script.team, "suspend", stranger.name)

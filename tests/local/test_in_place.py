@@ -81,7 +81,12 @@ def test_a_killed_rank_is_started_again_in_place_and_its_pod_stays(here: Here) -
     )
     assert status["attempt"] == 2
     failure = status["lastFailure"]
-    assert (failure["attempt"], failure["rank"], failure["signal"], failure["cause"]) == (1, 1, 9, "Application")
+    assert (failure["attempt"], failure["rank"], failure["signal"], failure["cause"]) == (
+        1,
+        1,
+        "SIGKILL",
+        "Application",
+    )
     output = stop(run)
     assert "ddpjob: Restarting: Rank 1 failed" in output
     assert "in place" in output

@@ -33,7 +33,7 @@ def test_a_killed_rank_takes_the_whole_gang_into_a_new_attempt(here: Here) -> No
     assert {process.pid for process in first.values()}.isdisjoint(process.pid for process in second.values())
     status = here.wait("a running job", lambda: s if (s := here.status("kill"))["state"] == "Running" else None)
     assert (status["attempt"], status["restarts"], status["disruptions"]) == (2, 1, 0)
-    assert (status["lastFailure"]["rank"], status["lastFailure"]["signal"]) == (1, 9)
+    assert (status["lastFailure"]["rank"], status["lastFailure"]["signal"]) == (1, "SIGKILL")
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=patience(60))
 

@@ -80,7 +80,7 @@ def killed_at_random(here: Here, file: Path, name: str, nodes: int, last_step: i
     status = here.status(name)
     assert run.returncode == 0, output
     assert (status["restarts"], status["disruptions"]) == (1, 0), status
-    assert (status["lastFailure"]["rank"], status["lastFailure"]["signal"]) == (victim, 9), status
+    assert (status["lastFailure"]["rank"], status["lastFailure"]["signal"]) == (victim, "SIGKILL"), status
     assert (status["progress"]["step"], status["progress"]["percent"]) == (last_step, 100), status
     assert status["ready"] == f"{nodes}/{nodes}"
     step, end = last_checkpoint(here, name)

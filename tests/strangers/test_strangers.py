@@ -60,7 +60,7 @@ def test_a_script_is_killed_and_stopped_and_goes_on_with_its_ranks_together(
     before = began(here, stranger)
     here.wait("the restart", lambda: here.status(name)["restarts"] == 1)
     failure = here.status(name)["lastFailure"]
-    assert "SIGKILL" in failure["message"] or failure.get("signal") == signal.SIGKILL, failure
+    assert "SIGKILL" in failure["message"] or failure.get("signal") == "SIGKILL", failure
     goes_on(here, stranger, before)
 
     code, output = here.ddpjob("stop", name)

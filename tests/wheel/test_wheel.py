@@ -50,7 +50,7 @@ def test_a_strangers_script_goes_on_after_a_kill_with_torch(project: Here, wheel
     project.wait("three epochs", lambda: "Epoch 3 " in project.log("any", 1))
     project.ranks("any")[-1].kill()
     project.wait("the restart", lambda: project.status("any").get("restarts") == 1)
-    assert project.status("any")["lastFailure"]["signal"] == 9
+    assert project.status("any")["lastFailure"]["signal"] == "SIGKILL"
     project.wait("its resumption", lambda: project.log("any", 1).count("Resuming training") == 1)
     counted = "stepsSinceRestart"  # Its steps are counted, and nobody knows how many those before the snapshot were.
     project.wait("steps after it", lambda: project.status("any").get("progress", {}).get(counted, 0) > 0)

@@ -67,7 +67,6 @@ def crd() -> dict[str, Any]:
                 "plural": PLURAL,
                 "singular": KIND.lower(),
                 "shortNames": ["ddp"],
-                "categories": ["all"],
             },
             "versions": [
                 {

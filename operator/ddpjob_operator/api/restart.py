@@ -75,6 +75,12 @@ class Signal(StrEnum):
         return list(Signal).index(self) + 1
 
 
+def signal_name(number: int) -> str:
+    """A signal's name, as rules and the status have it: `SIGKILL`; of one that has none, `SIG34`."""
+    names: tuple[str, ...] = tuple(Signal)
+    return names[number - 1] if number <= len(names) else f"SIG{number}"
+
+
 ExitCodes = (
     Annotated[int, Field(ge=1, le=LAST_EXIT_CODE)]
     | Annotated[str, Field(pattern=r"^[0-9]{1,3}-[0-9]{1,3}$", max_length=7)]

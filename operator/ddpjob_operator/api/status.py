@@ -188,8 +188,8 @@ class Failure(_Said):
     """Why."""
     exit_code: int | None = None
     """How the process ended: its own code, or 128+n for signal n."""
-    signal: int | None = None
-    """The signal that ended it."""
+    signal: Annotated[str, Field(pattern="^SIG[A-Z0-9]+$", max_length=16)] | None = None
+    """The signal that ended it, as rules name it: `SIGKILL`."""
     message: Annotated[str, Field(max_length=512)] = ""
     """The program's last words: as a rule the last line of its exception."""
     step: int | None = None

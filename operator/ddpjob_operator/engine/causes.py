@@ -8,6 +8,7 @@ from typing import Any
 
 from ddpjob_operator.api import Cause, Failure, Signal
 from ddpjob_operator.api.contract import ExitCode
+from ddpjob_operator.api.restart import signal_name
 
 from .foreign import attempt_of, count_of, document_of, peer_lost_words, text_of, words_of
 from .hearing import CLAIMABLE, HeardIncident, incident_of, process_of
@@ -16,7 +17,6 @@ from .snapshot import Exit, Pod
 from .torchrun import TRACEBACK, of_its_rank
 
 SIGNALS = range(1, 65)
-NAMES: tuple[str, ...] = tuple(Signal)
 SIGKILL, SIGTERM = Signal.KILL.number, Signal.TERM.number
 STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
 """How a pod that is being deleted ends: by our own hand, or somebody's `kubectl delete`."""
@@ -105,7 +105,7 @@ def failure_of(
     how: dict[str, Any] = {}
     if ended is not None:
         how = {"process": process_of(report.process if process is None else process, pod.rank)}
-        how |= {"exit_code": ended.code, "signal": signal, "step": report.step}
+        how |= {"exit_code": ended.code, "signal": signal_name(signal) if signal else None, "step": report.step}
     time = (ended.finished_at if ended else None) or now
     first = incident_told(pod, now)
     if first is not None and first.rank == pod.rank:
@@ -290,11 +290,6 @@ def _signal(code: int | None) -> int | None:
     return code - SIGNAL_BASE if code is not None and code - SIGNAL_BASE in SIGNALS else None
 
 
-def _signal_name(number: int) -> str:
-    """As a supervisor says it of its ranks."""
-    return NAMES[number - 1] if number <= len(NAMES) else f"signal {number}"
-
-
 def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
     """The last words of a program that wrote no report: the end of its log, else how it ended.
 
@@ -303,7 +298,7 @@ def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
     if ended.code is None:
         how = ended.reason or "ended without an exit code"
     else:
-        how = f"killed by {_signal_name(signal)}" if signal else f"exit code {ended.code}"
+        how = f"killed by {signal_name(signal)}" if signal else f"exit code {ended.code}"
     words = "" if signal else _last_words(ended.message)
     chosen = cause is Cause.APPLICATION and ended.code not in {None, ERROR}
     if words and chosen and not _exception(ended.message):

@@ -49,7 +49,7 @@ def ruled(restart: Restart, incident: Failure, *, has_run: bool) -> Failure:
     return amended(incident, action=default, rule="default")
 
 
-def evidence(incident: Failure) -> tuple[Cause, int | None, int | None]:
+def evidence(incident: Failure) -> tuple[Cause, int | None, str | None]:
     """What of an incident its verdict rests on."""
     return incident.cause, incident.exit_code, incident.signal
 
@@ -74,7 +74,7 @@ def _matches(rule: RestartRule, incident: Failure) -> bool:
     code = incident.exit_code
     return (
         (rule.exit_codes is None or any(_includes(codes, code) for codes in rule.exit_codes))
-        and (rule.signals is None or any(signal.number == incident.signal for signal in rule.signals))
+        and (rule.signals is None or incident.signal in rule.signals)
         and (rule.causes is None or incident.cause in rule.causes)
     )
 

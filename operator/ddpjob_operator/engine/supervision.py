@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Failure, Progress, Straggler
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.restart import signal_name
 
 from .changes import StatusChanges, changed
 from .foreign import document_of
@@ -48,7 +49,7 @@ def failure_said(view: View, said: HeardIncident) -> Failure:
         node=pod.node if pod else None,
         cause=said.cause,
         exit_code=said.exit_code,
-        signal=said.signal,
+        signal=signal_name(said.signal) if said.signal else None,
         message=said.message,
         step=said.step,
         tied=said.tied,

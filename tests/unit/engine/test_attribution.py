@@ -69,8 +69,8 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         Exit(2, "Error", "usage: train.py"),
         *(Cause.APPLICATION, None, "exit code 2: usage: train.py"),
     ),
-    "a signal": (Exit(139, "Error", "the log's last line"), Cause.APPLICATION, 11, "killed by SIGSEGV"),
-    "the out-of-memory killer": (Exit(137, "OOMKilled"), Cause.OUT_OF_MEMORY, 9, "killed by SIGKILL"),
+    "a signal": (Exit(139, "Error", "the log's last line"), Cause.APPLICATION, "SIGSEGV", "killed by SIGSEGV"),
+    "the out-of-memory killer": (Exit(137, "OOMKilled"), Cause.OUT_OF_MEMORY, "SIGKILL", "killed by SIGKILL"),
     "the same of a child, after which the program itself gave up": (
         Exit(1, "OOMKilled", "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed."),
         *(Cause.OUT_OF_MEMORY, None, "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed."),
@@ -87,7 +87,7 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         Exit(None, "InitContainerFailed", "init container fetch: no data"),
         *(Cause.APPLICATION, None, "init container fetch: no data"),
     ),
-    "a kill that was not for memory": (Exit(137, "Error"), Cause.APPLICATION, 9, "killed by SIGKILL"),
+    "a kill that was not for memory": (Exit(137, "Error"), Cause.APPLICATION, "SIGKILL", "killed by SIGKILL"),
     "a container that could not start": (
         Exit(128, "StartError", 'exec: "trian": not found in $PATH'),
         *(Cause.START_ERROR, None, 'exec: "trian": not found in $PATH'),
@@ -98,7 +98,7 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         None,
         "exit code 127",
     ),
-    "somebody's SIGTERM": (Exit(143, "Error"), Cause.STOPPED, 15, "killed by SIGTERM"),
+    "somebody's SIGTERM": (Exit(143, "Error"), Cause.STOPPED, "SIGTERM", "killed by SIGTERM"),
     "saved and stopped on request": (Exit(205, "Error", "saved at step 40"), Cause.STOPPED, None, "saved at step 40"),
     "a lost peer, in gloo's words": (Exit(1, "Error", PEER), Cause.PEER_LOST, None, PEER),
     "a lost peer, in all of gloo's words": (
@@ -113,18 +113,24 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
     ),
     "an abort over a lost peer": (
         Exit(134, "Error", "Watchdog caught collective operation timeout"),
-        *(Cause.PEER_LOST, 6, "killed by SIGABRT"),
+        *(Cause.PEER_LOST, "SIGABRT", "killed by SIGABRT"),
     ),
-    "a kill, whatever the log ends with": (Exit(137, "Error", PEER), Cause.APPLICATION, 9, "killed by SIGKILL"),
+    "a kill, whatever the log ends with": (
+        Exit(137, "Error", PEER),
+        Cause.APPLICATION,
+        "SIGKILL",
+        "killed by SIGKILL",
+    ),
     "no exit code at all": (Exit(None, "Evicted"), Cause.APPLICATION, None, "Evicted"),
     "no exit code and no reason": (Exit(None), Cause.APPLICATION, None, "ended without an exit code"),
+    "a signal that has no name": (Exit(162, "Error"), Cause.APPLICATION, "SIG34", "killed by SIG34"),
     "128 is no signal": (Exit(128, "Error"), Cause.APPLICATION, None, "exit code 128"),
     "255 is no signal": (Exit(255, "Error"), Cause.APPLICATION, None, "exit code 255"),
 }
 
 
 @pytest.mark.parametrize(("ended", "cause", "signal", "message"), EXITS.values(), ids=EXITS)
-def test_the_cause_of_an_exit(ended: Exit, cause: Cause, signal: int | None, message: str) -> None:
+def test_the_cause_of_an_exit(ended: Exit, cause: Cause, signal: str | None, message: str) -> None:
     failure = failure_of(Pod("digits-0-x", "uid", 0, 1, exit=ended), 1, START)
     assert (failure.cause, failure.signal, failure.message) == (cause, signal, message)
     assert failure.exit_code == ended.code
@@ -196,11 +202,11 @@ def recorded(error: str) -> str:
 
 
 # The last words of a node's log under torchrun, which exits with 1 -> rank, exit code, signal, cause, message.
-BY_TORCHRUN: dict[str, tuple[str, int | None, int, int | None, Cause, str]] = {
+BY_TORCHRUN: dict[str, tuple[str, int | None, int, str | None, Cause, str]] = {
     "a rank that exits": (under_torchrun(3, NO_TRACEBACK), 3, 3, None, Cause.APPLICATION, "exit code 3"),
     "a rank that is killed": (
         under_torchrun(-11, "Signal 11 (SIGSEGV) received by PID 13858", " (SIGSEGV)"),
-        *(3, 139, 11, Cause.APPLICATION, "killed by SIGSEGV"),
+        *(3, 139, "SIGSEGV", Cause.APPLICATION, "killed by SIGSEGV"),
     ),
     "an exception of a main function with @record": (
         recorded("ValueError: shard 3 is empty"),
@@ -234,7 +240,7 @@ BY_TORCHRUN: dict[str, tuple[str, int | None, int, int | None, Cause, str]] = {
     ),
     "torchrun itself, which is told to stop": (
         f"Traceback (most recent call last):\n  File x\n{STOPPED}\n",
-        *(None, 143, 15, Cause.STOPPED, "killed by SIGTERM"),
+        *(None, 143, "SIGTERM", Cause.STOPPED, "killed by SIGTERM"),
     ),
     "words that are cut off before the rank": (
         recorded("ValueError: no")[-120:],
@@ -245,7 +251,7 @@ BY_TORCHRUN: dict[str, tuple[str, int | None, int, int | None, Cause, str]] = {
 
 @pytest.mark.parametrize("told", BY_TORCHRUN.values(), ids=BY_TORCHRUN)
 def test_under_torchrun_the_rank_and_its_own_end_are_told(
-    told: tuple[str, int | None, int, int | None, Cause, str],
+    told: tuple[str, int | None, int, str | None, Cause, str],
 ) -> None:
     failure = failure_of(Pod("digits-1-x", "uid", 1, 1, exit=Exit(1, "Error", told[0])), 1, START)
     found = (failure.process, failure.exit_code, failure.signal, failure.cause, failure.message)

@@ -769,7 +769,7 @@ def test_an_incident_that_supervisors_tell_of_is_remembered_like_any_other() -> 
     assert known is not None
     assert known == again.decided().status.history[0]
     assert (known.rank, known.node, known.pod) == (1, "node-1", gang.pods[1].name)
-    assert (known.attempt, known.signal, known.exit_code, known.step) == (1, 9, 137, 101)
+    assert (known.attempt, known.signal, known.exit_code, known.step) == (1, "SIGKILL", 137, 101)
 
 
 def test_what_went_with_an_incident_stays_with_it_when_more_is_known() -> None:
