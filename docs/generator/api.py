@@ -64,8 +64,8 @@ def _resolved(field: Schema, known: dict[str, Schema]) -> Schema:
 
 
 def _type(field: Schema) -> str:
-    if "enum" in field:
-        return ", ".join(code(value) for value in field["enum"])
+    if words := field.get("enum", field.get("examples")):
+        return ", ".join([*map(code, words), *(["…"] if "examples" in field else [])])
     if "const" in field:
         return code(field["const"])
     if "minimum" in field:

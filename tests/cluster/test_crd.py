@@ -202,12 +202,13 @@ def test_defaults_come_back(api: Plant, namespace: str) -> None:
 
 def test_its_short_name_lists_it_in_our_columns_and_all_does_not(api: Plant, namespace: str) -> None:
     progress = {"percent": 30.5, "display": "30%", "eta": "56s"}
-    status = {"state": "Running", "ready": "1/1", "progress": progress, "restarts": 2, "message": "1 node running"}
+    running = {"state": "Running", "reason": "AllPodsRunning", "ready": "1/1", "message": "1 node running"}
+    status = running | {"progress": progress, "restarts": 2}
     Team(api, namespace).say(**status)
     columns = api.kubectl("get", "ddp", "-n", namespace).splitlines()
     assert columns[0].split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE"]
     assert columns[1].split()[:6] == ["digits", "Running", "1/1", "30%", "56s", "2"]
     wide = api.kubectl("get", "ddp", "-n", namespace, "-o", "wide").splitlines()
-    assert wide[0].split()[-1] == "MESSAGE"
-    assert wide[1].endswith("1 node running")
+    assert wide[0].split()[-2:] == ["REASON", "MESSAGE"]
+    assert wide[1].split()[-4:] == ["AllPodsRunning", "1", "node", "running"]
     assert "digits" not in api.kubectl("get", "all", "-n", namespace), "kubectl delete all takes no training along"

@@ -23,7 +23,9 @@ from .operator import Operator
 from .pods import RealPod
 from .world import TEMPLATE, World
 
-WORDS = frozenset({"message", "ready", "time", "lastTransitionTime", "lastCompletedTime", "consequenceRanks"})
+WORDS = frozenset(
+    {"message", "ready", "readyNodes", "time", "lastTransitionTime", "lastCompletedTime", "consequenceRanks"}
+)
 """Fields of the status that are for people, or tell moments that the searches' decisions do not rest on."""
 SOON = timedelta(hours=1)
 """Time jumps to the engine's next alarm, if it is no later than this."""

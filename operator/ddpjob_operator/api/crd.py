@@ -36,6 +36,7 @@ COLUMNS = (
     ("ETA", ".status.progress.eta", "string", 0),
     ("Restarts", ".status.restarts", "integer", 0),
     ("Age", ".metadata.creationTimestamp", "date", 0),
+    ("Reason", ".status.reason", "string", 1),
     ("Cause", ".status.lastFailure.cause", "string", 1),
     ("Message", ".status.message", "string", 1),
 )
@@ -46,6 +47,9 @@ SCALE = {
     "labelSelectorPath": ".status.selector",
 }
 """For `kubectl scale` and for autoscalers."""
+
+LEFT_OUT = {"anyOf", "$defs", "additionalProperties", "examples"}
+"""Words of JSON Schema that a CRD does not have, or has in another form."""
 
 RESOURCE_KINDS = ("requests", "limits")
 
@@ -113,7 +117,9 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
         target = definitions[schema["$ref"].rsplit("/", 1)[-1]]
         said = {key: value for key, value in schema.items() if key != "$ref"}
         return structural({**target, **said}, definitions)
-    result = {key: value for key, value in schema.items() if key not in {"anyOf", "$defs", "additionalProperties"}}
+    result = {key: value for key, value in schema.items() if key not in LEFT_OUT}
+    if schema.get("additionalProperties") is True:
+        result["x-kubernetes-preserve-unknown-fields"] = True
     if "anyOf" in schema:
         result["x-kubernetes-int-or-string"] = True
     if "properties" in schema:

@@ -1,11 +1,13 @@
 """What the operator says: `status`. All that the engine must remember between two looks stands here."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, PlainSerializer
+from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
 from .contract import MAX_NODES
@@ -28,15 +30,53 @@ MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
 """Characters for two of every three nodes, of as many as there can be: more in a row are said in fewer."""
 
 
+WORD = "^[A-Z][A-Za-z0-9]*$"
+"""What words of the status look like, those of newer versions too."""
+TYPE = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+REASON = "^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
+"""Types and reasons of conditions, as in Kubernetes' own."""
+
+
 def _by(key: str) -> dict[str, Any]:
     """A list whose items are told apart by a key."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
-class _Said(Model):
-    """What an operator wrote; one of an older version reads it without what it does not know."""
+@dataclass(frozen=True)
+class _Open:
+    """Marks a word of the status: one that this version does not know, a newer one has written; it stays as it is."""
 
-    model_config = ConfigDict(extra="ignore")
+    known: type[StrEnum]
+    pattern: str = WORD
+    max_length: int = 64
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
+        """Reads known words as such, and others as text."""
+        as_text = core_schema.to_string_ser_schema()
+        return core_schema.no_info_after_validator_function(
+            self._read, core_schema.str_schema(), serialization=as_text
+        )
+
+    def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
+        """Text, of which `examples` are the words of this version."""
+        return {
+            "type": "string",
+            "pattern": self.pattern,
+            "maxLength": self.max_length,
+            "examples": [*self.known],
+        }
+
+    def _read(self, value: str) -> str:
+        return next((word for word in self.known if word == value), value)
+
+
+class _Said(Model):
+    """What an operator wrote. One of an older version keeps what it does not know, and writes it again."""
+
+    model_config = ConfigDict(extra="allow")
+
+    KEY: ClassVar[str] = ""
+    """The field that tells it from others in a list."""
 
 
 class ConditionType(StrEnum):
@@ -101,11 +141,13 @@ class PodSecurity(StrEnum):
 class Condition(_Said):
     """One condition, as the Kubernetes API conventions have it."""
 
-    type: ConditionType
+    KEY = "type"
+
+    type: Annotated[ConditionType | str, _Open(ConditionType, TYPE, 316)]
     """Its name."""
     status: Annotated[str, Field(pattern="^(True|False|Unknown)$")]
     """Whether it holds."""
-    reason: Annotated[str, Field(max_length=128)]
+    reason: Annotated[str, Field(max_length=128, pattern=REASON)]
     """Why, in one CamelCase word for programs."""
     message: Annotated[str, Field(max_length=1024)]
     """Why, in a sentence for people."""
@@ -117,6 +159,8 @@ class Condition(_Said):
 
 class RankIncarnation(_Said):
     """Which pod of one rank is the present one."""
+
+    KEY = "rank"
 
     rank: int
     """The node's rank."""
@@ -172,6 +216,8 @@ class Budget(_Said):
 class Failure(_Said):
     """An incident: the rank that failed first, why, and what followed from it."""
 
+    KEY = "attempt"
+
     time: Time
     """When the rank's process ended; without that, when it was noticed."""
     attempt: int
@@ -184,7 +230,7 @@ class Failure(_Said):
     """That rank's pod."""
     node: str | None = None
     """The machine that it ran on, where that is known."""
-    cause: Cause
+    cause: Annotated[Cause | str, _Open(Cause)]
     """Why."""
     exit_code: int | None = None
     """How the process ended: its own code, or 128+n for signal n."""
@@ -200,7 +246,7 @@ class Failure(_Said):
     where it ended with exit code 2, a usage error."""
     tied: bool = False
     """Another rank failed in the same way at the same moment; which came first is unknown."""
-    action: RestartAction = RestartAction.RESTART
+    action: Annotated[RestartAction | str, _Open(RestartAction)] = RestartAction.RESTART
     """What was decided about it."""
     rule: Annotated[str, Field(max_length=64)] = ""
     """What decided: a rule, as in `spec.restart.rules[0]`, `default`, or `spec.suspend`: the job went on when it was
@@ -221,6 +267,8 @@ class Failure(_Said):
 
 class AvoidedNode(_Said):
     """A machine that pods are kept away from."""
+
+    KEY = "node"
 
     node: Annotated[str, Field(max_length=253)]
     """Its name."""
@@ -269,6 +317,8 @@ class CheckpointSeen(_Said):
 class Straggler(_Said):
     """A rank that is slower than the others."""
 
+    KEY = "rank"
+
     rank: int
     """The node's rank."""
     node: str | None = None
@@ -282,12 +332,16 @@ class DDPJobStatus(_Said):
 
     observed_generation: int = 0
     """The `metadata.generation` of the spec that this status speaks of."""
-    state: State = State.PENDING
+    state: Annotated[State | str, _Open(State)] = State.PENDING
     """What the job is doing, in one word."""
+    reason: Annotated[str, Field(max_length=128, pattern=REASON)] = ""
+    """Why, in one word: the reason of the condition that tells most."""
     message: Annotated[str, Field(max_length=1024)] = ""
     """What the job is doing or waiting for, in one sentence."""
+    ready_nodes: int = 0
+    """Pods whose trainer runs, as far as its supervisor is heard, or has ended well."""
     ready: str = ""
-    """Pods whose trainer runs, as far as its supervisor is heard, or has ended well; of all: `2/2`."""
+    """The same for a table, of all: `2/2`."""
     completed_indexes: Annotated[
         str, Field(max_length=MAX_INDEXES, pattern=r"^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$")
     ] = ""
@@ -305,7 +359,7 @@ class DDPJobStatus(_Said):
     """Present number of nodes. This and the next five are fixed when the gang starts."""
     procs_per_node: int | None = None
     """Processes on each node: the number that `spec.procsPerNode` stands for."""
-    backend: Backend | None = None
+    backend: Annotated[Backend | str, _Open(Backend)] | None = None
     """The backend that `spec.backend` stands for."""
     master_port: int | None = None
     """Port of the master."""
@@ -313,9 +367,9 @@ class DDPJobStatus(_Said):
     """Port of the supervisors' status pages."""
     control_port: int | None = None
     """Port on which supervisors talk to each other."""
-    pod_security: PodSecurity | None = None
+    pod_security: Annotated[PodSecurity | str, _Open(PodSecurity)] | None = None
     """What the operator's setting was when the job started or was last resumed."""
-    network_policy: NetworkPolicy | None = None
+    network_policy: Annotated[NetworkPolicy | str, _Open(NetworkPolicy)] | None = None
     """What `networkPolicy` stands for: as it says or, where it says nothing, as the operator was set when the job
     first started."""
     trainer_image: str | None = None
@@ -357,7 +411,7 @@ class DDPJobStatus(_Said):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=_by("type"))] = ()
     """What is true of the job, and since when."""
 
-    def condition(self, kind: ConditionType) -> Condition | None:
+    def condition(self, kind: str) -> Condition | None:
         """The condition of that type, if it was ever set."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
@@ -386,3 +440,25 @@ class DDPJobStatus(_Said):
     def finished(self) -> bool:
         """Whether the job has reached one of its two ends."""
         return self.succeeded or self.is_true(ConditionType.FAILED)
+
+    def kept_in(self, after: "DDPJobStatus") -> "DDPJobStatus":
+        """The status that follows this one, with all of this one that no field of this version stands for."""
+        kept: DDPJobStatus = _kept(self, after)
+        return kept
+
+
+def _kept(before: Any, after: Any) -> Any:
+    """What comes after, with fields that only a newer version knows: those of before, at all depths."""
+    if before is after:
+        return after
+    if isinstance(after, _Said) and isinstance(before, _Said):
+        fields = ((name, getattr(before, name), getattr(after, name)) for name in type(after).model_fields)
+        changes = {name: kept for name, was, now in fields if (kept := _kept(was, now)) is not now}
+        unknown, said = before.model_extra or {}, after.model_extra or {}
+        changes |= {name: value for name, value in unknown.items() if name not in said}
+        return after.model_copy(update=changes) if changes else after
+    if isinstance(after, tuple) and isinstance(before, tuple):
+        known = {getattr(one, one.KEY): one for one in before if isinstance(one, _Said)}
+        items = tuple(_kept(known.get(getattr(one, one.KEY)), one) if known else one for one in after)
+        return after if all(kept is one for kept, one in zip(items, after, strict=True)) else items
+    return after

@@ -9,7 +9,7 @@ JITTER = 0.2
 """A wait is changed by up to this part of it, so that jobs that failed together do not all come back together."""
 
 
-def charged(budget: Budget, action: RestartAction) -> Budget:
+def charged(budget: Budget, action: str) -> Budget:
     """The budget after one more incident."""
     return Budget(
         used=budget.used + (action is RestartAction.RESTART),

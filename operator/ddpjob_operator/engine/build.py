@@ -121,7 +121,7 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     _tell_launcher(trainer, job)
     _mount(trainer, job.spec.checkpoint)
     _add_volumes(pod, trainer, job)
-    if job.status.pod_security is PodSecurity.RESTRICTED:
+    if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
     if rank > 0 and job.spec.wait_for_master and not waits_by_itself(trainer):
         _add_waiting(pod, trainer)
@@ -194,7 +194,7 @@ def _owned(job: DDPJob) -> Manifest:
     return {"namespace": job.metadata.namespace, "ownerReferences": [owner]}
 
 
-def _equip(container: Manifest, env: list[Manifest], backend: Backend | None) -> None:
+def _equip(container: Manifest, env: list[Manifest], backend: str | None) -> None:
     own = container.get("env", [])
     container["env"] = [*env, *_unless_said(own, backend), *own]
     container.setdefault("terminationMessagePath", TERMINATION_LOG_PATH)
@@ -226,7 +226,7 @@ def _is_on_a_volume(path: str, mounts: list[Manifest]) -> bool:
     return any(f"{path}/".startswith(f"{mount['mountPath'].rstrip('/')}/") for mount in mounts)
 
 
-def _unless_said(own: list[Manifest], backend: Backend | None) -> list[Manifest]:
+def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
     """Variables that the template may set otherwise."""
     values = {"PYTHONUNBUFFERED": "1"}  # Else Python writes through a pipe in blocks: a log that is minutes late.
     if backend is Backend.GLOO:

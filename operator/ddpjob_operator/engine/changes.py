@@ -32,12 +32,12 @@ class StatusChanges(TypedDict, total=False):
     selector: str
     nodes: int | None
     procs_per_node: int | None
-    backend: Backend | None
+    backend: Backend | str | None
     master_port: int | None
     status_port: int | None
     control_port: int | None
-    pod_security: PodSecurity | None
-    network_policy: NetworkPolicy | None
+    pod_security: PodSecurity | str | None
+    network_policy: NetworkPolicy | str | None
     trainer_image: str | None
     supervised: bool
     progress: Progress | None
@@ -61,8 +61,10 @@ class EveryChange(StatusChanges, total=False):
 
     conditions: tuple[Condition, ...]
     observed_generation: int
-    state: State
+    state: State | str
+    reason: str
     message: str
+    ready_nodes: int
     ready: str
 
 
@@ -75,14 +77,14 @@ class IncidentChanges(TypedDict, total=False):
     process: int | None
     pod: str
     node: str | None
-    cause: Cause
+    cause: Cause | str
     exit_code: int | None
-    signal: int | None
+    signal: str | None
     message: str
     step: int | None
     at_start: bool
     tied: bool
-    action: RestartAction
+    action: RestartAction | str
     rule: str
     consequences: int
     consequence_ranks: tuple[int, ...]

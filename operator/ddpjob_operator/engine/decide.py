@@ -46,8 +46,9 @@ def _with_reports(view: View, verdict: Verdict) -> Verdict:
 
 
 def _completed(view: View, verdict: Verdict) -> Verdict:
-    """What follows from the rest of a status stands in it."""
-    return replace(verdict, status=completed(view, verdict.status, verdict.message, blocked=verdict.blocked))
+    """What follows from the rest of a status stands in it, and all that only a newer operator knows."""
+    status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked)
+    return replace(verdict, status=view.status.kept_in(status))
 
 
 def _without_lost_pods(view: View, verdict: Verdict) -> Verdict:
@@ -112,7 +113,7 @@ COUNTING = REPORTED | {ConditionType.RUNNING}
 """Conditions whose words change with each pod or with what a program says."""
 
 MINOR = (
-    *("message", "ready", "state", "supervised", "progress", "checkpoint", "stragglers"),
+    *("message", "ready", "ready_nodes", "state", "reason", "supervised", "progress", "checkpoint", "stragglers"),
     *("completed_indexes", "last_completed_time"),
 )
 

@@ -7,7 +7,7 @@ from .changes import amended
 from .hearing import CLAIMABLE
 from .incident import SIGNAL_BASE
 
-DEFAULTS: dict[Cause, RestartAction] = {
+DEFAULTS: dict[str, RestartAction] = {
     # Trying again may help, and is paid for.
     Cause.APPLICATION: RestartAction.RESTART,
     Cause.OUT_OF_MEMORY: RestartAction.RESTART,
@@ -28,6 +28,8 @@ DEFAULTS: dict[Cause, RestartAction] = {
     Cause.START_ERROR: RestartAction.FAIL,
 }
 """For each cause; rules of the user come first."""
+UNKNOWN = RestartAction.RESTART
+"""For a cause that a newer operator has named."""
 
 
 CAME_UP_BEFORE = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
@@ -43,13 +45,17 @@ def ruled(restart: Restart, incident: Failure, *, has_run: bool) -> Failure:
         if _matches(rule, incident):
             said = f"spec.restart.rules[{index}]"
             return amended(incident, action=rule.action, rule=said)
-    default = RestartAction.RESTART if has_run and incident.cause in CAME_UP_BEFORE else DEFAULTS[incident.cause]
+    default = (
+        RestartAction.RESTART
+        if has_run and incident.cause in CAME_UP_BEFORE
+        else DEFAULTS.get(incident.cause, UNKNOWN)
+    )
     if incident.exit_code == ExitCode.PREFLIGHT_NEVER and incident.cause is Cause.PREFLIGHT_FAILED:
         default = RestartAction.FAIL
     return amended(incident, action=default, rule="default")
 
 
-def evidence(incident: Failure) -> tuple[Cause, int | None, str | None]:
+def evidence(incident: Failure) -> tuple[str, int | None, str | None]:
     """What of an incident its verdict rests on."""
     return incident.cause, incident.exit_code, incident.signal
 

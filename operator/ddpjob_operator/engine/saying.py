@@ -50,6 +50,13 @@ UNDER_WAY = {
 }
 """The first of these conditions that holds is the state, before it comes to its end and then."""
 
+TELLING = (
+    *ENDED,
+    *(ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET, ConditionType.BLOCKED),
+    *UNDER_WAY,
+)
+"""The first of these that holds tells why."""
+
 
 @dataclass(frozen=True, slots=True)
 class Say:
@@ -90,8 +97,10 @@ def completed(view: View, status: DDPJobStatus, message: str | None, *, blocked:
         status,
         observed_generation=view.snapshot.job.metadata.generation,
         state=state_of(status),
+        reason=_reason(status),
         message=status.message if message is None else message[:MESSAGE_LENGTH],
         # Pods that are removed after the end change nothing of how it was.
+        ready_nodes=status.ready_nodes if view.status.finished else ready,
         ready=status.ready if view.status.finished else counted,
         **_finished(view, status),
     )
@@ -156,6 +165,11 @@ def _condition(view: View, say: Say, known: Condition | None) -> Condition:
         last_transition_time=known.last_transition_time if known and same else view.now,
         observed_generation=view.snapshot.job.metadata.generation,
     )
+
+
+def _reason(status: DDPJobStatus) -> str:
+    """The reason of the condition that tells most."""
+    return next((said.reason for said in map(status.condition, TELLING) if said and said.status == "True"), "")
 
 
 def state_of(status: DDPJobStatus) -> State:

@@ -181,6 +181,26 @@ READY: dict[str, tuple[Moment, str]] = {
 @pytest.mark.parametrize(("moment", "expected"), READY.values(), ids=READY)
 def test_ready(moment: Moment, expected: str) -> None:
     assert moment.status.ready == expected
+    assert moment.status.ready_nodes == int(expected.partition("/")[0])
+
+
+WHY: dict[str, tuple[Moment, str]] = {
+    "it was not looked at yet": (two, ""),
+    "nodes are missing": (two.created(), "PodsCreated"),
+    "it trains": (running, "AllPodsRunning"),
+    "a rank has failed": (running.fails(0).decided(), "Application"),
+    "a quota is in the way": (
+        two.decided().vanishes(0).refused("QuotaExceeded", "no room").decided(),
+        "QuotaExceeded",
+    ),
+    "it was suspended": (running.suspended(), "JobSuspended"),
+    "all is done": (running.succeeds(0, 1).settled(), "AllRanksSucceeded"),
+}
+
+
+@pytest.mark.parametrize(("moment", "expected"), WHY.values(), ids=WHY)
+def test_the_state_has_the_reason_that_tells_most(moment: Moment, expected: str) -> None:
+    assert moment.status.reason == expected
 
 
 CAN_WAIT: dict[str, tuple[Moment, bool]] = {

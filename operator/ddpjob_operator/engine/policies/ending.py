@@ -59,7 +59,7 @@ def ending(view: View) -> Verdict | None:
     for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
         said = view.status.condition(target)
         if said is not None and said.status == "True":
-            return _excused(view, said) or end(view, said.type, said.reason, _as_known_now(view, said.message))
+            return _excused(view, said) or end(view, target, said.reason, _as_known_now(view, said.message))
     return None
 
 

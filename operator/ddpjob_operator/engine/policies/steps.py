@@ -164,7 +164,7 @@ def default_image(view: View) -> str:
     return view.status.trainer_image or view.snapshot.settings.trainer_image
 
 
-def _chosen_policy(view: View) -> NetworkPolicy:
+def _chosen_policy(view: View) -> str:
     """What the job says, else what it began with: one that began when there was none to choose has none."""
     first = NetworkPolicy.DISABLED if view.started else view.snapshot.settings.network_policy
     return view.spec.network_policy or view.status.network_policy or first
@@ -191,7 +191,7 @@ def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
 
 def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
     """Before the pods: none is open for a moment."""
-    wanted = (job.status.network_policy or job.spec.network_policy) is NetworkPolicy.ENABLED
+    wanted = (job.status.network_policy or job.spec.network_policy) not in {None, NetworkPolicy.DISABLED}
     if wanted == view.snapshot.network_policy:
         return ()
     if not wanted:

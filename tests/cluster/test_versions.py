@@ -1,0 +1,44 @@
+"""What a newer operator has written, and what comes back from a backup."""
+
+from typing import Any
+
+from tests.plant import Plant
+from tests.support.jobs import FOR_LONG, Team, a_job
+
+NEWER: dict[str, Any] = {
+    "state": "Napping",
+    "mood": {"hungry": True},
+    "incarnations": {"plan": ["b"]},
+    "conditions": [
+        {
+            "type": "Tomorrow",
+            "status": "True",
+            "reason": "WhoKnows",
+            "message": "It will be",
+            "lastTransitionTime": "2026-01-01T12:00:00.000000Z",
+            "observedGeneration": 1,
+            "weather": {"rain": 3},
+        }
+    ],
+}
+"""Words and fields that this version does not know."""
+
+
+def test_what_a_newer_operator_has_written_survives_this_one(unattended: Plant) -> None:
+    team = Team(unattended)
+    with team.operator():
+        team.apply(a_job(annotations=FOR_LONG))
+        team.wait("Running")
+    status = team.status()
+    conditions = status["conditions"] + NEWER["conditions"]
+    old = {"attempt": 1, "rank": 0, "pod": "digits-0", "cause": "Sunburn", "time": "2026-01-01T12:00:00Z", "ray": 7}
+    team.say(**NEWER | {"conditions": conditions, "history": [old]})
+    with team.operator():
+        team.change(nodes=1)
+        team.until("{.status.attempt}=2", seconds=30)
+        status = team.wait("Running")
+    assert status["mood"] == NEWER["mood"]
+    assert (status["incarnations"]["plan"], status["incarnations"]["default"]) == (["b"], 2)
+    assert [one for one in status["conditions"] if one["type"] == "Tomorrow"] == NEWER["conditions"]
+    assert [one["cause"] for one in status["history"]] == ["Sunburn"]
+    assert status["history"][0]["ray"] == 7
