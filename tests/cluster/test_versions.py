@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from ddpjob_operator.api.contract import FINISHED, Label
+
 from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job
+from tests.support.waiting import wait_for
 
 NEWER: dict[str, Any] = {
     "state": "Napping",
@@ -22,6 +25,27 @@ NEWER: dict[str, Any] = {
     ],
 }
 """Words and fields that this version does not know."""
+
+
+def marked(team: Team) -> bool:
+    """Whether the job's metadata says that it has finished."""
+    metadata = (team.job() or {})["metadata"]
+    return bool(metadata.get("annotations", {}).get(FINISHED) == "Succeeded")
+
+
+def test_a_job_that_had_finished_does_not_run_again_when_a_backup_drops_its_status(team: Team) -> None:
+    team.apply(a_job(nodes=1))
+    team.wait("Succeeded")
+    wait_for("the mark", lambda: marked(team))
+    backup = team.job() or {}
+    metadata = {key: backup["metadata"][key] for key in ("name", "annotations")}
+    team.delete("ddpjobs", "digits", wait=True)
+    restored = team.create({**backup, "metadata": metadata})
+    assert team.wait("Succeeded")["reason"] == "RestoredWithoutStatus"
+    assert team.all("pods", f"{Label.JOB_UID}={restored['metadata']['uid']}") == []
+    team.delete("ddpjobs", "digits", wait=True)
+    team.create({**backup, "metadata": {"name": "digits"}})
+    assert team.wait("Succeeded")["reason"] == "AllRanksSucceeded"
 
 
 def test_what_a_newer_operator_has_written_survives_this_one(unattended: Plant) -> None:

@@ -61,7 +61,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- define "ddpjob-operator.rules" -}}
 - apiGroups: [ddpjob.dev]
   resources: [ddpjobs]
-  verbs: [get, list, watch, delete]
+  verbs: [get, list, watch, patch, delete]
 - apiGroups: [ddpjob.dev]
   resources: [ddpjobs/status]
   verbs: [patch]

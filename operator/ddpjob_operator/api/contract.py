@@ -45,6 +45,9 @@ class Label:
     """On pods only: which pod of its rank it is, counted from 1."""
 
 
+FINISHED = f"{GROUP}/finished"
+"""Annotation of a job that has finished, with its last state: what a backup keeps where it drops the status."""
+
 MANAGER = "ddpjob-operator"
 
 

@@ -84,6 +84,8 @@ class Reason(StrEnum):
     CRASH_LOOP = "CrashLoop"
     """Trying again does not help: the same error twice before any step, or three failures in a row, and none of the
     attempts got further than the first of them."""
+    RESTORED_WITHOUT_STATUS = "RestoredWithoutStatus"
+    """The job had finished, and was made anew with the annotation that says so and without its status."""
 
 
 DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
@@ -137,6 +139,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.CRASH_LOOP: "Mend what the message names. Where it is a step that fails each time, look at its data and "
     "at the state that is loaded. Where trying again may help all the same, add a rule with `action: Restart`. "
     + READ_THE_LOG,
+    Reason.RESTORED_WITHOUT_STATUS: "Nothing. To run it again, delete it and make it without the annotation "
+    "`ddpjob.dev/finished`; `ddpjob submit` leaves that out.",
     Cause.APPLICATION: READ_THE_LOG,
     Cause.OUT_OF_MEMORY: "Raise the memory limit, or use less: smaller batches, fewer DataLoader workers. /dev/shm "
     "counts too.",

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ddpjob_operator.api.contract import FINISHED
+
 T = TypeVar("T")
 
 
@@ -68,9 +70,22 @@ class Packed:
 _NOTHING = Packed(None)
 
 
+class JobAnnotations(_Part, frozen=True):
+    """Those of a DDPJob that are ours."""
+
+    finished: str = msgspec.field(default="", name=FINISHED)
+
+
+class JobMetadata(Metadata, frozen=True):
+    """Of a DDPJob."""
+
+    annotations: JobAnnotations = JobAnnotations()
+
+
 class JobObject(Object, frozen=True):
     """A DDPJob. It is packed as soon as it is read: a list of all jobs is never there as a whole otherwise."""
 
+    metadata: JobMetadata
     spec: Packed = _NOTHING
     status: Packed = _NOTHING
 

@@ -297,6 +297,7 @@ class Reconciler:
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
             heard=self._hearing.heard(key, stored.uid),
+            mark=stored.metadata.annotations.finished,
         )
 
     async def _answered(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:

@@ -12,7 +12,7 @@ from .api import Api
 READ = ("get", "list", "watch")
 
 RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
-    (GROUP, "ddpjobs"): (*READ, "delete"),
+    (GROUP, "ddpjobs"): (*READ, "patch", "delete"),
     (GROUP, "ddpjobs/status"): ("patch",),
     ("", "pods"): (*READ, "create", "patch", "delete"),
     ("", "services"): (*READ, "create"),

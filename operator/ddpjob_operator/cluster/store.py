@@ -18,7 +18,7 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import Pod, Service
 
-from .objects import JobObject, Metadata, Object, PodObject
+from .objects import JobMetadata, JobObject, Object, PodObject
 from .observing import Ref, owner_of, pod_of, ref_of
 
 Key = tuple[str, str]
@@ -50,7 +50,7 @@ class StoredJob:
     seen: JobObject
 
     @property
-    def metadata(self) -> Metadata:
+    def metadata(self) -> JobMetadata:
         """Its metadata."""
         return self.seen.metadata
 

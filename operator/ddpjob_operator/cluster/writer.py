@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from ddpjob_operator.api.contract import MANAGER, SECRET_KEY, Label
+from ddpjob_operator.api.contract import FINISHED, MANAGER, SECRET_KEY, Label
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     Action,
@@ -20,6 +20,7 @@ from ddpjob_operator.engine import (
     DeleteNetworkPolicy,
     DeletePod,
     Manifest,
+    MarkFinished,
     StopPod,
 )
 
@@ -32,6 +33,7 @@ from .store import Cache, Key, O, Store
 SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod)
 ENDING = (DeletePod, StopPod, DeleteNetworkPolicy, DeleteJob)
+LAST = (*OF_PODS, MarkFinished)
 
 ENOUGH_FAILURES = 32
 """In one round of a job. Pods of a gang are alike: a quota that refuses so many refuses the next thousands too, and a
@@ -76,7 +78,9 @@ class Writer:
         self._making, self._ending = Turns(alone), Turns(alone)
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
-        """Does everything for a job: first all that stands beside its pods at once, then all that is of pods.
+        """Does everything for a job: first all that stands beside its pods at once, then what is left.
+
+        Of that, each is tried whatever becomes of the others.
 
         Raises:
             Refused: something could not be made, and it is for others to mend; all else is done, as far as that makes
@@ -84,8 +88,8 @@ class Writer:
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
             FencedError: this process may not write any more.
         """
-        await self._do_all([action for action in actions if not isinstance(action, OF_PODS)], job)
-        await self._do_all([action for action in actions if isinstance(action, OF_PODS)], job)
+        await self._do_all([action for action in actions if not isinstance(action, LAST)], job)
+        await self._do_all([action for action in actions if isinstance(action, LAST)], job)
 
     async def _do_all(self, actions: Sequence[Action], job: Ref) -> None:
         """Returns when all of it is done or has failed, and raises the first of the gravest failures."""
@@ -129,6 +133,8 @@ class Writer:
                 await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
             case StopPod(name, uid):
                 await self._stop((namespace, name), uid)
+            case MarkFinished(state):
+                await self._mark_finished(job, state)
             case DeleteJob():
                 await self._delete_job(job)
 
@@ -148,6 +154,15 @@ class Writer:
                 raise
             else:
                 await self._delete(PODS, self._store.pods, key, uid, None)
+
+    async def _mark_finished(self, job: Ref, state: str) -> None:
+        key, metadata = (job.namespace, job.name), {"uid": job.uid, "annotations": {FINISHED: state}}
+        try:
+            self._store.jobs.saw(await self._api.merge(DDPJOBS, *key, {"metadata": metadata}))
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            self._store.jobs.forget(key, job.uid)
 
     async def _delete_job(self, job: Ref) -> None:
         """Deletes the job unless it has changed: its user may want to keep it after all."""

@@ -13,6 +13,7 @@ from .decision import (
     DeleteNetworkPolicy,
     DeletePod,
     Event,
+    MarkFinished,
     StopPod,
 )
 from .foreign import LARGEST_ANSWER, document_of
@@ -47,6 +48,7 @@ __all__ = [
     "HeardIncident",
     "HeardStraggler",
     "Manifest",
+    "MarkFinished",
     "Needs",
     "Phase",
     "Pod",

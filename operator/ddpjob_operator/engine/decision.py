@@ -100,6 +100,13 @@ class StopPod:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkFinished:
+    """Have the job's metadata say that it has finished: a backup may drop its status."""
+
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteJob:
     """Delete the job itself, with all that belongs to it, if it is still as it was seen."""
 
@@ -112,6 +119,7 @@ Action = (
     | CreatePod
     | DeletePod
     | StopPod
+    | MarkFinished
     | DeleteJob
 )
 

@@ -201,6 +201,9 @@ class Snapshot:
     """What is wrong with nodes that were asked about, in a sentence; empty where nothing is."""
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
+    mark: str | None = None
+    """The state in which the job's metadata says that it has finished; empty where it says nothing. None: nobody
+    marks it, since its status cannot get lost alone."""
     heard: Heard | None = None
     """What rank 0's supervisor said last; None where it was never asked, or has never answered."""
     witness: Heard | None = None

@@ -20,6 +20,7 @@ from ddpjob_operator.engine import (
     DeleteNetworkPolicy,
     DeletePod,
     Event,
+    MarkFinished,
     Pod,
     Service,
     Settings,
@@ -196,8 +197,8 @@ class Runner:
                 self._pods.delete(action)
             case StopPod(name):
                 self._pods.stop(name)
-            case DeleteJob() | CreateNetworkPolicy() | DeleteNetworkPolicy():
-                pass  # None is asked for: no job expires here, and the snapshot says that policies are as wanted.
+            case DeleteJob() | MarkFinished() | CreateNetworkPolicy() | DeleteNetworkPolicy():
+                pass  # None is asked for: no job expires here or has a mark, and policies are said to be as wanted.
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)

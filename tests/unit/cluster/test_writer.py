@@ -18,6 +18,7 @@ from ddpjob_operator.engine import (
     CreateService,
     DeleteNetworkPolicy,
     DeletePod,
+    MarkFinished,
     Settings,
     StopPod,
 )
@@ -89,6 +90,21 @@ def test_a_pod_that_ends_is_known_as_it_is_while_it_ends() -> None:
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     delete(Answering(ending), store)
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
+
+
+class Unmarked(Answering):
+    """One that lets nobody change a job."""
+
+    async def merge(self, *_: Any) -> Any:
+        raise ApiError(403, "Forbidden", "no")
+
+
+def test_the_pods_of_a_finished_job_go_also_where_it_may_not_be_marked() -> None:
+    store, identity = a_store(), a_pod().metadata
+    actions = MarkFinished("Failed"), DeletePod(identity.name, identity.uid, 5)
+    with pytest.raises(ApiError):
+        asyncio.run(Writer(Unmarked(without_version()), store).carry_out(actions, JOB))
+    assert not store.pods.owned_by(UID)
 
 
 class Refusing(Answering):

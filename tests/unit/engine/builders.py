@@ -25,6 +25,7 @@ from ddpjob_operator.engine import (
     DeletePod,
     Disruption,
     Exit,
+    MarkFinished,
     Pod,
     Refusal,
     Service,
@@ -295,6 +296,15 @@ class Moment:
         """The cluster takes what it refused before."""
         return Moment(replace(self.snapshot, refusal=None))
 
+    def marked(self, mark: str) -> "Moment":
+        """The job's metadata says that it has finished; or, if this is empty, it could."""
+        return Moment(replace(self.snapshot, mark=mark))
+
+    def restored(self) -> "Moment":
+        """A backup without its status is all that is left of the job."""
+        left = a_job(**self.snapshot.job.spec.to_dict()).called(uid="uid-2")
+        return left.marked(self.snapshot.mark or "").after(3600)
+
     def comes_late(self, rank: int, *, incarnation: int | None = None) -> "Moment":
         """A pod, of the attempt before if nothing is said, appears: a request to make it was under way for long."""
         former = self.status.incarnations.default - 1
@@ -386,8 +396,10 @@ class Moment:
         match action:
             case CreateService():
                 return self.service(Service.OURS)
-            case CreateNetworkPolicy() | DeleteNetworkPolicy():
-                return Moment(replace(self.snapshot, network_policy=isinstance(action, CreateNetworkPolicy)))
+            case CreateNetworkPolicy() | DeleteNetworkPolicy() | MarkFinished():
+                made: dict[str, Any] = {"network_policy": isinstance(action, CreateNetworkPolicy)}
+                changed = {"mark": action.state} if isinstance(action, MarkFinished) else made
+                return Moment(replace(self.snapshot, **changed))
             case CreateSecret():
                 return self  # Nobody may look whether it is there.
             case CreatePod(rank, job):
@@ -409,8 +421,8 @@ def plan(moment: Moment) -> str:
 
     `service`, `policy`: it is made; `-policy`: it is removed; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as
     one that only looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with
-    its own; `!1.0`: it is stopped and stays; `-job`: the job itself is deleted. The Secret, which is made before any
-    pod (`test_secret.py`), is left out.
+    its own; `!1.0`: it is stopped and stays; `Failed`: the job is marked so; `-job`: the job itself is deleted. The
+    Secret, which is made before any pod (`test_secret.py`), is left out.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
     said = []
@@ -428,6 +440,8 @@ def plan(moment: Moment) -> str:
                 said.append(f"+{job.status.incarnations.of(rank)}.{rank}{'?' * reserve}")
             case StopPod(name):
                 said.append(f"!{named[name]}")
+            case MarkFinished(state):
+                said.append(state)
             case DeleteJob():
                 said.append("-job")
             case DeletePod(name, _, grace):

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.contract import FINISHED
 from ddpjob_operator.api.manifest import Manifest, parse, read, written
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
@@ -82,6 +83,8 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
     manifest = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
     cluster = _in_namespace(cluster, manifest, given.namespace)
     metadata = {**manifest.document["metadata"], "namespace": cluster.namespace}
+    if FINISHED in metadata.get("annotations", {}):  # A copy of one that had finished, and this one is to run.
+        metadata["annotations"] = {key: text for key, text in metadata["annotations"].items() if key != FINISHED}
     others = (f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}" for kind in manifest.others)
     return cluster, Parcel({**manifest.document, "metadata": metadata}, None, tuple(others), file)
 

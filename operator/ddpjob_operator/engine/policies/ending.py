@@ -11,13 +11,14 @@ from ddpjob_operator.api import (
     DDPJobSpec,
     DDPJobStatus,
     RestartAction,
+    State,
     SuccessPolicy,
 )
 from ddpjob_operator.api.reasons import DEADLINES, Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import charged, too_many_disruptions
 from ddpjob_operator.engine.changes import StatusChanges
-from ddpjob_operator.engine.decision import Action, DeleteJob
+from ddpjob_operator.engine.decision import Action, DeleteJob, MarkFinished
 from ddpjob_operator.engine.incident import culprit, told
 from ddpjob_operator.engine.saying import Say, updated
 from ddpjob_operator.engine.snapshot import Pod
@@ -38,13 +39,15 @@ EXCUSABLE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.CRASH_LOOP})
 def finished(view: View) -> Verdict | None:
     """Finished means finished: nothing restarts it, what is not to stay is removed, and in the end the job itself."""
     if not view.status.finished:
-        return None
+        return _restored(view)
     expires = expiry(view.spec, view.status)
     if expires is not None and view.now >= expires:
         return Verdict(view.status, None, (DeleteJob(),))
     left = tuple(_left_over(view))
     grace = None if _ended_gently(view) else short_grace(view)
-    return Verdict(view.status, None, delete(view, left, grace=grace))
+    final = State.SUCCEEDED if view.status.succeeded else State.FAILED
+    mark = (MarkFinished(final),) if view.snapshot.mark == "" else ()
+    return Verdict(view.status, None, (*delete(view, left, grace=grace), *mark))
 
 
 def finished_due(view: View) -> Times:
@@ -52,6 +55,16 @@ def finished_due(view: View) -> Times:
     yield expiry(view.spec, view.status)
     if view.status.finished and view.spec.clean_pod_policy is not CleanPodPolicy.NONE:
         yield from ends_due(view)
+
+
+def _restored(view: View) -> Verdict | None:
+    """The end of one that had finished, and has come back without its status as from a backup."""
+    mark = view.snapshot.mark
+    if not mark or view.started:
+        return None
+    target = ConditionType.SUCCESS_CRITERIA_MET if mark == State.SUCCEEDED else ConditionType.FAILURE_TARGET
+    message = f"The job had finished ({mark}) and came back without its status: it does not run again"
+    return end(view, target, Reason.RESTORED_WITHOUT_STATUS, message)
 
 
 def ending(view: View) -> Verdict | None:
