@@ -15,13 +15,14 @@ def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, tea
     assert sorted(pod["metadata"]["labels"][Label.RANK] for pod in pods) == ["0", "1", "2", "3"]
     fake.wait("three events", lambda: sum(team.events().values()) == 3)
     assert team.events() == {"Created": 1, "Running": 1, "Succeeded": 1}
+    fake.wait("its mark", lambda: writes(fake, team.namespace)["patch ddpjobs"] == 1)
     made = writes(fake, team.namespace)
     assert made["create pods"] == 4
     assert made["create services"] == 1
     beside = {"create services", "create secrets", "create networkpolicies"}
     assert {made[write] for write in beside} == {1}
     assert made["create pods"] + made["create services"] + made["patch ddpjobs/status"] <= 4 + 5, made
-    assert set(made) == {"create pods", "patch ddpjobs/status", "create events", *beside}, made
+    assert set(made) == {"create pods", "patch ddpjobs", "patch ddpjobs/status", "create events", *beside}, made
 
 
 def test_a_failed_rank_restarts_the_gang_and_costs_one_restart(team: Team) -> None:
