@@ -53,13 +53,13 @@ def suspended(there: Witness) -> bool:
 
 
 def succeeded(there: Witness) -> bool:
-    """The job says so."""
-    return there.status().get("state") == "Succeeded"
+    """The job says so, and is marked."""
+    return there.status().get("state") == there.mark() == "Succeeded"
 
 
 def failed(there: Witness) -> bool:
-    """The job says so."""
-    return there.status().get("state") == "Failed"
+    """The job says so, and is marked."""
+    return there.status().get("state") == there.mark() == "Failed"
 
 
 OPEN = {"networkPolicy": "Disabled"}

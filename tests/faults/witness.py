@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import aiohttp
-from ddpjob_operator.api.contract import API_VERSION
+from ddpjob_operator.api.contract import API_VERSION, FINISHED
 
 from .calls import Place, owner_of, phase_of, place_of
 
@@ -97,6 +97,11 @@ class Witness:
     def status(self) -> Manifest:
         """Its status."""
         return dict(self.job().get("status", {}))
+
+    def mark(self) -> str:
+        """In which state its metadata says that it has finished."""
+        annotations: dict[str, str] = self.job().get("metadata", {}).get("annotations", {})
+        return annotations.get(FINISHED, "")
 
     def pods(self) -> list[Manifest]:
         """All pods."""
