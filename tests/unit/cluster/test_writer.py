@@ -103,7 +103,7 @@ def test_the_pods_of_a_finished_job_go_also_where_it_may_not_be_marked() -> None
     store, identity = a_store(), a_pod().metadata
     actions = MarkFinished("Failed"), DeletePod(identity.name, identity.uid, 5)
     with pytest.raises(ApiError):
-        asyncio.run(Writer(Unmarked(without_version()), store).carry_out(actions, JOB))
+        asyncio.run(Writer(Unmarked(without_version()), store, lambda: True).carry_out(actions, JOB))
     assert not store.pods.owned_by(UID)
 
 
