@@ -1,6 +1,7 @@
 """What may be changed of a status and of an incident: the type checker knows all fields that there are."""
 
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from ddpjob_operator.api import DDPJobStatus, Failure
@@ -16,9 +17,10 @@ def test_each_field_can_be_changed_to_what_it_can_hold(changes: type, model: typ
     }
 
 
-def plain(hint: Any) -> Any:
-    """A type without what only its serialisation needs."""
-    parts = get_args(hint)
+def plain(hint: Any) -> set[str]:
+    """The types that a field may hold, without what only their serialisation and checks need."""
     if hasattr(hint, "__metadata__"):
-        return plain(parts[0])
-    return tuple(sorted(map(str, map(plain, parts)))) if parts else hint
+        return plain(get_args(hint)[0])
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return set().union(*map(plain, get_args(hint)))
+    return {str(hint)}
