@@ -209,6 +209,6 @@ def test_its_short_name_lists_it_in_our_columns_and_all_does_not(api: Plant, nam
     assert columns[0].split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE"]
     assert columns[1].split()[:6] == ["digits", "Running", "1/1", "30%", "56s", "2"]
     wide = api.kubectl("get", "ddp", "-n", namespace, "-o", "wide").splitlines()
-    assert wide[0].split()[-2:] == ["REASON", "MESSAGE"]
+    assert wide[0].split()[-3:] == ["REASON", "CAUSE", "MESSAGE"]
     assert wide[1].split()[-4:] == ["AllPodsRunning", "1", "node", "running"]
     assert "digits" not in api.kubectl("get", "all", "-n", namespace), "kubectl delete all takes no training along"
