@@ -8,6 +8,7 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import pod_name
 
 from tests.support.jobs import Team, a_job, condition
+from tests.support.waiting import wait_for
 
 
 def blocked(team: Team) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def test_a_quota_that_is_met_half_way(team: Team) -> None:
     assert said["reason"] == "QuotaExceeded"
     assert "exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1" in said["message"]
     assert team.status()["message"] == said["message"]
-    assert team.events()["Blocked"] >= 1
+    wait_for("an event that says so", lambda: team.events()["Blocked"])
     team.limit_pods(2)
     goes_on(team)
 

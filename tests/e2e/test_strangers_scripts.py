@@ -36,7 +36,8 @@ def test_a_strangers_script_goes_on_together_and_says_what_happened_to_it(
 ) -> None:
     script = Submitted(Team(host), stranger, tmp_path)
     script.submit()
-    host.wait("three epochs", lambda: all(log[2:] for log in script.epochs()), LONG)
+    every = stranger.every
+    host.wait("a save and two epochs more", lambda: all(log[every + 1 :] for log in script.epochs()), LONG)
 
     rank_of(script.uid, 1).kill()
     script.mark()

@@ -49,6 +49,7 @@ class Stranger:
     saves    whether it goes on after a restart, and does not begin anew
     nodes    on which it is run
     steps    whether its steps are counted
+    every    how many epochs lie between two saves: a kill in the midst of one leaves half a file
     """
 
     script: str
@@ -61,6 +62,7 @@ class Stranger:
     saves: bool = True
     nodes: int = 2
     steps: bool = True
+    every: int = 1
 
     @property
     def name(self) -> str:
@@ -157,9 +159,10 @@ STRANGERS = {
         "PyTorch's multinode tutorial: `DistributedDataParallel`, `DistributedSampler`, a snapshot every N epochs"
         " into the working directory",
         f"{COUNTED}; goes on from its snapshot",
-        "multinode.py -n 2 -- EPOCHS 1",
+        "multinode.py -n 2 -- EPOCHS 10",
         r"Epoch (\d+) \| Batchsize",
         change="the backend `nccl`, where there is no GPU",
+        every=10,
     ),
     "imagenet": Stranger(
         "imagenet.py",

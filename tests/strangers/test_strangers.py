@@ -54,7 +54,7 @@ def test_a_script_is_killed_and_stopped_and_goes_on_with_its_ranks_together(
     stranger.write(here.directory)
     name, last = stranger.name, stranger.last
     run = here.start(*stranger.command(MANY), **env)
-    here.wait("three epochs", lambda: stranger.epochs(here, last)[2:])
+    here.wait("a save and two epochs more", lambda: stranger.epochs(here, last)[stranger.every + 1 :])
 
     stranger.trains(here).kill()
     before = began(here, stranger)
@@ -126,7 +126,7 @@ def test_a_rank_that_is_stopped_is_noticed_within_the_limit(
     document["spec"]["stallTimeoutSeconds"] = LIMIT_SECONDS
     (here.directory / "job.yaml").write_text(yaml.safe_dump(document))
     here.start("run", "job.yaml", **env)
-    here.wait("three epochs", lambda: stranger.epochs(here, stranger.last)[2:])
+    here.wait("a save and two epochs more", lambda: stranger.epochs(here, stranger.last)[stranger.every + 1 :])
 
     stranger.trains(here).send_signal(signal.SIGSTOP)
     before = began(here, stranger)

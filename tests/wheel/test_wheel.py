@@ -45,9 +45,9 @@ def test_pip_installs_it_beside_libraries_that_train_and_they_report(project: He
 def test_a_strangers_script_goes_on_after_a_kill_with_torch(project: Here, wheel: Path, torch: str) -> None:
     projects.install(project.bin, f"{wheel}[cli]", torch)
     shutil.copy(SCRIPTS / "multinode.py", project.directory)
-    words = ("--preload", "torch.utils.data.distributed", "multinode.py", "100000", "1")
+    words = ("--preload", "torch.utils.data.distributed", "multinode.py", "100000", "10")
     run = project.start("run", project.job("any", "ddpjob-supervise", *words, nodes=2, backend="Gloo"))
-    project.wait("three epochs", lambda: "Epoch 3 " in project.log("any", 1))
+    project.wait("a save and two epochs more", lambda: "Epoch 12 " in project.log("any", 1))
     project.ranks("any")[-1].kill()
     project.wait("the restart", lambda: project.status("any").get("restarts") == 1)
     assert project.status("any")["lastFailure"]["signal"] == "SIGKILL"
