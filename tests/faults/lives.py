@@ -47,6 +47,9 @@ def _status(stage: str, name: str, says: str, nth: int = 1) -> Row:
     return Row(stage, f"status-{name}", On("patch", "ddpjobs", "status", word=says, nth=nth))
 
 
+_MARK = On("patch", "ddpjobs")
+"""That it has finished, in its metadata."""
+
 _WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),
     Row("run", "create-service", On("create", "services")),
@@ -81,6 +84,7 @@ _WRITES = (
     _status("scale", "created-4", "attempt-4-*-created"),
     _status("scale", "running-4", "attempt-4-Running-created"),
     _status("finish", "succeeded", "attempt-4-Succeeded*"),
+    Row("finish", "mark-job", _MARK),
     Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
 """In this order. The Secret is asked for again wherever pods are made, and is refused since it is there: nobody may
@@ -109,6 +113,7 @@ _BRIEF_WRITES = (
     _pod("deadline", "patch", 1, 2),
     _status("deadline", "failing", "attempt-2-Running-created", nth=2),
     _status("deadline", "failed", "attempt-2-Failed*"),
+    Row("deadline", "mark-job", _MARK),
     Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
 
@@ -142,6 +147,7 @@ _ELASTIC_WRITES = (
     _status("grow", "created-5", "attempt-5-*-created"),
     _status("grow", "running-5", "attempt-5-Running-created"),
     _status("finish", "succeeded", "attempt-5-Succeeded*"),
+    Row("finish", "mark-job", _MARK),
     Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
 

@@ -105,6 +105,7 @@ KIND_OF_WRITE = {
     "create-pod": On("create", "pods", place=(1, 1)),
     "status": On("patch", "ddpjobs", "status", word="attempt-2-Restarting"),
     "delete-pod": On("delete", "pods", place=(0, 2)),
+    "mark-job": On("patch", "ddpjobs"),
     "delete-job": On("delete", "ddpjobs"),
     "create-event": On("create", "events"),
     "change-event": On("patch", "events"),
