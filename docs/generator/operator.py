@@ -1,7 +1,7 @@
 """What the operator may do and what it tells Prometheus, from the code that says so."""
 
-from ddpjob_operator.cluster.metrics import REGISTRY
-from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NAMESPACE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
+from ddpjob_operator.cluster.kube.rights import LEASE_RIGHTS, NAMESPACE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
+from ddpjob_operator.cluster.serve.metrics import REGISTRY
 
 from .markdown import code, table
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.api.crd import crd
+from ddpjob_operator.cluster.kube.rights import LEASE_RIGHTS, NAMESPACE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
 from ddpjob_operator.cluster.options import parse
-from ddpjob_operator.cluster.rights import LEASE_RIGHTS, NAMESPACE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
 
 from tests.plant import build
 from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.cluster import objects
-from ddpjob_operator.cluster.announcer import Announcer
-from ddpjob_operator.cluster.api import Api
-from ddpjob_operator.cluster.connection import Connection
-from ddpjob_operator.cluster.lease import Elector
-from ddpjob_operator.cluster.objects import JobObject
-from ddpjob_operator.cluster.observing import ref_of
+from ddpjob_operator.cluster.conversion import ref_of
+from ddpjob_operator.cluster.kube import objects
+from ddpjob_operator.cluster.kube.api_client import Api
+from ddpjob_operator.cluster.kube.connection import Connection
+from ddpjob_operator.cluster.kube.lease import Elector
+from ddpjob_operator.cluster.kube.objects import JobObject
+from ddpjob_operator.cluster.recorder import Announcer
 from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.writer import Writer
 from ddpjob_operator.engine import CreateNetworkPolicy, DeleteJob, DeleteNetworkPolicy, Event, Settings, StopPod

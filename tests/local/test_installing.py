@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api.entrypoint import Options, document_of, script
-from ddpjob_operator.cli.cluster.needs import PACKAGES_DIRECTORY, Needs, with_needs
+from ddpjob_operator.cli.cluster.pod_options import PACKAGES_DIRECTORY, Needs, with_needs
 
 from tests.support.index import Index, Package, start_index
 

@@ -96,7 +96,7 @@ def fork_operator(programs: Programs, name: str, environment: Mapping[str, str],
     """As `programs.start` with `ddpjob-operator`."""
     programs.logs.mkdir(exist_ok=True)
     log = programs.logs / f"{name}.log"
-    process = _template("ddpjob_operator.cluster.main").fork(
+    process = _template("ddpjob_operator.cluster.command").fork(
         ["ddpjob-operator", *flags], os.environ | environment, log
     )
     programs.running[name] = Program(name, log, process)

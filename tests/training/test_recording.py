@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from ddpjob_operator.report.recorded import read
+from ddpjob_operator.report.records import read
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.training.holding import Hold

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from . import completion, mistakes
-from .called import called_by_kubectl
+from .invocation import called_by_kubectl
 
 END_OF_OPTIONS = "--"
 OF_ITSELF = frozenset({"-h", "--help", "--version"})

@@ -8,20 +8,20 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError
 
 from .completion import script
-from .elsewhere import refuse
+from .counterparts import refuse
 from .init import init
 from .logs import logs, which_of
 from .main import BAD_INPUT
+from .phrases import INTERRUPTED
 from .remove import remove
 from .report import report
 from .run import run
 from .screen import drop_output
 from .status import ls, status, watch
 from .stop import stop
+from .target import on_cluster, run_directory
 from .validate import validate
 from .version import version
-from .where import on_cluster, run_directory
-from .words import INTERRUPTED
 
 UNREAD = 1
 FAILED = 1

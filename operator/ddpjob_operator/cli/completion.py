@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from .called import PROGRAM
+from .invocation import PROGRAM
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"
@@ -36,14 +36,14 @@ def runs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     """Names of this machine's runs."""
     from ddpjob_operator.local import names_in_use  # noqa: PLC0415  Slow to import, and wanted at TAB alone.
 
-    from .where import run_directory  # noqa: PLC0415
+    from .target import run_directory  # noqa: PLC0415
 
     return sorted(names_in_use(run_directory(parsed_args)))
 
 
 def jobs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     """Names of runs on this machine and of jobs on a cluster, or of what the flags say."""
-    from .where import CLUSTER_FLAGS, LOCAL_FLAGS, given, in_time  # noqa: PLC0415
+    from .target import CLUSTER_FLAGS, LOCAL_FLAGS, given, in_time  # noqa: PLC0415
 
     names = {*(() if given(parsed_args, CLUSTER_FLAGS) else runs(parsed_args))}
     if not given(parsed_args, LOCAL_FLAGS):

@@ -9,8 +9,8 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import budget, deadline, expiry, start_deadline
 
+from .phrases import age, world
 from .screen import Screen
-from .words import age, world
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
 """Ends of jobs whose last failure would have been answered by one more restart."""

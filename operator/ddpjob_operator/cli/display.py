@@ -20,8 +20,8 @@ from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.engine import Event
 
 from .describe import how_far
-from .follow import Line, Source
 from .progress import Progress, Report, parse
+from .run_logs import Line, Source
 from .screen import Screen, Watched, visible
 
 Heard = Callable[[], DDPJobStatus | None]

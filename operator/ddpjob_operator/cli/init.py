@@ -9,7 +9,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.manifest import written
 
 from . import program
-from .called import itself
+from .invocation import itself
 
 HEAD = """\
 # On this machine:  ddpjob run {file}

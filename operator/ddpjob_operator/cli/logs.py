@@ -11,8 +11,8 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError, DDPJobStatus
 from ddpjob_operator.local import RunDirectory, find_run
 
-from .follow import Follower, Line
-from .words import failed_first, span_of_attempts, writer
+from .phrases import failed_first, span_of_attempts, writer
+from .run_logs import Follower, Line
 
 POLL_SECONDS = 0.2
 

@@ -4,7 +4,7 @@ import difflib
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
-from .called import itself
+from .invocation import itself
 
 OF_OTHERS = {
     **dict.fromkeys(("apply", "create"), "submit"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import find_run, remove_run, unregister
 
-from .called import itself
+from .invocation import itself
 
 
 def remove(runs: Path, name: str) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RunDirectory, find_run, find_runs
 
-from .words import file_path
+from .phrases import file_path
 
 PAGE = "report.html"
 NEEDED = ("jinja2", "matplotlib")
@@ -23,7 +23,7 @@ def report(runs: Path, run: str | None, output: Path | None) -> int:
     try:
         from ddpjob_operator.report import find, render  # noqa: PLC0415  It has libraries of its own.
 
-        from .printed import printed  # noqa: PLC0415
+        from .printed_records import printed  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise

@@ -27,14 +27,14 @@ from ddpjob_operator.local import (
 )
 
 from . import program
-from .called import itself
 from .detach import Leave, detachable
 from .display import Display
-from .follow import Follower
+from .invocation import itself
+from .phrases import INTERRUPTED, exit_code, file_path, world, writer
 from .progress import Progress
+from .run_logs import Follower
 from .screen import Screen, as_far_as_read
 from .summary import advise, summarise
-from .words import INTERRUPTED, exit_code, file_path, world, writer
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import NoReturn
 from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.local import RunDirectory, as_here, find_run, find_runs, known_runs, registered
 
-from .called import itself
 from .describe import describe
+from .invocation import itself
+from .phrases import age, file_path
 from .screen import Screen
 from .table import COLUMNS, Growing, Row, path_end, row, tabulate, whole
-from .words import age, file_path
 
 POLL_SECONDS = 0.2
 NARROW = ("NAME", "STATE", "PROGRESS", "RESTARTS", "AGE")

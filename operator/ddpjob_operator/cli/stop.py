@@ -9,7 +9,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import RunDirectory, find_run, stop_job
 
-from .called import itself
+from .invocation import itself
 
 
 def stop(runs: Path, name: str) -> int:

@@ -2,10 +2,10 @@
 
 from ddpjob_operator.api import Backend, DDPJob, State
 
-from .called import itself
+from .invocation import itself
+from .phrases import NEVER_RAN, restarts
 from .progress import Progress
 from .screen import Screen
-from .words import NEVER_RAN, restarts
 
 NO_NCCL = (
     "The script asks for NCCL, which needs a GPU for each rank; this job runs with gloo. Let the script ask the job:"

@@ -3,7 +3,7 @@
 import argparse
 from importlib.metadata import version as version_of
 
-from .where import means_cluster
+from .target import means_cluster
 
 
 def version(arguments: argparse.Namespace) -> int:

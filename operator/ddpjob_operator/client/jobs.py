@@ -16,7 +16,7 @@ from ddpjob_operator.api.contract import API_VERSION, KIND, TRAINER_CONTAINER, L
 from .cluster import Cluster, Document, Query
 from .errors import ClusterError, ExistsError, RefusedError
 from .pods import INSTALL_CONTAINER, Pod
-from .watching import watch
+from .watch import watch
 
 PLURAL = "ddpjobs"
 GROUP_PATH = f"/apis/{API_VERSION}"

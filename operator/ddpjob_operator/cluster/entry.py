@@ -8,7 +8,7 @@ BAD_INPUT = 2
 def main() -> None:
     """Runs the operator; exits with 2 and one line where its libraries are missing."""
     try:
-        from .main import main as operate  # noqa: PLC0415
+        from .command import main as operate  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if str(error.name).startswith("ddpjob"):
             raise

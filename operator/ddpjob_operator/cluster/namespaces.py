@@ -11,12 +11,12 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from . import rights
-from .api import NAMESPACES, Api, ApiError
-from .backoff import backoff
-from .following import Follower
-from .metrics import NAMESPACE_WATCHED
-from .objects import Object
+from .kube import rights
+from .kube.api_client import NAMESPACES, Api, ApiError
+from .kube.backoff import backoff
+from .kube.objects import Object
+from .reflector import Follower
+from .serve.metrics import NAMESPACE_WATCHED
 from .store import Cache, Key, uid_of
 
 CLOSED_SECONDS = 10.0

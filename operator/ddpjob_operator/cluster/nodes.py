@@ -5,8 +5,8 @@ import logging
 from collections.abc import Collection
 from http import HTTPStatus
 
-from .api import NODES, Api, ApiError
-from .observing import node_problem
+from .conversion import node_problem
+from .kube.api_client import NODES, Api, ApiError
 
 logger = logging.getLogger(__name__)
 

@@ -11,23 +11,23 @@ from http import HTTPStatus
 from itertools import count
 from typing import Any
 
-from . import rights
-from .announcer import Announcer
-from .api import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, FencedError, Resource
-from .backoff import backoff
-from .connection import Connection
-from .dirty import DirtyKeys
-from .following import OURS, Follower
-from .hearing import Hearing
-from .lease import Elector
-from .logs import about
-from .metrics import LEADER, ROUND_SECONDS, ROUNDS
+from .job_watch import watch
+from .kube import rights
+from .kube.api_client import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, FencedError, Resource
+from .kube.backoff import backoff
+from .kube.connection import Connection
+from .kube.lease import Elector
 from .namespaces import Namespaces
 from .options import Options
 from .reconciler import Reconciler
+from .recorder import Announcer
+from .reflector import OURS, Follower
+from .serve.log import about
+from .serve.metrics import LEADER, ROUND_SECONDS, ROUNDS
+from .serve.web import serve
 from .store import Cache, Key, Store, in_namespace
-from .watching import watch
-from .web import serve
+from .supervisors import Hearing
+from .workqueue import DirtyKeys
 
 REST_SECONDS_PER_POD = 0.0001
 """A look takes some microseconds for each pod: a large gang whose pods change all the time would take all of it."""
@@ -105,7 +105,7 @@ class Operator:
                     self._options.port,
                     ready=lambda: self._not_ready or self._namespaces.wrong,
                     beside=lambda: self._namespaces.beside,
-                    store=self._store,
+                    states=self._store.states,
                 )
             except OSError as error:
                 raise StoppedError(

@@ -10,7 +10,7 @@ from uuid import uuid4
 from ddpjob_operator.api import NetworkPolicy, PodSecurity
 from ddpjob_operator.engine import Settings
 
-from .logs import Format
+from .serve.log import Format
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 

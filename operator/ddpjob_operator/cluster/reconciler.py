@@ -26,16 +26,16 @@ from ddpjob_operator.engine import (
     decide,
 )
 
-from .announcer import Announcer
-from .api import DDPJOBS, PODS, Api, ApiError
-from .dirty import DirtyKeys
-from .fair import BESIDE_OTHERS
-from .hearing import Hearing
-from .logs import about
+from .conversion import ref_of
+from .fair_queue import BESIDE_OTHERS
+from .kube.api_client import DDPJOBS, PODS, Api, ApiError
+from .kube.objects import JobObject
 from .nodes import Nodes
-from .objects import JobObject
-from .observing import ref_of
+from .recorder import Announcer
+from .serve.log import about
 from .store import Key, Store, StoredJob, of_owner
+from .supervisors import Hearing
+from .workqueue import DirtyKeys
 from .writer import ENDING, Refused, Writer
 
 MINOR_SECONDS = 3.0

@@ -18,8 +18,8 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import Pod, Service
 
-from .objects import JobMetadata, JobObject, Object, PodObject
-from .observing import Ref, owner_of, pod_of, ref_of
+from .conversion import Ref, owner_of, pod_of, ref_of
+from .kube.objects import JobMetadata, JobObject, Object, PodObject
 
 Key = tuple[str, str]
 """An object's namespace and name."""

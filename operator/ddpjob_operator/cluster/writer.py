@@ -24,10 +24,10 @@ from ddpjob_operator.engine import (
     StopPod,
 )
 
-from .api import DDPJOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES, Api, ApiError, FencedError, Resource
-from .fair import ALONE, Turns
-from .objects import Object
-from .observing import STOPPED_SECONDS, Ref, owner_of
+from .conversion import STOPPED_SECONDS, Ref, owner_of
+from .fair_queue import ALONE, Turns
+from .kube.api_client import DDPJOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES, Api, ApiError, FencedError, Resource
+from .kube.objects import Object
 from .store import Cache, Key, O, Store
 
 SECRET_BYTES = 32

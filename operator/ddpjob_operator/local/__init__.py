@@ -1,9 +1,9 @@
 """The process adapter: the same engine, with processes of this machine for pods."""
 
-from .differences import as_here, differences
 from .files import Lock
+from .lifecycle import open_job, remove_run, stop_job
+from .local_spec import as_here, differences
 from .machine import choose_backend, visible_gpus
-from .opening import open_job, remove_run, stop_job
 from .registry import find_run, find_runs, known_runs, names_in_use, register, registered, unregister
 from .run_directory import RUNS, RunDirectory
 from .runner import Runner, check_runs_here

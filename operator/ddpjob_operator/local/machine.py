@@ -16,7 +16,7 @@ import psutil
 from ddpjob_operator.api import Backend, BadInputError, DDPJobSpec
 from ddpjob_operator.api.words import counted
 
-from .translation import LOOPBACK
+from .process_spec import LOOPBACK
 
 
 def visible_gpus() -> list[str]:

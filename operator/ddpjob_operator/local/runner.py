@@ -29,13 +29,13 @@ from ddpjob_operator.engine import (
     decide,
 )
 
-from .differences import as_here
 from .files import write_json
-from .hearing import Ear
+from .local_spec import as_here
 from .machine import Port, share_of_gpus, threads_per_process
-from .pods import Pods
+from .process_spec import Machine, Ports, translate
+from .processes import Pods
 from .run_directory import RunDirectory
-from .translation import Machine, Ports, translate
+from .status_listener import Ear
 
 RETRY = timedelta(seconds=1)
 THIS_MACHINE = "this-machine"

@@ -3,8 +3,8 @@
 Needs the extra `report`. Imports api and local.
 """
 
-from .found import Found, find
 from .page import render
-from .recorded import Entry, Recorded, Start
+from .records import Entry, Recorded, Start
+from .run_data import Found, find
 
 __all__ = ["Entry", "Found", "Recorded", "Start", "find", "render"]

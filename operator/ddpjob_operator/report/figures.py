@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from .incidents import Incident
-from .recorded import Entry, Recorded, Start
+from .records import Entry, Recorded, Start
 
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")

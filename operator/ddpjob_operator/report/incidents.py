@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ddpjob_operator.api import DDPJob, Failure
 
-from .recorded import Recorded, Start
+from .records import Recorded, Start
 
 STOPPED = "StoppedOnRequest"
 """How a start ended that has saved and stopped since it was asked to."""

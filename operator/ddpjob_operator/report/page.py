@@ -13,9 +13,9 @@ from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.api.words import counted, duration, restarts
 
 from . import figures, masking
-from .found import Found
 from .incidents import STOPPED, Incident, incidents
-from .recorded import Recorded
+from .records import Recorded
+from .run_data import Found
 
 CHECKPOINTS = 10
 """How many are listed: the last ones."""

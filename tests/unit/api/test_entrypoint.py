@@ -80,7 +80,7 @@ def test_a_name_leaves_room_for_a_number() -> None:
 
 @pytest.mark.parametrize("text", ["$(HOME)", "$$", "a$b", "$$(x)$", "100$", "$(NODE_RANK)"])
 def test_arguments_and_variables_arrive_as_they_were_typed(text: str) -> None:
-    from ddpjob_operator.local.translation import _expanded  # noqa: PLC0415  As a kubelet expands them.
+    from ddpjob_operator.local.process_spec import _expanded  # noqa: PLC0415  As a kubelet expands them.
 
     document = trainer(of(script("train.py", [text]), env=[f"X={text}"]))
     known = {"NODE_RANK": "0", "HOME": "/home"}.get

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.cli.cluster.status import status as status_there
+from ddpjob_operator.cli.cluster.job_status import status as status_there
 from ddpjob_operator.cli.describe import describe
 from ddpjob_operator.cli.screen import Screen
 

@@ -14,7 +14,7 @@ import pytest
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.cli import display as displays
 from ddpjob_operator.cli.display import Display
-from ddpjob_operator.cli.follow import Line
+from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.engine import Event
 

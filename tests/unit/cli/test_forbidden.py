@@ -2,7 +2,7 @@
 
 import pytest
 from ddpjob_operator.cli.cluster.delete import delete
-from ddpjob_operator.cli.cluster.status import status
+from ddpjob_operator.cli.cluster.job_status import status
 from ddpjob_operator.client import ClusterError
 
 from tests.unit.client.api import JOBS, a_job, jobs_of, refused

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.cluster.job_logs import logs
 from ddpjob_operator.cli.cluster.life import UNNOTICED as NOT_YET
-from ddpjob_operator.cli.cluster.logs import logs
 from ddpjob_operator.cli.cluster.pod_logs import PodLogs
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.client import Pod

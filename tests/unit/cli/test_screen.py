@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.arguments import parse
-from ddpjob_operator.cli.cluster.status import status as status_there
+from ddpjob_operator.cli.cluster.job_status import status as status_there
 from ddpjob_operator.cli.cluster.submit import submit
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.progress import Progress, Report

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli import status as here
-from ddpjob_operator.cli.cluster.status import watch
+from ddpjob_operator.cli.cluster.job_status import watch
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.client import Document
 from ddpjob_operator.local import RunDirectory

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 from ddpjob_operator.api.contract import MANAGER, Label
-from ddpjob_operator.cluster.objects import NodeObject, PodObject
+from ddpjob_operator.cluster.kube.objects import NodeObject, PodObject
 
 UID = "job-uid"
 

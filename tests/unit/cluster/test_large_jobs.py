@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from ddpjob_operator.api.contract import MAX_NODES
-from ddpjob_operator.cluster.api import Api
-from ddpjob_operator.cluster.dirty import DirtyKeys
-from ddpjob_operator.cluster.objects import JobObject, PodObject
-from ddpjob_operator.cluster.objects import read as read_job
+from ddpjob_operator.cluster.kube.api_client import Api
+from ddpjob_operator.cluster.kube.objects import JobObject, PodObject
+from ddpjob_operator.cluster.kube.objects import read as read_job
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
+from ddpjob_operator.cluster.workqueue import DirtyKeys
 from ddpjob_operator.engine import Settings
 
 from tests.unit.engine.builders import START, a_job

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from ddpjob_operator.cluster.api import Api, ApiError
+from ddpjob_operator.cluster.kube.api_client import Api, ApiError
+from ddpjob_operator.cluster.kube.objects import NodeObject
 from ddpjob_operator.cluster.nodes import Nodes
-from ddpjob_operator.cluster.objects import NodeObject
 
 from .manifests import a_node
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from ddpjob_operator.cluster.api import DDPJOBS, Api, ApiError, Resource
-from ddpjob_operator.cluster.objects import read
+from ddpjob_operator.cluster.kube.api_client import DDPJOBS, Api, ApiError, Resource
+from ddpjob_operator.cluster.kube.objects import read
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.options import parse
 

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
-from ddpjob_operator.cluster.api import Api, ApiError
-from ddpjob_operator.cluster.dirty import DirtyKeys
-from ddpjob_operator.cluster.fair import BESIDE_OTHERS
-from ddpjob_operator.cluster.objects import JobObject, Object, read
+from ddpjob_operator.cluster.fair_queue import BESIDE_OTHERS
+from ddpjob_operator.cluster.kube.api_client import Api, ApiError
+from ddpjob_operator.cluster.kube.objects import JobObject, Object, read
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Key, Store
+from ddpjob_operator.cluster.workqueue import DirtyKeys
 from ddpjob_operator.cluster.writer import Refused
 from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, Settings, decide
 

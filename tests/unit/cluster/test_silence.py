@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from ddpjob_operator.cluster.api import PODS, SILENCE_SECONDS, Api
-from ddpjob_operator.cluster.connection import Connection
-from ddpjob_operator.cluster.following import LONGEST_PAUSE_SECONDS, Follower
+from ddpjob_operator.cluster.kube.api_client import PODS, SILENCE_SECONDS, Api
+from ddpjob_operator.cluster.kube.connection import Connection
+from ddpjob_operator.cluster.reflector import LONGEST_PAUSE_SECONDS, Follower
 from ddpjob_operator.cluster.store import Store
 
 from tests.support import virtual_time
 
-from .test_connection import a_kubeconfig
+from .kube.test_connection import a_kubeconfig
 
 EMPTY = {"metadata": {"resourceVersion": "5"}, "items": []}
 MINUTE = 60.0

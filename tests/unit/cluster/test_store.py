@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.cluster import store as store_module
-from ddpjob_operator.cluster.objects import JobObject, Object, Packed, PodObject
-from ddpjob_operator.cluster.objects import read as read_job
+from ddpjob_operator.cluster.kube.objects import JobObject, Object, Packed, PodObject
+from ddpjob_operator.cluster.kube.objects import read as read_job
 from ddpjob_operator.cluster.store import AT_A_STRETCH, LATE_SECONDS, Key, Store, StoredJob, in_namespace, of_owner
 from ddpjob_operator.engine import Service
 

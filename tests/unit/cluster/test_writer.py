@@ -5,10 +5,10 @@ import json
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.api import Api, ApiError, FencedError
-from ddpjob_operator.cluster.connection import Connection
-from ddpjob_operator.cluster.fair import ALONE, AT_ONCE
-from ddpjob_operator.cluster.observing import Ref
+from ddpjob_operator.cluster.conversion import Ref
+from ddpjob_operator.cluster.fair_queue import ALONE, AT_ONCE
+from ddpjob_operator.cluster.kube.api_client import Api, ApiError, FencedError
+from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import ENOUGH_FAILURES, Refused, Writer
 from ddpjob_operator.engine import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.report import figures
 from ddpjob_operator.report.incidents import Incident
-from ddpjob_operator.report.recorded import Recorded, read
+from ddpjob_operator.report.records import Recorded, read
 from matplotlib.axes import Axes
 
 from .lines import ZERO, line, write

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob, DDPJobStatus, Failure
 from ddpjob_operator.report.incidents import incidents
-from ddpjob_operator.report.recorded import Recorded, read
+from ddpjob_operator.report.records import Recorded, read
 
 from tests.unit.report.lines import ZERO, line, write
 

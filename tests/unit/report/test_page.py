@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.cli.printed import printed
+from ddpjob_operator.cli.printed_records import printed
 from ddpjob_operator.report import find, render
 
 from tests.unit.report.lines import ZERO, line, write

@@ -9,11 +9,11 @@ from ddpjob_operator.cli.logs import which_of
 from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
 
 from .change import resume, scale, suspend
+from .cluster_version import version
 from .delete import delete
-from .logs import logs
-from .status import status, watch
+from .job_logs import logs
+from .job_status import status, watch
 from .submit import submit
-from .version import version
 
 __all__ = ["call", "where_there"]
 

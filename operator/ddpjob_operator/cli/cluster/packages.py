@@ -8,7 +8,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.client.archive import File
 from ddpjob_operator.client.source import Source, read_file
 
-from .needs import CODE_DIRECTORY
+from .pod_options import CODE_DIRECTORY
 
 REQUIREMENT = re.compile(
     r"[A-Za-z0-9][^\s/\\]*(\s.*)?|[A-Za-z0-9+]+://\S+(\s.*)?|\S+\s*@\s*[A-Za-z0-9+]+://\S+(\s.*)?"

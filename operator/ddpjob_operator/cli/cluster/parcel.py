@@ -16,8 +16,8 @@ from ddpjob_operator.client.archive import pack, readable
 from ddpjob_operator.client.code import DIGEST, config_map
 from ddpjob_operator.client.source import Source, read_file, read_folder
 
-from .needs import Needs, checkpoint_on, with_needs
 from .packages import with_packages, within
+from .pod_options import Needs, checkpoint_on, with_needs
 
 NAMED = 20
 """So many files are named; that there are more is said."""

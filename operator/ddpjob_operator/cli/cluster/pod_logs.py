@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 
-from ddpjob_operator.cli.follow import Line, shown_last
 from ddpjob_operator.cli.logs import Which
+from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, RefusedError, UnreachableError
 
 FOLLOWED = 64

@@ -12,13 +12,13 @@ from ddpjob_operator.api.contract import FINISHED
 from ddpjob_operator.api.manifest import Manifest, parse, read, written
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
-from ddpjob_operator.cli.called import itself
 from ddpjob_operator.cli.display import Display
+from ddpjob_operator.cli.invocation import itself
+from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world, writer
 from ddpjob_operator.cli.screen import Screen, as_far_as_read, drop_output
 from ddpjob_operator.cli.summary import advise, summarise
-from ddpjob_operator.cli.words import INTERRUPTED, exit_code, world, writer
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
-from ddpjob_operator.client.sending import check, replace, send
+from ddpjob_operator.client.submission import check, replace, send
 from ddpjob_operator.engine import Event
 from ddpjob_operator.engine.keeping import lost_with_pods
 

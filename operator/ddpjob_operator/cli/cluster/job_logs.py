@@ -1,0 +1,133 @@
+"""`ddpjob logs NAME` of a cluster's job: what its ranks have written, merged and prefixed as in local mode."""
+
+import sys
+from itertools import starmap
+
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.cli.logs import Which
+from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, failure_of, nothing_ran, span_of_attempts, writer
+from ddpjob_operator.cli.run_logs import Line, shown_last
+from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, as_job, of_attempt, present, previous_attempt
+
+from .life import Life, unnoticed
+from .pod_logs import FOLLOWED, PodLogs
+
+POLL_SECONDS = 0.2
+
+
+def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
+    """Prints the logs of the present pods, or those that are left of an attempt before.
+
+    What it waits for, and whatever else is not a line of a log, goes to standard error.
+
+    Raises:
+        BadInputError: there is no such job, rank or attempt.
+        ClusterError: the cluster does not do its part.
+    """
+    document = jobs.get(name) if name else jobs.only()
+    job = as_job(document)
+    if which.past:
+        return _print(jobs, job, _left(job, jobs.pods(document), which), which)
+    nodes, rank = job.status.nodes or job.spec.nodes, which.rank
+    if rank is not None and not 0 <= rank < nodes:
+        raise BadInputError(f"no rank {rank}; {job.metadata.name} has 0 to {nodes - 1}")
+    pods = jobs.pods(document)
+    if follow and not job.status.finished:
+        return _follow(jobs, document, pods, which)
+    found = present(pods, job.status)
+    if rank is None and found:
+        _miss_first(job, found)
+    return _print(jobs, job, [pod for pod in found if rank is None or pod.rank == rank], which)
+
+
+def _miss_first(job: DDPJob, pods: list[Pod]) -> None:
+    """Says that the log that tells the most is gone: that of a pod that still ran when it was judged, say."""
+    first = failure_of(job.status, job.status.attempt)
+    if not job.status.finished or first is None or first.cause in NEVER_RAN:
+        return
+    if first.rank not in {pod.rank for pod in pods}:
+        _say(f"the pod of rank {first.rank}, which failed first, is gone, and its log with it")
+
+
+def _left(job: DDPJob, pods: list[Pod], which: Which) -> list[Pod]:
+    """The pods that are asked for, of those with a log that still exist."""
+    status = job.status
+    started = [pod for pod in pods if pod.started]
+    attempt = previous_attempt(started, status) if which.attempt is None else which.attempt
+    found = of_attempt(started, status, attempt)
+    wanted = [pod for pod in found if which.rank is None or pod.rank == which.rank]
+    if wanted:
+        return wanted
+    if found:
+        have = ", ".join(str(pod.rank) for pod in found)
+        raise BadInputError(f"no log of rank {which.rank} is left of attempt {attempt}; there is {have}")
+    if which.attempt is not None:
+        spans = sorted({(pod.attempt, pod.last_attempt(status)) for pod in started})
+        have = ", ".join(starmap(span_of_attempts, spans))
+        raise BadInputError(f"no log of attempt {attempt} is left; there is {have or 'none'}")
+    if nothing_ran(status):
+        raise BadInputError(_nothing(job))
+    ended = f" Its end: {status.last_failure.message}" if status.last_failure else ""
+    raise BadInputError(f"no pod of a previous attempt is left, and its log went with it.{ended}")
+
+
+def _print(jobs: Jobs, job: DDPJob, pods: list[Pod], which: Which) -> int:
+    """Prints each log as far as it goes, the one that failed first before the others; 1 if one cannot be had."""
+    code = 0
+    for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.last_attempt(job.status))):
+        try:
+            log = jobs.log(pod, tail=which.tail, since_seconds=which.since_seconds) if pod.has_log else ()
+            for moment, text in log:
+                if (shown := shown_last(text)) is not None:
+                    print(_line(job, pod, which.shown(moment, shown)))
+        except ClusterError as error:
+            code = 1
+            _say(f"rank {pod.rank}: {error}")
+    waits_for = job.status.message or unnoticed(job)
+    without = [str(pod.rank) for pod in pods if not pod.started]
+    if without:
+        yet = "" if job.status.finished else " yet"
+        _say(f"no log{yet} of rank {', '.join(without)}: {waits_for}")
+    if not pods:
+        gone = "its pods are gone, and their logs with them"
+        said = gone if job.status.finished else f"no log yet: {waits_for}"
+        _say(_nothing(job) if nothing_ran(job.status) else said)
+    return code
+
+
+def _nothing(job: DDPJob) -> str:
+    """Why there is no log, nor has ever been one."""
+    return f"nothing has started{'' if job.status.finished else ' yet'}: {job.status.message or unnoticed(job)}"
+
+
+def _follow(jobs: Jobs, document: Document, pods: list[Pod], which: Which) -> int:
+    """Prints lines as they come, until the job ends."""
+    life, rank = Life(jobs, document), which.rank
+    if rank is None and life.job.spec.nodes > FOLLOWED:
+        _say(f"ranks 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --rank")
+    ranks = range(FOLLOWED) if rank is None else (rank,)
+    stream = PodLogs(jobs, document, ranks, writer(life.job.spec.resolved_procs_per_node()), which)
+    incarnations = life.job.status.incarnations
+    former = [pod for pod in pods if pod.incarnation < incarnations.of(pod.rank)]
+    stream.follow(skipped=former, begun=[pod for pod in pods if pod.started])
+    while True:
+        over = life.over
+        if over:
+            stream.settle()
+        for line in stream.lines():
+            print(line, flush=True)
+        if stream.problem:
+            raise stream.problem
+        if over:
+            return 0
+        for event in life.news(POLL_SECONDS):
+            if event.reason == "Notice":
+                _say(event.message)
+
+
+def _line(job: DDPJob, pod: Pod, text: str) -> Line:
+    return Line(pod.rank, pod.attempt, text, writer(job.spec.resolved_procs_per_node()))
+
+
+def _say(text: str) -> None:
+    print(f"ddpjob: {text}", file=sys.stderr, flush=True)

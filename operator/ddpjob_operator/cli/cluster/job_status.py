@@ -1,0 +1,114 @@
+"""`ddpjob status [NAME]` of a cluster's jobs, in the words of local mode."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from ddpjob_operator.cli.describe import describe
+from ddpjob_operator.cli.invocation import itself
+from ddpjob_operator.cli.phrases import age
+from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
+from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
+
+from .life import unnoticed
+
+EVENTS = 10
+"""So many of the last events are shown."""
+
+
+def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> int:
+    """Prints one job in full, or a line for each.
+
+    Raises:
+        BadInputError: there is no such job.
+        ClusterError: the cluster does not do its part.
+    """
+    if name is None:
+        return _list(jobs, as_json=as_json, everywhere=everywhere)
+    document = jobs.get(name)
+    if as_json:
+        print(json.dumps(document, indent=2))
+        return 0
+    screen = Screen()
+    job = as_job(document)
+    where = f"{job.metadata.namespace} of context {jobs.cluster.context}"
+    describe(screen, job, datetime.now(UTC), _made(document), Namespace=where)
+    if not job.status.message:
+        screen.print(f"\n{unnoticed(job)}")
+    _tell_events(screen, jobs, document)
+    return 0
+
+
+def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
+    """Prints a line for the job of that name or for each, and again whenever one has changed. Never ends by itself.
+
+    Raises:
+        BadInputError: there is no such job.
+        ClusterError: the cluster does not do its part.
+        KeyboardInterrupt: its user has seen enough.
+    """
+    if name is not None:
+        jobs.get(name)
+    table = Growing(_columns(everywhere=everywhere))
+    with _allowed(jobs, everywhere=everywhere):
+        for documents in jobs.watch_all(name, everywhere=everywhere):
+            table.show({one["metadata"]["uid"]: _row(one, everywhere=everywhere) for one in documents})
+    return 0
+
+
+@contextmanager
+def _allowed(jobs: Jobs, *, everywhere: bool) -> Iterator[None]:
+    """Says what it takes to see the jobs of all namespaces: a right in each of them is not enough."""
+    try:
+        yield
+    except RefusedError as error:
+        if not (everywhere and error.forbidden):
+            raise
+        raise ClusterError(
+            f"{jobs.cluster} does not let you see the jobs of all namespaces: that takes the right to list ddpjobs in"
+            f" the whole cluster (a ClusterRoleBinding to ddpjob-view). Those of one: {itself()} status -n NAMESPACE"
+        ) from None
+
+
+def _list(jobs: Jobs, *, as_json: bool, everywhere: bool) -> int:
+    with _allowed(jobs, everywhere=everywhere):
+        documents = jobs.all(everywhere=everywhere)
+    if as_json:
+        print(json.dumps(documents, indent=2))
+        return 0
+    if not documents:
+        where = "any namespace" if everywhere else f"namespace {jobs.cluster.namespace}"
+        print(f"no DDPJobs in {where} of {jobs.cluster}; start one with: ddpjob submit FILE")
+        return 0
+    tabulate(_columns(everywhere=everywhere), [_row(document, everywhere=everywhere) for document in documents])
+    return 0
+
+
+def _columns(*, everywhere: bool) -> Row:
+    return ("NAMESPACE", *COLUMNS) if everywhere else COLUMNS
+
+
+def _row(document: Document, *, everywhere: bool) -> Row:
+    job = as_job(document)
+    cells = row(job, age(_made(document)))
+    return (job.metadata.namespace, *cells) if everywhere else cells
+
+
+def _tell_events(screen: Screen, jobs: Jobs, document: Document) -> None:
+    try:
+        events = jobs.events(document)[-EVENTS:]
+    except RefusedError as error:  # What is above is worth having without them.
+        screen.print(f"Events are not shown: {error}")
+        return
+    if events:
+        screen.print("Events:")
+    for event in events:
+        since = age(datetime.fromisoformat(when(event)))
+        text = f"  {event['type']:<20}{'':<7}{since:<6}{event['reason']}: {event['message']}"
+        screen.print(text)
+
+
+def _made(document: Document) -> datetime:
+    return datetime.fromisoformat(document["metadata"]["creationTimestamp"])

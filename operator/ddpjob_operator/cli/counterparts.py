@@ -1,0 +1,45 @@
+"""Commands for clusters, called for a run on this machine: what does the same here."""
+
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.local import RunDirectory, find_run
+
+from .invocation import itself
+
+STOP = "{ddpjob} stop {name}"
+GO_ON = "{ddpjob} run --resume {name}"
+RUNNING = {
+    "suspend": f"let it save and stop with: {STOP}",
+    "resume": "process {pid} is running it",
+    "scale": f"to change its size, stop it with: {STOP}; then {{resize}}",
+}
+"""By command, where a process carries the run on."""
+IDLE = {
+    "suspend": f"no ddpjob run is in charge of it now; let it go on with: {GO_ON}",
+    "resume": f"let it go on with: {GO_ON}",
+    "scale": "to change its size, {resize}",
+}
+"""By command, where none does."""
+
+
+def refuse(runs: Path, name: str, command: str) -> int:
+    """Says what to do instead.
+
+    Raises:
+        BadInputError: always.
+    """
+    run = find_run(runs, name)
+    pid = run.lock.holder()
+    words = {"ddpjob": itself(), "name": name, "pid": pid, "resize": _how_to_resize(run)}
+    instead = (RUNNING if pid else IDLE)[command].format(**words)
+    raise BadInputError(f"{name} is a run on this machine, not on a cluster; {instead}")
+
+
+def _how_to_resize(run: RunDirectory) -> str:
+    """What has no file goes on as it was started."""
+    begun = run.begun
+    if program := begun.get("program"):
+        return f"start another run of {program}, with --nodes: this one goes on as it was started"
+    file = begun.get("file", "FILE")
+    return f"edit nodes in {file}, and call: {itself()} run {file}"

@@ -1,0 +1,45 @@
+"""What a program has printed of its progress, as something to draw curves of."""
+
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ddpjob_operator.report import Entry, Recorded, Start
+
+from .progress import NUMBERS, Report, parse
+from .run_logs import Follower
+
+EVENTS = frozenset({"progress", "evaluated", "saved"})
+OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
+
+
+def printed(logs: Path, moment: datetime) -> Recorded:
+    """The progress of rank 0, by its log. `moment` stands for the time of each line, which no log tells."""
+    starts: list[Start] = []
+    for line in Follower(logs, ranks=frozenset({0})).lines(last=True):
+        said = parse(line.text)
+        step = said.number("step") if said else None
+        if said is None or said.event not in EVENTS or step is None or said.number("rank"):
+            continue
+        entry = Entry(moment, said.event, line.attempt, int(step), _values(said))
+        if not starts or line.attempt != starts[-1].began.attempt or entry.step < _last(starts[-1]):
+            before = max(0, entry.step - 1) if starts else 0
+            starts.append(Start(Entry(moment, "started", line.attempt, before, {"seen": True})))
+        starts[-1].entries.append(entry)
+    return Recorded(starts)
+
+
+def _last(start: Start) -> int:
+    return start.entries[-1].step
+
+
+def _values(said: Report) -> dict[str, Any]:
+    numbers: dict[str, float] = {}
+    for name, text in said.values.items():
+        with suppress(ValueError):
+            numbers[name] = float(text)
+    metrics = {name: value for name, value in numbers.items() if name not in OTHER}
+    loss = {"loss": numbers["loss"]} if "loss" in numbers else {}
+    total = {"total_steps": said.total("step")}
+    return loss | total | ({"metrics": metrics} if said.event == "progress" else metrics)

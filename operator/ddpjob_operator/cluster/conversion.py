@@ -1,0 +1,188 @@
+"""Kubernetes objects as the engine sees them: typed, and no more of them than decisions need."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ddpjob_operator.api.contract import TRAINER_CONTAINER, Label
+from ddpjob_operator.engine import (
+    VOLUMES_AND_NETWORK,
+    WAIT_CONTAINER,
+    WAITING_FOR_MASTER,
+    Disruption,
+    Exit,
+    Pod,
+    Waiting,
+    document_of,
+)
+
+from .kube.objects import (
+    Condition,
+    ContainerState,
+    ContainerStatus,
+    Metadata,
+    NodeObject,
+    Object,
+    PodObject,
+    PodStatus,
+    Terminated,
+)
+
+STOPPED_SECONDS = 1
+"""A pod with this `activeDeadlineSeconds` is told to stop and to stay: a kubelet ends it and keeps its logs."""
+
+Conditions = Mapping[str, Condition]
+"""A pod's conditions by their type."""
+
+NOTHING = Condition("")
+NO_TRAINER = ContainerStatus()
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Which object it is, and how new what we know of it is."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    """Its resource version. Those of one resource can be compared: KEP-5504 promises it from Kubernetes 1.35 on, and
+    etcd has made it so before."""
+
+
+def ref_of(seen: Object) -> Ref:
+    """The identity of an object that the API server returned."""
+    metadata = seen.metadata
+    return Ref(metadata.namespace, metadata.name, metadata.uid, int(metadata.resource_version))
+
+
+def owner_of(seen: Object) -> str | None:
+    """The uid of the object that controls this one."""
+    return next((owner.uid for owner in seen.metadata.owner_references if owner.controller), None)
+
+
+def pod_of(seen: PodObject) -> Pod | None:
+    """The pod, or None where it is not a pod of a job: its labels may be anybody's, its owner reference is not."""
+    metadata, spec, status = seen.metadata, seen.spec, seen.status
+    labels = metadata.labels
+    rank, incarnation = labels.get(Label.RANK, ""), labels.get(Label.INCARNATION, "")
+    if owner_of(seen) != labels.get(Label.JOB_UID) or not (rank.isdecimal() and incarnation.isdecimal()):
+        return None
+    state = _trainer(status).state
+    ended = _exit(status, state)
+    running = state.running is not None and ended is None
+    conditions = {condition.type: condition for condition in status.conditions}
+    return Pod(
+        name=metadata.name,
+        uid=metadata.uid,
+        rank=int(rank),
+        incarnation=int(incarnation),
+        running=running,
+        exit=ended,
+        deleting=metadata.deletion_timestamp is not None,
+        told_at=_told_at(metadata),
+        node=spec.node_name,
+        address=status.pod_ip if running else None,  # Before, it is no news.
+        waiting=None if ended else _waiting(status, state, conditions),
+        created_at=metadata.creation_timestamp,
+        scheduled_at=_scheduled_at(conditions),
+        started_at=state.running.started_at if state.running else None,
+        reason=status.reason,
+        message=status.message,
+        disruption=_disruption(conditions),
+        sandbox_lost=_sandbox_lost(state, conditions),
+        stopped=spec.active_deadline_seconds == STOPPED_SECONDS,
+        gone_by=metadata.deletion_timestamp,
+        forced=metadata.deletion_grace_period_seconds == 0,
+        lingering=ended is not None and any(one.state.running is not None for one in status.container_statuses),
+    )
+
+
+def node_problem(node: NodeObject | None) -> str:
+    """What is wrong with a node, in a sentence; empty where nothing is. None: there is no such node any more."""
+    if node is None:
+        return "is gone"
+    for condition in node.status.conditions:
+        if condition.type == "Ready" and condition.status != "True":
+            return f"is not ready: {condition.message or condition.reason}"
+    return ""
+
+
+def _told_at(metadata: Metadata) -> datetime | None:
+    """When it was deleted, where that can still be told.
+
+    A request that shortens the grace period keeps that moment, unless the shorter one is over already: then what is
+    left is 1 s from now, or none once a kubelet is done with a pod that a finalizer keeps.
+    """
+    gone_by, grace = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
+    return gone_by - timedelta(seconds=grace) if gone_by is not None and grace > 1 else None
+
+
+def _scheduled_at(conditions: Conditions) -> datetime | None:
+    scheduled = conditions.get("PodScheduled", NOTHING)
+    return scheduled.last_transition_time if scheduled.status == "True" else None
+
+
+def _disruption(conditions: Conditions) -> Disruption | None:
+    said = conditions.get("DisruptionTarget", NOTHING)
+    return Disruption(said.reason, said.message) if said.status == "True" else None
+
+
+def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
+    """Whether the kubelet found no sandbox any more while the trainer ran; it then ends the trainer.
+
+    Its sandbox is removed after an end of its own too, so the node's moments, in whole seconds, have to prove it.
+    """
+    sandbox, ran = conditions.get("PodReadyToStartContainers", NOTHING), state.running or state.terminated
+    lost_at = sandbox.last_transition_time if sandbox.status == "False" else None
+    if lost_at is None or ran is None or ran.started_at is None or ran.started_at >= lost_at:
+        return False
+    ended_at = state.terminated.finished_at if state.terminated else None
+    return state.terminated is None or (ended_at is not None and lost_at < ended_at)
+
+
+def _exit(status: PodStatus, state: ContainerState) -> Exit | None:
+    """How the trainer ended; a pod that failed around it (evicted, its node gone, an init container) has no code."""
+    ended = state.terminated
+    if ended is not None:
+        return Exit(code=ended.exit_code, reason=ended.reason, message=ended.message, finished_at=ended.finished_at)
+    if status.phase != "Failed":
+        return None
+    for container in status.init_container_statuses:
+        ended = container.state.terminated
+        if ended and ended.exit_code != 0:
+            return _failed_init(container.name, ended)
+    return Exit(code=None, reason=status.reason, message=status.message)
+
+
+def _failed_init(name: str, ended: Terminated) -> Exit:
+    words = ended.message or f"exit code {ended.exit_code}"
+    is_report = "cause" in (document_of(words) or {})
+    return Exit(
+        code=None,
+        reason="InitContainerFailed",
+        message=words if is_report else f"init container {name}: {words}",
+        finished_at=ended.finished_at,
+    )
+
+
+def _waiting(status: PodStatus, state: ContainerState, conditions: Conditions) -> Waiting | None:
+    """Why the trainer does not run yet, where somebody says so."""
+    scheduled = conditions.get("PodScheduled", NOTHING)
+    if scheduled.status == "False":
+        return Waiting(scheduled.reason, scheduled.message)
+    inits = status.init_container_statuses
+    for one in (*(init.state for init in inits), state):
+        if one.waiting and one.waiting.reason not in {"", "PodInitializing", "ContainerCreating"}:
+            return Waiting(one.waiting.reason, one.waiting.message)
+    running = next((init.name for init in inits if init.state.running is not None), None)
+    if running is not None:
+        if running == WAIT_CONTAINER:
+            return Waiting(WAITING_FOR_MASTER)
+        return Waiting(f"init container {running} runs", busy=True)
+    sandbox = conditions.get("PodReadyToStartContainers", NOTHING)
+    return Waiting(VOLUMES_AND_NETWORK) if sandbox.status == "False" else None
+
+
+def _trainer(status: PodStatus) -> ContainerStatus:
+    return next((one for one in status.container_statuses if one.name == TRAINER_CONTAINER), NO_TRAINER)

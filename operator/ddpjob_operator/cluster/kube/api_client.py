@@ -1,0 +1,359 @@
+"""The only door to the Kubernetes API: a few verbs on paths, JSON in and out, and errors as the server words them.
+
+Nothing is retried here: what failed is done again by the next round of the job, from what is there by then.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from ddpjob_operator.api.contract import API_VERSION
+from ddpjob_operator.cluster.serve.metrics import API_REQUESTS
+from ddpjob_operator.engine import Manifest
+
+from .connection import Check, Connection
+from .objects import Change, EventObject, JobObject, NodeObject, Object, PodObject, Status, decoder
+
+PAGE_BYTES = 4 << 20
+"""About so large is a page of a list. The API server counts objects alone: the last page tells how large they are."""
+FIRST_LIMIT, MOST_LIMIT = 20, 500
+"""How many objects are asked for, when nothing is known of their size, and at most."""
+LONGEST_RETRY_AFTER = 60.0
+"""A server that is busy asks for seconds; what asks for a day stands between."""
+
+WATCH_SECONDS = 300
+"""After so long the server ends a watch."""
+SILENCE_SECONDS = 90.0
+"""Where nothing happens the server sends a bookmark each minute: a watch that is silent for longer may be cut off."""
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class PageMetadata(msgspec.Struct, rename="camel"):
+    """Where the list goes on, and at which moment it is the whole truth."""
+
+    resource_version: str = ""
+    rest: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct):
+    """A part of a list."""
+
+    metadata: PageMetadata
+    items: list[msgspec.Raw]
+
+
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """A kind of object: where it is served, and what is read of it."""
+
+    path: str
+    plural: str
+    type: type[T]
+
+    @cached_property
+    def object(self) -> msgspec.json.Decoder[T]:
+        """Decodes one object."""
+        return decoder(self.type)
+
+
+DDPJOBS = Resource(f"/apis/{API_VERSION}", "ddpjobs", JobObject)
+PODS = Resource("/api/v1", "pods", PodObject)
+SERVICES = Resource("/api/v1", "services", Object)
+SECRETS = Resource("/api/v1", "secrets", Object)
+EVENTS = Resource("/api/v1", "events", EventObject)
+NODES = Resource("/api/v1", "nodes", NodeObject)
+NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies", Object)
+LEASES = Resource("/apis/coordination.k8s.io/v1", "leases", dict[str, Any])
+NAMESPACES = Resource("/api/v1", "namespaces", Object)
+RULES_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectrulesreviews", dict[str, Any])
+ACCESS_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews", dict[str, Any])
+
+_ENCODER = msgspec.json.Encoder()
+_PAGES = msgspec.json.Decoder(Page)
+_CHANGES = msgspec.json.Decoder(Change)
+_STATUSES = msgspec.json.Decoder(Status)
+_OBJECTS = msgspec.json.Decoder(Object)
+_ANYTHING = msgspec.json.Decoder(dict[str, Any])
+
+
+class ApiError(Exception):
+    """The API server's refusal, or that it did not answer (status 0)."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        """Its word for programs: `AlreadyExists`, `Forbidden`, `Conflict`."""
+        self.message = message
+        self.retry_after = retry_after
+        """Seconds after which the server wants to be asked again."""
+
+    @property
+    def passing(self) -> bool:
+        """Whether it says nothing about the request itself: the server was busy, broken or not there."""
+        busy = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.UNAUTHORIZED)
+        return self.status == 0 or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in busy
+
+
+class StuckError(ApiError):
+    """A watch has come to a change that it cannot get past, as often as it tries: only a list leads on."""
+
+
+class FencedError(Exception):
+    """Writing was not allowed: this process does not lead, or not any more."""
+
+
+class Api:
+    """Requests to the API server. `may_write` is asked right before anything that is to change goes out."""
+
+    def __init__(self, connection: Connection, may_write: Callable[[], bool]) -> None:
+        self._connection = connection
+        self._may_write = may_write
+
+    def now(self) -> datetime:
+        """The time, as the API server has it."""
+        return self._connection.clock.now()
+
+    async def get(self, resource: Resource[T], namespace: str | None, name: str) -> T | None:
+        """An object, or None where it does not exist."""
+        try:
+            content = await self._request("GET", resource, namespace, name)
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return _decoded(resource.object, content)
+
+    async def list(self, resource: Resource[T], namespace: str | None, labels: str = "") -> tuple[list[T], int]:
+        """All objects, of one namespace or of all, and the resource version at which this was the whole of them.
+
+        One that cannot be read is left out, and the log says so: it must not hide the others.
+        """
+        items: list[T] = []
+        query = {"limit": str(FIRST_LIMIT), **_selecting(labels)}
+        while True:
+            content = await self._request("GET", resource, namespace, query=query)
+            page = _decoded(_PAGES, content)
+            items += _readable(resource, page.items)
+            if not page.metadata.rest:
+                return items, int(page.metadata.resource_version)
+            query |= {"continue": page.metadata.rest, "limit": str(_limit(len(content), len(page.items)))}
+
+    async def watch(
+        self, resource: Resource[T], namespace: str | None, labels: str, version: int
+    ) -> AsyncGenerator[tuple[str, T]]:
+        """Each change after a version, with its type, until the server ends the watch.
+
+        Raises:
+            StuckError: it came to what nobody can read, or said that it cannot go on.
+            ApiError: it could not begin, or ended in another way; what came before is true.
+        """
+        query = {
+            "watch": "true",
+            "resourceVersion": str(version),
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+            **_selecting(labels),
+        }
+        try:
+            async with self._connection.stream(_path(resource, namespace), SILENCE_SECONDS, query) as response:
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    raise _error(response.status, await response.read(), response.headers.get("Retry-After"))
+                async for line in _lines(response):
+                    yield _change(resource, line)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise _no_answer(error) from error
+
+    async def create(self, resource: Resource[T], namespace: str | None, body: Manifest) -> T:
+        """Makes an object and returns it as it is now; fields that the server does not know are errors."""
+        content = await self._change("POST", resource, namespace, body=body, query={"fieldValidation": "Strict"})
+        return _decoded(resource.object, content)
+
+    async def replace(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
+        """Replaces an object, if it still has the resource version that `body` has."""
+        return _decoded(resource.object, await self._change("PUT", resource, namespace, name, body=body))
+
+    async def merge(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
+        """Changes the fields that `body` names."""
+        headers = {"Content-Type": "application/merge-patch+json"}
+        content = await self._change("PATCH", resource, namespace, name, body=body, headers=headers)
+        return _decoded(resource.object, content)
+
+    async def replace_status(
+        self, resource: Resource[T], namespace: str, name: str, version: str, status: Manifest
+    ) -> T:
+        """Replaces the whole status, if the object still has this resource version, which no object made anew has."""
+        patch = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        headers = {"Content-Type": "application/json-patch+json"}
+        content = await self._change("PATCH", resource, namespace, f"{name}/status", body=patch, headers=headers)
+        return _decoded(resource.object, content)
+
+    async def delete(
+        self, resource: Resource[T], namespace: str, name: str, only_if: dict[str, str], grace: int | None = None
+    ) -> T | None:
+        """Deletes an object if it still has this uid, or this resource version.
+
+        Returns it as it is while it ends, or None where it is gone: of one that somebody else was deleting too, the
+        server may show what it was, without a version.
+        """
+        body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only_if}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        content = await self._change("DELETE", resource, namespace, name, body=body)
+        left = _decoded(_OBJECTS, content).metadata.resource_version
+        return _decoded(resource.object, content) if left else None
+
+    async def served(self, resource: Resource[Any]) -> bool:
+        """Whether the server knows the resource at all."""
+        try:
+            page = _decoded(_ANYTHING, await self._send("GET", resource.path, resource.plural))
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return any(known["name"] == resource.plural for known in page["resources"])
+
+    async def allowed(self, attributes: Manifest) -> bool:
+        """Whether we may do what these `resourceAttributes` of a SelfSubjectAccessReview say."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = _decoded(_ANYTHING, await self._request("POST", ACCESS_REVIEWS, None, body=review))
+        return bool(answer["status"]["allowed"])
+
+    async def rules(self, namespace: str) -> tuple[Sequence[Any], bool]:
+        """The `resourceRules` of a SelfSubjectRulesReview for a namespace, and whether there may be more of them."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        }
+        status = _decoded(_ANYTHING, await self._request("POST", RULES_REVIEWS, None, body=review))["status"]
+        return status["resourceRules"], status["incomplete"]
+
+    async def _change(self, *what: Any, **more: Any) -> bytes:
+        return await self._request(*what, check=self._fence, **more)
+
+    def _fence(self) -> None:
+        if not self._may_write():
+            raise FencedError
+
+    async def _request(
+        self, method: str, resource: Resource[Any], namespace: str | None, name: str = "", **more: Any
+    ) -> bytes:
+        return await self._send(method, _path(resource, namespace, name), resource.plural, **more)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        plural: str,
+        *,
+        body: Any = None,
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        check: Check = lambda: None,
+    ) -> bytes:
+        data = None if body is None else _ENCODER.encode(body)
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        try:
+            status, content, retry_after = await self._connection.send(
+                method, path, data, check, params=query, headers=headers
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            API_REQUESTS.labels(method, plural, "none").inc()
+            raise _no_answer(error) from error
+        API_REQUESTS.labels(method, plural, str(status)).inc()
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise _error(status, content, retry_after)
+        return content
+
+
+def _path(resource: Resource[Any], namespace: str | None, name: str = "") -> str:
+    scope = f"/namespaces/{quote(namespace)}" if namespace else ""
+    return f"{resource.path}{scope}/{resource.plural}" + (f"/{name}" if name else "")
+
+
+def _limit(size: int, count: int) -> int:
+    """How many objects of that size the next page may have."""
+    return max(1, min(MOST_LIMIT, PAGE_BYTES * count // size))
+
+
+def _selecting(labels: str) -> dict[str, str]:
+    return {"labelSelector": labels} if labels else {}
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Whole lines, however long; one that breaks off has never been said."""
+    rest = b""
+    async for part in response.content.iter_any():
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            yield line
+
+
+def _change(resource: Resource[T], line: bytes) -> tuple[str, T]:
+    try:
+        change = _decoded(_CHANGES, line)
+        if change.type != "ERROR":
+            return change.type, _decoded(resource.object, change.object)
+        said = _decoded(_STATUSES, change.object)
+    except ApiError as error:
+        raise StuckError(error.status, error.reason, error.message) from error
+    raise StuckError(said.code, said.reason, said.message)
+
+
+def _readable(resource: Resource[T], items: Iterable[msgspec.Raw]) -> Iterator[T]:
+    for item in items:
+        try:
+            yield _decoded(resource.object, item)
+        except ApiError as error:
+            logger.error("%s: one is left out: %s", resource.plural, error)  # noqa: TRY400  It is no bug of ours.
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> T:
+    try:
+        return decoder.decode(content)
+    except (ValueError, RecursionError) as error:  # Of msgspec: not JSON, or not what the API promises.
+        message = f"the API server's answer cannot be read: {error}: {_name_in(bytes(content))}"
+        raise ApiError(0, "NoAnswer", message) from error
+
+
+def _name_in(content: bytes) -> str:
+    """Which object it is or, where not even that can be read, how it begins."""
+    try:
+        metadata = _ANYTHING.decode(content)["metadata"]
+        return f"{metadata['namespace']}/{metadata['name']}"
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return repr(content[:80])
+
+
+def _no_answer(error: Exception) -> ApiError:
+    return ApiError(0, "NoAnswer", f"no answer from the API server: {str(error) or type(error).__name__}")
+
+
+def _error(status: int, content: bytes, retry_after: str | None) -> ApiError:
+    """What a refusal says; a proxy before the server may say it in another form than a Status object."""
+    seconds = min(float(retry_after), LONGEST_RETRY_AFTER) if retry_after and retry_after.isdecimal() else None
+    try:
+        said = _STATUSES.decode(content)
+        return ApiError(status, said.reason or str(status), said.message or str(status), seconds)
+    except ValueError:
+        text = content.decode(errors="replace").strip()
+        return ApiError(status, str(status), text or f"HTTP status {status}", seconds)

@@ -1,0 +1,115 @@
+"""What the operator must be allowed to do; the chart grants exactly this."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from ddpjob_operator.api.contract import GROUP
+
+from .api_client import Api
+
+READ = ("get", "list", "watch")
+
+RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
+    (GROUP, "ddpjobs"): (*READ, "patch", "delete"),
+    (GROUP, "ddpjobs/status"): ("patch",),
+    ("", "pods"): (*READ, "create", "patch", "delete"),
+    ("", "services"): (*READ, "create"),
+    ("", "secrets"): ("create",),
+    ("", "events"): ("create", "patch"),
+    ("networking.k8s.io", "networkpolicies"): (*READ, "create", "delete"),
+}
+"""In every namespace that it looks after: API group and resource, and the verbs."""
+
+OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
+"""There too, and in no request of ours: some clusters demand it of whoever makes what belongs to a job."""
+
+LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
+"""With leader election, on its own Lease alone; but RBAC cannot bind the right to create to a name."""
+
+NODE_RIGHTS = {("", "nodes"): ("get",)}
+"""For the whole cluster, and only where the chart's `rbac.nodes` grants it: nothing depends on it."""
+
+NAMESPACE_RIGHTS = {("", "namespaces"): ("list", "watch")}
+"""For the whole cluster, where a selector chooses the namespaces."""
+
+
+@dataclass(frozen=True)
+class _Right:
+    group: str
+    resource: str
+    verb: str
+    namespace: str
+    """Empty: all."""
+    name: str = ""
+    """Of the one object that it is about; empty: all."""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """As the API server is asked for it."""
+        resource, _, subresource = self.resource.partition("/")
+        what = {"group": self.group, "resource": resource, "subresource": subresource, "name": self.name}
+        return {**what, "verb": self.verb, "namespace": self.namespace}
+
+    def __str__(self) -> str:
+        kind = f"{self.resource}.{self.group}" if self.group else self.resource
+        what = f"{kind} {self.name}" if self.name else kind
+        return f"{self.verb} {what} in {f'namespace {self.namespace}' if self.namespace else 'all namespaces'}"
+
+
+class _Rule(msgspec.Struct, rename="camel"):
+    """A rule of RBAC, as a SelfSubjectRulesReview tells it."""
+
+    verbs: list[str] = []
+    api_groups: list[str] = []
+    resources: list[str] = []
+    resource_names: list[str] = []
+
+    def allows(self, right: _Right) -> bool:
+        """Whether it grants this."""
+        _, slash, subresource = right.resource.partition("/")
+        kinds = {"*", right.resource, *([f"*/{subresource}"] if slash else [])}
+        return bool(
+            {"*", right.verb} & set(self.verbs)
+            and {"*", right.group} & set(self.api_groups)
+            and kinds & set(self.resources)
+            and (not self.resource_names or right.name in self.resource_names)
+        )
+
+
+async def missing_everywhere(api: Api, *, selecting: bool) -> list[str]:
+    """Rights that we lack in all namespaces, each in words, asked for one by one: no rules tell of all namespaces."""
+    asked = _rights(RIGHTS, "")
+    if selecting:
+        asked += _rights(NAMESPACE_RIGHTS, "")
+    return [str(right) for right in asked if not await api.allowed(right.attributes)]
+
+
+async def missing_in(api: Api, namespace: str) -> tuple[list[str], bool]:
+    """Rights that we lack in this namespace, and whether we may ask if it exists."""
+    rules, incomplete = await _rules(api, namespace)
+    missing = await _missing(api, rules, _rights(RIGHTS, namespace), incomplete=incomplete)
+    seeing = _Right("", "namespaces", "get", namespace, namespace)
+    return missing, any(rule.allows(seeing) for rule in rules)
+
+
+async def missing_for_lease(api: Api, namespace: str, name: str) -> list[str]:
+    """Rights that we lack to our own Lease."""
+    rules, incomplete = await _rules(api, namespace)
+    return await _missing(api, rules, _rights(LEASE_RIGHTS, namespace, name), incomplete=incomplete)
+
+
+async def _rules(api: Api, namespace: str) -> tuple[list[_Rule], bool]:
+    rules, incomplete = await api.rules(namespace)
+    return [msgspec.convert(rule, _Rule) for rule in rules], incomplete
+
+
+async def _missing(api: Api, rules: list[_Rule], asked: list[_Right], *, incomplete: bool) -> list[str]:
+    """Where there may be more than these rules, as where a webhook decides too, what they lack is asked for."""
+    lacked = [right for right in asked if not any(rule.allows(right) for rule in rules)]
+    return [str(right) for right in lacked if not (incomplete and await api.allowed(right.attributes))]
+
+
+def _rights(rights: Mapping[tuple[str, str], tuple[str, ...]], namespace: str, name: str = "") -> list[_Right]:
+    return [_Right(*what, verb, namespace, name) for what, verbs in rights.items() for verb in verbs]

@@ -1,0 +1,135 @@
+"""Kubernetes events: what a person wants to know of a job, where `kubectl describe` shows it."""
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from datetime import datetime
+from http import HTTPStatus
+
+from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER
+from ddpjob_operator.engine import Event, Manifest
+
+from .kube.api_client import EVENTS, Api, ApiError, FencedError
+from .kube.objects import Metadata
+from .serve.metrics import EVENTS_LOST
+
+WRITERS = 8
+"""So many write at once, each always for the same jobs: a job's events stay in order. One alone falls behind a slow
+API server."""
+WAITING_EVENTS = 250
+"""For each writer."""
+REMEMBERED_EVENTS = 5000
+TRIES = 4
+MESSAGE_LENGTH = 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Writes events behind the work's back: they are not worth waiting for, nor failing for.
+
+    An event that says the same of the same job is one event that counts.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._waiting = [asyncio.Queue[tuple[Metadata, Event, datetime]](WAITING_EVENTS) for _ in range(WRITERS)]
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def announce(self, job: Metadata, event: Event) -> None:
+        """Has an event written soon."""
+        try:
+            self._waiting[hash(job.uid) % WRITERS].put_nowait((job, event, self._api.now()))
+        except asyncio.QueueFull:
+            EVENTS_LOST.inc()
+
+    async def run(self) -> None:
+        """Writes events, for ever."""
+        await asyncio.gather(*map(self._write_all, self._waiting))
+
+    async def drained(self) -> None:
+        """Waits until all that was announced is written or given up."""
+        for waiting in self._waiting:
+            await waiting.join()
+
+    async def _write_all(self, waiting: asyncio.Queue[tuple[Metadata, Event, datetime]]) -> None:
+        while True:
+            job, event, time = await waiting.get()
+            try:
+                await self._write(job, event, time)
+            except (ApiError, FencedError) as error:
+                EVENTS_LOST.inc()
+                logger.warning("event not written: %s", error)
+            finally:
+                waiting.task_done()
+
+    async def _write(self, job: Metadata, event: Event, time: datetime) -> None:
+        for again in range(TRIES):
+            try:
+                await self._write_once(job, event, time, perhaps_done=again > 0)
+            except ApiError as error:
+                if not error.passing or again == TRIES - 1:
+                    raise
+                await asyncio.sleep(error.retry_after or 0.2 * 2**again)
+            else:
+                return
+
+    async def _write_once(self, job: Metadata, event: Event, time: datetime, *, perhaps_done: bool) -> None:
+        body = _body(job, event, time)
+        name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+        count = self._counts.get(name, 0)
+        if count == 0:
+            try:
+                await self._api.create(EVENTS, namespace, body)
+            except ApiError as error:
+                if error.status != HTTPStatus.CONFLICT:
+                    raise
+                there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
+                # An operator before this one has counted. Or this one has made it, and heard no answer: it seems so.
+                count = 0 if perhaps_done and there.count == 1 else there.count
+        if count:
+            self._remember(name, count)  # For another try, which is to say the same.
+            patch = {"count": count + 1, "lastTimestamp": body["lastTimestamp"]}
+            try:
+                await self._api.merge(EVENTS, namespace, name, patch)
+            except ApiError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+                await self._api.create(EVENTS, namespace, body)  # It has expired.
+                count = 0
+        self._remember(name, count + 1)
+
+    def _remember(self, name: str, count: int) -> None:
+        self._counts[name] = count
+        self._counts.move_to_end(name)
+        if len(self._counts) > REMEMBERED_EVENTS:
+            self._counts.popitem(last=False)
+
+
+def _body(job: Metadata, event: Event, time: datetime) -> Manifest:
+    """The event; its name follows from what it says, so that the API server knows it again."""
+    message = event.message[:MESSAGE_LENGTH]
+    said = hashlib.sha256(f"{job.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{job.name}.{said}", "namespace": job.namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+            "resourceVersion": job.resource_version,
+        },
+        "type": "Warning" if event.warning else "Normal",
+        "reason": event.reason,
+        "message": message,
+        "source": {"component": MANAGER},
+        "reportingComponent": MANAGER,
+        "firstTimestamp": seconds,
+        "lastTimestamp": seconds,
+        "count": 1,
+    }

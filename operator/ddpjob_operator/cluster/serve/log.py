@@ -1,0 +1,55 @@
+"""The operator's own log: one line an event, as JSON or for people, with the job that it is about."""
+
+import logging
+import sys
+from typing import Literal
+
+from pythonjsonlogger.json import JsonFormatter
+
+Format = Literal["json", "text"]
+
+FIELDS = ("namespace", "job", "uid")
+
+
+def about(key: tuple[str, str], uid: str = "") -> dict[str, str]:
+    """`extra` of a log call: the job that it is about."""
+    return {"namespace": key[0], "job": key[1], "uid": uid}
+
+
+def set_up(kind: Format, level: str) -> None:
+    """Everything goes to standard error, kopf's own lines from errors on: that it begins anew we say ourselves."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if kind == "json" else _Text())
+    handler.addFilter(_without_the_server_s_words_traced)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("kopf").setLevel(logging.ERROR)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+def _without_the_server_s_words_traced(record: logging.LogRecord) -> bool:
+    """What the API server answers to kopf, whole or broken off, is no bug of anybody's: one line says it."""
+    error = record.exc_info[1] if record.exc_info else None
+    known = ("API", "WatchingError", "JSONDecodeError")
+    if record.name.startswith("kopf") and error is not None and type(error).__name__.startswith(known):
+        record.msg, record.args, record.exc_info = f"{record.getMessage()}: {error}", None, None
+    return True
+
+
+class _Json(JsonFormatter):
+    def __init__(self) -> None:
+        super().__init__(
+            "{asctime}{levelname}{name}{message}",
+            style="{",
+            rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
+            datefmt="%Y-%m-%dT%H:%M:%S%z",
+        )
+
+
+class _Text(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        job = getattr(record, "job", None)
+        return f"{text}  ({record.__dict__['namespace']}/{job})" if job else text

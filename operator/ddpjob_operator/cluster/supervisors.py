@@ -1,0 +1,160 @@
+"""Listens to the supervisor of each job's rank 0: what matters is known at once, and progress every ten seconds.
+
+Each question waits at the supervisor for news, so nothing is asked in vain. Only so many questions are open at once;
+with more jobs than that each waits for a shorter time, and every job is still heard as often.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ddpjob_operator.engine import Asked, Heard, heard_of, is_news, unheard
+
+from .serve.log import about
+from .serve.metrics import STATUS_READS
+from .status_client import UnheardError, a_session, ask, where
+from .store import Key
+from .workqueue import DirtyKeys
+
+OPEN_QUESTIONS = 256
+"""So many at once."""
+READ_SECONDS = 10.0
+"""A supervisor without news is heard so often."""
+LONGEST_RETRY_SECONDS = 10.0
+"""One that does not answer is asked again after 1, 2, 4, 8 s, then so often."""
+LONGEST_HOPELESS_SECONDS = 60.0
+"""Where nothing has ever listened, or answered, there is no supervisor, as a rule: then only so often."""
+HOPELESS = 20
+"""So many questions in vain, some minutes of them, are enough to know that a pod does not answer."""
+NEWS_BURST = 20
+"""So many news in a row are heard at once,"""
+NEWS_SECONDS = 2.0
+"""and then one in so long: no pod may keep the operator busy."""
+
+logger = logging.getLogger(__name__)
+
+
+def _now() -> float:
+    """Seconds on the clock by which everything here waits."""
+    return asyncio.get_running_loop().time()
+
+
+@dataclass(slots=True)
+class _Ear:
+    """What is heard of one pod, and when to ask it again."""
+
+    job_uid: str
+    asked: Asked
+    heard: Heard | None = None
+    mark: str = ""
+    failures: int = 0
+    news_left: float = NEWS_BURST
+    news_at: float = field(default_factory=_now)
+    task: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Nothing more is heard of it."""
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    def pause_after_news(self) -> float:
+        """Seconds until the next question: none as long as news are few."""
+        now = _now()
+        self.news_left = min(NEWS_BURST, self.news_left + (now - self.news_at) / NEWS_SECONDS) - 1
+        self.news_at = now
+        return max(0.0, -self.news_left * NEWS_SECONDS)
+
+    def pause_after_failure(self, *, refused: bool) -> float:
+        """Seconds until the next question: more after each failure."""
+        never = self.heard is None or not self.heard.attempt
+        hopeless = never and (refused or self.failures >= HOPELESS)
+        longest = LONGEST_HOPELESS_SECONDS if hopeless else LONGEST_RETRY_SECONDS
+        self.failures += 1
+        return float(min(2 ** min(self.failures - 1, 10), longest))
+
+
+class Hearing:
+    """All supervisors that are listened to, at most one for each job."""
+
+    def __init__(self, dirty: DirtyKeys, time: Callable[[], datetime]) -> None:
+        self._dirty = dirty
+        self._time = time
+        self._ears: dict[Key, _Ear] = {}
+        self._turns = asyncio.Semaphore(OPEN_QUESTIONS)
+        self._session = a_session()
+
+    def heard(self, key: Key, job_uid: str) -> Heard | None:
+        """What was heard of a job last."""
+        ear = self._ears.get(key)
+        return ear.heard if ear is not None and ear.job_uid == job_uid else None
+
+    def attend(self, key: Key, job_uid: str, asked: Asked | None) -> Heard | None:
+        """What was heard of a job; from now on the one that is asked is listened to, and no other."""
+        ear = self._ears.get(key)
+        if ear is not None and (ear.job_uid != job_uid or asked not in {None, ear.asked}):
+            self.forget(key)
+            ear = None
+        if asked is None:
+            if ear is not None:
+                ear.stop()
+            return ear.heard if ear is not None else None
+        if ear is None:
+            ear = self._ears[key] = _Ear(job_uid, asked)
+        if ear.task is None:
+            ear.task = asyncio.create_task(self._listen(key, ear), name=f"hearing {asked.pod}")
+        return ear.heard
+
+    def forget(self, key: Key) -> None:
+        """Nothing is to be heard of this job any more."""
+        ear = self._ears.pop(key, None)
+        if ear is not None:
+            ear.stop()
+
+    async def close(self) -> None:
+        """Listens to nobody any more."""
+        tasks = [ear.task for ear in self._ears.values() if ear.task is not None]
+        for key in list(self._ears):
+            self.forget(key)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._session.close()
+
+    async def _listen(self, key: Key, ear: _Ear) -> None:
+        while True:
+            pause = LONGEST_RETRY_SECONDS
+            try:
+                pause = await self._hear(key, ear)
+            except Exception:
+                STATUS_READS.labels("bug").inc()
+                logger.exception("this is a bug; again in %.0f s", pause, extra=about(key, ear.job_uid))
+            await asyncio.sleep(pause)
+
+    async def _hear(self, key: Key, ear: _Ear) -> float:
+        """Asks once; returns the seconds until the next question."""
+        began = _now()
+        pod = ear.asked.pod
+        async with self._turns:
+            wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._ears))
+            try:
+                answer = await ask(self._session, ear.asked, ear.mark, wait)
+                heard = heard_of(answer.document, self._time(), uid=ear.job_uid, pod=pod, last=ear.heard)
+                if heard is None:
+                    raise UnheardError("unreadable", f"{where(ear.asked)} tells nothing of this job")  # noqa: TRY301
+            except UnheardError as error:
+                STATUS_READS.labels(error.result).inc()
+                ear.mark = ""  # The next answer need not wait for news.
+                self._note(key, ear, unheard(ear.heard, str(error), self._time(), pod=pod))
+                return ear.pause_after_failure(refused=error.result == "refused")
+        STATUS_READS.labels("ok").inc()
+        news = answer.mark != ear.mark
+        ear.mark, ear.failures = answer.mark, 0
+        self._note(key, ear, heard)
+        return ear.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
+
+    def _note(self, key: Key, ear: _Ear, heard: Heard) -> None:
+        """Takes note of what was heard; only what is new is worth a look at the job."""
+        known, ear.heard = ear.heard, heard
+        if is_news(known, heard):
+            self._dirty.mark(key)

@@ -1,0 +1,302 @@
+"""The pods of one job as processes of this machine: made, watched, observed and ended, with all state in files."""
+
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ddpjob_operator.api.contract import Env, Label
+from ddpjob_operator.engine import DeletePod, Exit, Manifest, Pod
+
+from . import container
+from .files import Lock, read_json, write_json
+from .machine import processes_of
+from .process_spec import TERMINATION_LOG, Machine, Ports, address_of, translate
+from .run_directory import RunDirectory
+
+MESSAGE_BYTES = 4096
+LOG_TAIL_BYTES = 2048
+DEFAULT_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class LocalPod:
+    """The directory of one pod.
+
+    pod.json            the pod as a cluster would be given it
+    process.json        what its process is
+    delete.json         it is to end, and to be removed
+    stop.json           it is to end, and to stay
+    started.json        it was under way, and once its process runs which one that is
+    exit.json           how its process ended
+    """
+
+    directory: Path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The pod as it was created."""
+        manifest: Manifest = read_json(self.directory / "pod.json")
+        return manifest
+
+    @property
+    def ports(self) -> Ports:
+        """What it was told to listen on."""
+        env = self._process["env"]
+        return Ports(*(int(env[name]) for name in (Env.MASTER_PORT, Env.STATUS_PORT, Env.CONTROL_PORT)))
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return Path(self._process["log"])
+
+    @property
+    def lock(self) -> Lock:
+        """Held as long as the pod's container lives."""
+        return Lock(self.directory / "lock")
+
+    @property
+    def started(self) -> bool:
+        """Whether the container was ever under way."""
+        return (self.directory / "started.json").exists()
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        return "main" in (read_json(self.directory / "started.json") or {}) and not self.ended
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it was told to end."""
+        return (self.directory / "delete.json").exists()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was told to end and to stay."""
+        return (self.directory / "stop.json").exists()
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has ended and said how."""
+        return (self.directory / "exit.json").exists()
+
+    @property
+    def lost(self) -> bool:
+        """Whether its container was killed from outside and cannot say how the process ended."""
+        return self.started and self.lock.holder() is None and not self.ended
+
+    def observed(self) -> Pod:
+        """The pod as the engine sees it."""
+        manifest = self.manifest
+        labels, running = manifest["metadata"]["labels"], self.running
+        return Pod(
+            name=self.directory.name,
+            uid=manifest["metadata"]["uid"],
+            rank=int(labels[Label.RANK]),
+            incarnation=int(labels[Label.INCARNATION]),
+            running=running,
+            exit=self._exit(),
+            deleting=self.deleting,
+            stopped=self.stopped,
+            node=platform.node() or "this machine",
+            created_at=datetime.fromtimestamp((self.directory / "pod.json").stat().st_mtime, UTC),
+            address=address_of(manifest) if running else None,
+        )
+
+    def _exit(self) -> Exit | None:
+        ended = read_json(self.directory / "exit.json")
+        if ended is None:
+            return None
+        return Exit(
+            code=ended["code"],
+            reason=ended["reason"],
+            message=ended["message"] or self._last_words(failed=ended["code"] != 0),
+            finished_at=datetime.fromtimestamp(ended["finishedAt"], UTC),
+        )
+
+    def _last_words(self, *, failed: bool) -> str:
+        """The termination message, with FallbackToLogsOnError as a kubelet does it."""
+        said = _tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
+        return said or (_tail(self.log, LOG_TAIL_BYTES, self._process["logStart"]) if failed else "")
+
+    @property
+    def _process(self) -> dict[str, Any]:
+        """What its process is."""
+        process: dict[str, Any] = read_json(self.directory / "process.json")
+        return process
+
+
+class Pods:
+    """All pods of a run.
+
+    `changed` is called, from other threads, when a pod has started or ended.
+    """
+
+    def __init__(self, run: RunDirectory, changed: Callable[[], None]) -> None:
+        self._run = run
+        self._changed = changed
+        self._watched: set[Path] = set()
+
+    def observe(self) -> tuple[Pod, ...]:
+        """Every pod that is there."""
+        return tuple(pod.observed() for pod in self._all() if not pod.lost)
+
+    def create(self, manifest: Manifest, machine: Machine, logs: Path) -> list[str]:
+        """Makes a pod, unless it exists, and starts its process; returns what a person should know about it."""
+        directory = self._run.pods / manifest["metadata"]["name"]
+        if (directory / "pod.json").exists():
+            return []
+        process = translate(manifest, self._run, directory, machine)
+        for needed in (directory, *process.needed):
+            needed.mkdir(parents=True, exist_ok=True)
+        pod = LocalPod(directory)
+        logs.mkdir(parents=True, exist_ok=True)
+        log = logs / f"rank-{manifest['metadata']['labels'][Label.RANK]}.log"
+        output = {"log": str(log), "logStart": log.stat().st_size if log.exists() else 0}
+        what = {"argv": process.argv, "env": process.env, "cwd": str(process.directory)}
+        write_json(directory / "process.json", what | output)
+        manifest["metadata"]["uid"] = directory.name  # Names are never used twice.
+        write_json(directory / "pod.json", manifest)
+        self._start(pod, process.env)
+        return process.notices
+
+    def resume(self) -> None:
+        """Takes up what a former `ddpjob run` left: starts what it had not started yet, watches what runs."""
+        for pod in self._all():
+            if pod.lost:
+                self._bury(pod)
+            elif not pod.started and not pod.deleting:
+                self._start(pod, read_json(pod.directory / "process.json")["env"])
+            elif not pod.ended:
+                if pod.deleting or pod.stopped:
+                    self._signal(pod)  # Who asked for it may have died before this.
+                _in_background(self._report_end, pod)
+
+    def one_of_gang(self, incarnation: int) -> LocalPod | None:
+        """Any pod of the gang of which this incarnation is the first; None where it has none yet."""
+        for pod in self._all():
+            if int(pod.manifest["metadata"]["labels"][Label.INCARNATION]) >= incarnation:
+                return pod
+        return None
+
+    def status_port(self, name: str) -> int:
+        """Where a pod's supervisor serves its status."""
+        return LocalPod(self._run.pods / name).ports.status
+
+    def delete(self, action: DeletePod) -> None:
+        """Tells a pod to end within its grace period."""
+        pod = LocalPod(self._run.pods / action.name)
+        if not pod.directory.exists():
+            return
+        spec = pod.manifest["spec"]
+        grace = action.grace_period_seconds
+        seconds = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS) if grace is None else grace
+        write_json(pod.directory / "delete.json", {"gracePeriodSeconds": seconds})
+        self._signal(pod)
+
+    def stop(self, name: str) -> None:
+        """Tells a pod to end within its own grace period, and keeps it."""
+        pod = LocalPod(self._run.pods / name)
+        if not pod.directory.exists() or pod.stopped:
+            return
+        grace = pod.manifest["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+        write_json(pod.directory / "stop.json", {"gracePeriodSeconds": grace})
+        self._signal(pod)
+
+    def terminate(self) -> None:
+        """Tells every pod to end within the usual grace period, without a word on disk."""
+        for pod in self._all():
+            self._signal(pod)
+
+    def kill(self) -> None:
+        """Ends at once every pod that has not ended."""
+        for pod in self._all():
+            if not pod.ended:
+                self.delete(DeletePod(pod.directory.name, "", 0))
+
+    def remove_gone(self, seen: tuple[Pod, ...]) -> None:
+        """Removes pods that are to go and whose end was seen, or that were lost with all of their processes."""
+        ended = {pod.name for pod in seen if pod.deleting and pod.exit is not None}
+        for pod in self._all():
+            never_started = pod.deleting and not pod.started and pod.lock.holder() is None
+            if pod.directory.name in ended or pod.lost or never_started:
+                self._bury(pod)
+                self._changed()
+
+    def _signal(self, pod: LocalPod) -> None:
+        """Tells a pod's container to read what is asked of it."""
+        holder = pod.lock.holder()
+        if holder:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(holder, signal.SIGTERM)
+        self._changed()
+
+    def _all(self) -> list[LocalPod]:
+        return [LocalPod(file.parent) for file in sorted(self._run.pods.glob("*/pod.json"))]
+
+    def _bury(self, pod: LocalPod) -> None:
+        """Ends what may be left of a pod's processes, then forgets it; its log stays."""
+        labels = pod.manifest["metadata"]["labels"]
+        left = {
+            Env.UID: labels[Label.JOB_UID],
+            Env.NODE_RANK: labels[Label.RANK],
+            Env.INCARNATION: labels[Label.INCARNATION],
+        }
+        if not pod.ended:
+            while processes := processes_of(left):
+                for process in processes:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+                psutil.wait_procs(processes, timeout=1)
+        shutil.rmtree(pod.directory)
+
+    def _start(self, pod: LocalPod, env: dict[str, str]) -> None:
+        reading, writing = os.pipe()
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", container.__file__, str(pod.directory)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(writing)
+        _in_background(self._report_from_start, pod, process, reading)
+
+    def _report_from_start(self, pod: LocalPod, process: subprocess.Popen[bytes], started: int) -> None:
+        with os.fdopen(started) as pipe:
+            pipe.read()
+        self._changed()
+        process.wait()
+        self._report_end(pod)
+
+    def _report_end(self, pod: LocalPod) -> None:
+        pod.lock.wait()
+        self._changed()
+
+
+def _in_background(what: Callable[..., None], *arguments: object) -> None:
+    """Waits for what happens to a pod in a thread of its own, so that nothing has to be polled."""
+    threading.Thread(target=what, args=arguments, daemon=True).start()
+
+
+def _tail(file: Path, size: int, start: int = 0) -> str:
+    """The last bytes of a file, none of them before `start`."""
+    try:
+        with file.open("rb") as content:
+            content.seek(0, os.SEEK_END)
+            content.seek(max(start, content.tell() - size))
+            return content.read().decode(errors="replace").strip()
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,63 @@
+"""What there is of a run: its job, and what its trainer has recorded."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.contract import Env
+from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.local.files import read_json
+
+from .records import NAME, SEEN_NAME, Recorded, read
+from .stacks import Stack, stacks
+
+PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")
+"""Where the file can be: in the directory of the metrics, of the checkpoints, or of a run, whose volumes may have the
+checkpoints in a directory of theirs. They may also be elsewhere, on a hostPath."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A run, as far as it is known."""
+
+    name: str
+    job: DDPJob | None
+    """None: there are only metrics, as on a volume of a cluster."""
+    recorded: Recorded
+    carried_on: bool = True
+    """Whether a job that is not finished is in somebody's hands."""
+    stacks: Sequence[Stack] = ()
+    """What its ranks were doing when it hung."""
+    printed: Recorded = field(default_factory=Recorded)
+    """What its program has printed of its progress."""
+
+
+def find(directory: Path) -> Found:
+    """The run in a directory: that of a local run, of checkpoints, or of metrics.
+
+    Raises:
+        BadInputError: it holds none of these.
+    """
+    run = RunDirectory(directory)
+    job = run.load()
+    files = {name: _files(directory, run, name) for name in (NAME, SEEN_NAME)}
+    if job is None and not any(files.values()):
+        raise BadInputError(f"{directory} holds neither a run (job.json) nor metrics ({NAME}, {SEEN_NAME})")
+    newest = (max(some, key=lambda file: file.stat().st_mtime) for some in files.values() if some)
+    known = (recorded for file in newest if (recorded := read(file)).starts)
+    name = job.metadata.name if job else directory.resolve().name
+    stuck = stacks(directory, _checkpoints(run))
+    return Found(name, job, next(known, Recorded()), run.lock.holder() is not None, stuck)
+
+
+def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
+    files = [file for place in PLACES for file in directory.glob(f"{place}{name}")]
+    return files + [file for place in _checkpoints(run) if (file := place / "metrics" / name).is_file()]
+
+
+def _checkpoints(run: RunDirectory) -> Iterator[Path]:
+    """Where the pods that are still there were told to save."""
+    for file in run.pods.glob("*/process.json"):
+        if directory := read_json(file)["env"].get(Env.CHECKPOINT_DIR):
+            yield Path(directory)

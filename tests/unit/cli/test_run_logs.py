@@ -1,0 +1,112 @@
+"""The lines of a log as it grows, also of one that overwrites its lines."""
+
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.cli.run_logs import Follower, shown_last
+
+UP = "\x1b[A"
+BAR = "\r 10%\r 20%"
+
+
+@pytest.mark.parametrize(
+    ("writes", "lines", "unfinished"),
+    [
+        (["a\nb\n"], [["a", "b"]], []),
+        (["a\nb", "c\n"], [["a"], ["bc"]], []),
+        (["a\r\n"], [["a"]], []),
+        (["\n"], [[""]], []),
+        ([BAR], [[]], [" 20%"]),
+        ([BAR, "\r 30%"], [[], []], [" 30%"]),
+        ([BAR, "\r", "    "], [[], [], []], []),
+        ([BAR, "\r", "\r 30%"], [[], [], []], [" 30%"]),
+        ([f"{BAR}\n", "done\n"], [[], [" 20%", "done"]], []),
+        ([f"{BAR}\n"], [[]], [" 20%"]),
+        ([f"{BAR}\r    \rloss 0.5\n\r 30%", "\r 40%"], [[], ["loss 0.5"]], [" 40%"]),
+        ([f"{BAR}\r    \r\nnext\n"], [["next"]], []),
+        (["bytes \xff\n"], [["bytes \ufffd"]], []),
+        ([f"\r 1/2\n\r 10%{UP}", f"\n\r 20%{UP}\r 2/2\n", "done\n"], [[], [], [" 2/2", "done"]], []),
+        (["\r 1/2\n\r 10%", f"{UP}\r 2/2"], [[], []], [" 2/2"]),
+        ([f"\r 1/2\n\n\r 10%{UP}{UP}\r 2/2"], [[]], [" 2/2"]),
+        (["\r\x1b[32m 10%\x1b[0m"], [[]], [" 10%"]),
+    ],
+    ids=[
+        "lines",
+        "in pieces",
+        "as Windows ends them",
+        "an empty one",
+        "a bar",
+        "that moves",
+        "that wipes itself out",
+        "that is about to be overwritten",
+        "that ends",
+        "that may have a bar below it",
+        "a line in its place, and it again",
+        "nothing in its place",
+        "no text",
+        "a bar below a bar",
+        "the same in pieces",
+        "two bars below a bar",
+        "with colours",
+    ],
+)
+def test_of_a_line_that_overwrites_itself_the_last_state_counts(
+    tmp_path: Path, writes: list[str], lines: list[list[str]], unfinished: list[str]
+) -> None:
+    log = tmp_path / "attempt-1" / "rank-0.log"
+    log.parent.mkdir()
+    follower, read = Follower(tmp_path), []
+    for text in writes:
+        with log.open("ab") as file:
+            file.write(text.encode("latin-1"))
+        read.append([line.text for line in follower.lines()])
+    assert read == lines
+    assert [line.text for line in follower.unfinished()] == unfinished
+
+
+def test_the_last_look_gives_what_has_no_end(tmp_path: Path) -> None:
+    log = tmp_path / "attempt-1" / "rank-0.log"
+    log.parent.mkdir()
+    log.write_text(f"a\n{BAR}")
+    follower = Follower(tmp_path)
+    assert [line.text for line in follower.lines()] == ["a"]
+    assert [line.text for line in follower.lines(last=True)] == [" 20%"]
+    assert list(follower.unfinished()) == []
+
+
+def test_what_is_taken_late_ends_where_it_was_asked_for(tmp_path: Path) -> None:
+    log = tmp_path / "attempt-1" / "rank-0.log"
+    log.parent.mkdir()
+    log.write_text("before\n")
+    follower = Follower(tmp_path)
+    before = follower.lines()
+    log.write_text("before\nafter\n")
+    assert [line.text for line in before] == ["before"]
+    assert [line.text for line in follower.lines()] == ["after"]
+
+
+def test_what_an_attempt_before_left_without_an_end_is_a_line(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    for attempt in (1, 2):
+        log = tmp_path / f"attempt-{attempt}" / "rank-0.log"
+        log.parent.mkdir()
+        log.write_text(BAR)
+        list(follower.lines()) if attempt == 1 else None
+    assert [(line.attempt, line.text) for line in follower.lines()] == [(1, " 20%")]
+    assert [line.attempt for line in follower.unfinished()] == [2]
+
+
+def test_a_bar_of_hours_does_not_pile_up_in_memory(tmp_path: Path) -> None:
+    log = tmp_path / "attempt-1" / "rank-0.log"
+    log.parent.mkdir()
+    log.write_text(BAR * 10000)
+    follower = Follower(tmp_path)
+    assert list(follower.lines()) == []
+    assert follower._open[log] == b"\r 20%"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("a", "a"), ("", ""), ("a\rb", "b"), ("a\r   ", None), ("a\r", "a"), ("\r", "")]
+)
+def test_what_a_line_shows_in_the_end(text: str, shown: str | None) -> None:
+    assert shown_last(text) == shown

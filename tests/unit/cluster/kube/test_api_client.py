@@ -1,0 +1,123 @@
+"""What is made of an API server's answers that cannot be read, in part or at all."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddpjob_operator.cluster.kube.api_client import PAGE_BYTES, PODS, Api, ApiError, StuckError
+from ddpjob_operator.cluster.kube.connection import Connection
+
+from tests.unit.cluster.manifests import a_manifest
+
+TOO_DEEP = b'{"metadata": {}, "spec": {"unknown": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+
+
+class Answering(Connection):
+    """The connection to a server that always answers the same."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    async def send(self, *_: Any, **__: Any) -> tuple[int, bytes, None]:
+        return 200, self._answer, None
+
+    @asynccontextmanager
+    async def stream(self, *_: Any) -> AsyncIterator[Any]:
+        async def parts() -> AsyncIterator[bytes]:
+            yield self._answer + b"\n"
+
+        yield SimpleNamespace(status=200, content=SimpleNamespace(iter_any=parts))
+
+
+def api(answer: bytes) -> Api:
+    return Api(Answering(answer), lambda: True)
+
+
+def broken() -> dict[str, Any]:
+    """A pod with a date that is none."""
+    pod = a_manifest(rank=1)
+    pod["metadata"]["creationTimestamp"] = "yesterday"
+    return pod
+
+
+async def watched(answer: bytes) -> list[tuple[str, Any]]:
+    return [change async for change in api(answer).watch(PODS, "team", "", 1)]
+
+
+def test_one_object_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    items = [a_manifest(rank=0), broken(), a_manifest(rank=2)]
+    answer = json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}).encode()
+    with caplog.at_level(logging.ERROR):
+        pods, version = asyncio.run(api(answer).list(PODS, "team"))
+    assert ([pod.metadata.name for pod in pods], version) == (["digits-0-1", "digits-2-1"], 7)
+    assert len(caplog.messages) == 1
+    assert "pods: one is left out: the API server's answer cannot be read: Invalid RFC3339" in caplog.text
+    assert "$.metadata.creationTimestamp`: team/digits-1-1" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"{}", TOO_DEEP], ids=["a page", "nothing", "too deep"])
+def test_an_answer_that_cannot_be_read_is_an_answer_of_nobody_s(answer: bytes) -> None:
+    with pytest.raises(ApiError, match="cannot be read") as error:
+        asyncio.run(api(answer).get(PODS, "team", "digits-0-1"))
+    assert error.value.passing
+    assert len(error.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"type": "MODIFIED", "object": broken()}, "cannot be read"),
+        ({"type": "ERROR", "object": {"code": 500, "message": "cannot be encoded"}}, "cannot be encoded"),
+        ({"type": "ERROR", "object": {"code": "five hundred"}}, "cannot be read"),
+        ({"kind": "Status"}, "cannot be read"),
+    ],
+)
+def test_a_watch_does_not_get_past_what_it_cannot_read(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(StuckError, match=message):
+        asyncio.run(watched(json.dumps(change).encode()))
+
+
+class Silent(Connection):
+    """The connection to a server that says nothing: aiohttp's error for it may be without a word."""
+
+    def __init__(self) -> None:
+        """Nothing is connected."""
+
+    async def send(self, *_: Any, **__: Any) -> tuple[int, bytes, None]:
+        raise TimeoutError
+
+
+def test_a_server_that_says_nothing_is_told_by_the_error_s_name() -> None:
+    with pytest.raises(ApiError, match="API server: TimeoutError"):
+        asyncio.run(Api(Silent(), lambda: True).list(PODS, "team"))
+
+
+class Paging(Connection):
+    """The connection to a server with so many pods of a size, which sends as many at once as it is asked for."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self._pods = [{**a_manifest(rank=rank), "data": "x" * size} for rank in range(count)]
+        self.pages: list[int] = []
+
+    async def send(self, *_: Any, params: dict[str, str], **__: Any) -> tuple[int, bytes, None]:
+        first = int(params.get("continue", "0"))
+        last = first + int(params["limit"])
+        rest = str(last) if last < len(self._pods) else ""
+        page = {"metadata": {"resourceVersion": "7", "continue": rest}, "items": self._pods[first:last]}
+        answer = json.dumps(page).encode()
+        self.pages.append(len(answer))
+        return 200, answer, None
+
+
+@pytest.mark.parametrize(("count", "size", "pages"), [(560, 100, 3), (250, 91 << 10, 7), (30, 1 << 20, 5)])
+def test_a_page_of_a_list_has_as_many_objects_as_make_some_megabytes(count: int, size: int, pages: int) -> None:
+    server = Paging(count, size)
+    pods, _ = asyncio.run(Api(server, lambda: True).list(PODS, "team"))
+    assert [pod.metadata.name for pod in pods] == [f"digits-{rank}-1" for rank in range(count)]
+    assert max(server.pages[1:]) <= PAGE_BYTES
+    assert len(server.pages) == pages

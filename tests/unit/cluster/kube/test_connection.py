@@ -1,0 +1,140 @@
+"""Which kubeconfigs can be used, and the one line for each that cannot."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.cluster.kube.api_client import DDPJOBS, Api, ApiError
+from ddpjob_operator.cluster.kube.connection import Connection, NoClusterError
+
+CLUSTER = {"server": "https://127.0.0.1:1"}
+TOKEN = {"token": "secret"}
+
+
+def a_kubeconfig(
+    file: Path, cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None, **other: Any
+) -> Path:
+    config = {
+        "clusters": [{"name": "here", "cluster": CLUSTER if cluster is None else cluster}],
+        "users": [{"name": "me", "user": TOKEN if user is None else user}],
+        "contexts": [{"name": "mine", "context": {"cluster": "here", "user": "me"}}],
+        "current-context": "mine",
+        **other,
+    }
+    file.write_text(json.dumps(config))
+    return file
+
+
+async def connected() -> Connection:
+    connection = Connection()
+    await connection.close()
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ({"user": {"exec": {"command": "aws"}}}, "plugins (exec) are not called here"),
+        ({"current-context": "other"}, "there is no 'other' in it"),
+        ({"contexts": [{"name": "mine", "context": {"cluster": "here"}}]}, "there is no 'user' in it"),
+        ({"current-context": None}, "Current context is not set"),
+        ({"cluster": {}}, "its cluster has no server"),
+        ({"clusters": "none"}, "The kubeconfig cannot be used: "),
+        ({"cluster": {**CLUSTER, "certificate-authority": "gone.crt"}}, "cannot be read (gone.crt): "),
+        ({"cluster": {**CLUSTER, "certificate-authority-data": "bm9uc2Vuc2U="}}, "cannot be read (given as data): "),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_gets_one_line(
+    what: dict[str, Any], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(a_kubeconfig(tmp_path / "config", **what)))
+    with pytest.raises(NoClusterError) as refused:
+        asyncio.run(connected())
+    assert expected in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_yaml_is_no_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text("a: [")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(NoClusterError, match=r"\AThe kubeconfig cannot be used: .*\Z"):
+        asyncio.run(connected())
+
+
+@contextmanager
+def serving(status: int, text: bytes) -> Iterator[str]:
+    """The address of a server that answers everything so."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Page)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+@pytest.fixture
+def page() -> Iterator[str]:
+    """The address of a server that is no API server, as a proxy with a page of its own is none."""
+    with serving(200, b"<html>Please log in</html>") as address:
+        yield address
+
+
+def test_an_answer_that_is_not_json_is_an_answer_of_nobody_s(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = a_kubeconfig(tmp_path / "config", cluster={"server": page}, user={})
+    monkeypatch.setenv("KUBECONFIG", str(config))
+
+    async def asked() -> None:
+        connection = Connection()
+        try:
+            await Api(connection, lambda: True).get(DDPJOBS, "team", "digits")
+        finally:
+            await connection.close()
+
+    with pytest.raises(ApiError, match=r"the API server's answer cannot be read: .*: b'<html>") as error:
+        asyncio.run(asked())
+    assert error.value.passing
+
+
+def test_a_kubeconfig_that_is_just_being_written_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    monkeypatch.setenv("KUBECONFIG", str(config))
+
+    async def asked(address: str) -> None:
+        a_kubeconfig(config, cluster={"server": address})
+        connection = Connection()
+        config.write_text("")
+        api = Api(connection, lambda: True)
+        try:
+            with pytest.raises(ApiError, match="who are you") as refused:
+                await api.get(DDPJOBS, "team", "digits")
+            assert refused.value.status == 401
+            with pytest.raises(ApiError, match="who are you"):
+                await anext(api.watch(DDPJOBS, "team", "", 1))
+        finally:
+            await connection.close()
+
+    with serving(401, b"who are you") as address:
+        asyncio.run(asked(address))

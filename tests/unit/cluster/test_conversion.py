@@ -1,0 +1,339 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from ddpjob_operator.cluster.conversion import node_problem, pod_of
+from ddpjob_operator.cluster.kube.objects import NodeObject
+from ddpjob_operator.engine import Disruption, Exit, Waiting
+
+from .manifests import a_manifest, a_node, a_pod, read, trainer
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOON_TEXT = "2026-01-01T12:00:00Z"
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes"}
+GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOON_TEXT}
+NO_SANDBOX = {"type": "PodReadyToStartContainers", "status": "False"}
+GONE_AT_NOON = {**NO_SANDBOX, "lastTransitionTime": NOON_TEXT}
+BEFORE, AFTER = "2026-01-01T11:59:59Z", "2026-01-01T12:00:01Z"
+VOLUMES = "waiting for its volumes and network"
+NO_MAP = {"reason": "CreateContainerConfigError", "message": 'configmap "settings" not found'}
+PULLING = {"reason": "ImagePullBackOff", "message": "no such image"}
+
+WAITING: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing is known yet": ({"phase": "Pending"}, ""),
+    "no node has room": ({"phase": "Pending", "conditions": [UNSCHEDULABLE]}, "Unschedulable: no nodes"),
+    "it is held back by gates": (
+        {"phase": "Pending", "conditions": [GATED]},
+        "SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
+    ),
+    "its volumes and network are made": ({"phase": "Pending", "conditions": [SCHEDULED, NO_SANDBOX]}, VOLUMES),
+    "they are made, and nobody says of what its containers wait": (
+        {
+            "phase": "Pending",
+            "conditions": [SCHEDULED, NO_SANDBOX],
+            "containerStatuses": trainer(waiting={"reason": "ContainerCreating"}),
+        },
+        VOLUMES,
+    ),
+    "they are there": (
+        {"phase": "Pending", "conditions": [SCHEDULED, {**NO_SANDBOX, "status": "True"}]},
+        "",
+    ),
+    "a ConfigMap is missing": (
+        {
+            "phase": "Pending",
+            "conditions": [SCHEDULED, {**NO_SANDBOX, "status": "True"}],
+            "containerStatuses": trainer(waiting=NO_MAP),
+        },
+        'CreateContainerConfigError: configmap "settings" not found',
+    ),
+    "an init container goes before the trainer that waits for it": (
+        {
+            "phase": "Pending",
+            "initContainerStatuses": [{"name": "fetch", "state": {"waiting": PULLING}}],
+            "containerStatuses": trainer(waiting={"reason": "PodInitializing"}),
+        },
+        "ImagePullBackOff: no such image",
+    ),
+    "an init container is done": (
+        {"phase": "Pending", "initContainerStatuses": [{"name": "fetch", "state": {"terminated": {"exitCode": 0}}}]},
+        "",
+    ),
+    "containers are made": (
+        {"phase": "Pending", "containerStatuses": trainer(waiting={"reason": "ContainerCreating"})},
+        "",
+    ),
+    "the image cannot be pulled": (
+        {"phase": "Pending", "containerStatuses": trainer(waiting=PULLING)},
+        "ImagePullBackOff: no such image",
+    ),
+    "an init container's image cannot be pulled": (
+        {"phase": "Pending", "initContainerStatuses": [{"name": "fetch", "state": {"waiting": PULLING}}]},
+        "ImagePullBackOff: no such image",
+    ),
+    "the master's port is waited for": (
+        {"phase": "Pending", "initContainerStatuses": [{"name": "wait-for-master", "state": {"running": {}}}]},
+        "waiting for the master's port",
+    ),
+    "an init container of the template runs": (
+        {"phase": "Pending", "initContainerStatuses": [{"name": "fetch", "state": {"running": {}}}]},
+        "init container fetch runs",
+    ),
+    "the trainer runs": ({"containerStatuses": trainer(running={})}, ""),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), WAITING.values(), ids=WAITING)
+def test_a_pod_says_why_it_waits(status: dict[str, Any], expected: str) -> None:
+    pod = pod_of(a_pod(**status))
+    assert pod is not None
+    assert str(pod.waiting or "") == expected
+    assert pod.active
+
+
+FAILED_INIT = {
+    "name": "fetch",
+    "state": {"terminated": {"exitCode": 3, "finishedAt": NOON_TEXT, "message": "no data"}},
+}
+
+CANNOT = {"exitCode": 1, "message": '{"cause": "ConfigError"}'}
+REPORTS = {"name": "anything", "state": {"terminated": CANNOT}}
+
+EXITS: dict[str, tuple[dict[str, Any], Exit | None]] = {
+    "the trainer runs": ({"containerStatuses": trainer(running={})}, None),
+    "the trainer is done": (
+        {"containerStatuses": trainer(terminated={"exitCode": 0, "reason": "Completed", "finishedAt": NOON_TEXT})},
+        Exit(0, "Completed", "", NOON),
+    ),
+    "the trainer was killed for its memory": (
+        {"containerStatuses": trainer(terminated={"exitCode": 137, "reason": "OOMKilled", "message": "{}"})},
+        Exit(137, "OOMKilled", "{}", None),
+    ),
+    "the pod was evicted before it ran": (
+        {"phase": "Failed", "reason": "Evicted", "message": "low on disk"},
+        Exit(None, "Evicted", "low on disk", None),
+    ),
+    "the pod was evicted while its trainer ran": (
+        {"phase": "Failed", "reason": "Evicted", "message": "m", "containerStatuses": trainer(running={})},
+        Exit(None, "Evicted", "m", None),
+    ),
+    "an init container failed and left a report": (
+        {"phase": "Failed", "initContainerStatuses": [REPORTS]},
+        Exit(None, "InitContainerFailed", '{"cause": "ConfigError"}', None),
+    ),
+    "an init container failed": (
+        {"phase": "Failed", "initContainerStatuses": [FAILED_INIT]},
+        Exit(None, "InitContainerFailed", "init container fetch: no data", NOON),
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), EXITS.values(), ids=EXITS)
+def test_the_result_of_a_rank_is_the_exit_of_its_trainer(status: dict[str, Any], expected: Exit | None) -> None:
+    pod = pod_of(a_pod(**status))
+    assert pod is not None
+    assert pod.exit == expected
+    assert pod.running == (expected is None)
+
+
+def test_other_containers_that_outlive_the_trainer_linger() -> None:
+    proxy, done = trainer(terminated={"exitCode": 0})
+    beside, alone = pod_of(a_pod(containerStatuses=[proxy, done])), pod_of(a_pod(containerStatuses=[done]))
+    assert beside is not None
+    assert alone is not None
+    assert beside.lingering
+    assert not alone.lingering, "although its phase is Running for a moment more: deleting it would lose its log"
+
+
+@pytest.mark.parametrize(("grace", "forced"), [(1, False), (0, True)])
+def test_a_pod_that_is_still_there_without_any_grace_was_removed_by_force(grace: int, *, forced: bool) -> None:
+    manifest = a_manifest()
+    manifest["metadata"] |= {"deletionTimestamp": NOON_TEXT, "deletionGracePeriodSeconds": grace}
+    pod = pod_of(read(manifest))
+    assert pod is not None
+    assert pod.forced == forced
+
+
+def test_a_pod_that_is_being_deleted_says_until_when() -> None:
+    manifest = a_manifest()
+    manifest["metadata"]["deletionTimestamp"] = NOON_TEXT
+    pod = pod_of(read(manifest))
+    assert pod is not None
+    assert (pod.deleting, pod.gone_by) == (True, NOON)
+
+
+@pytest.mark.parametrize(("grace", "ago"), [(30, 30), (2, 2), (1, None), (0, None), (None, None)])
+def test_a_pod_that_is_being_deleted_says_since_when_unless_its_grace_was_cut_to_nothing(
+    grace: int | None, ago: int | None
+) -> None:
+    manifest = a_manifest()
+    manifest["metadata"] |= {"deletionTimestamp": NOON_TEXT, "deletionGracePeriodSeconds": grace}
+    pod = pod_of(read(manifest))
+    assert pod is not None
+    assert pod.told_at == (None if ago is None else NOON - timedelta(seconds=ago))
+
+
+def ran(begin: str, end: str) -> list[dict[str, Any]]:
+    """A trainer that ran from then until then."""
+    return trainer(terminated={"exitCode": 143, "startedAt": begin, "finishedAt": end})
+
+
+TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}
+EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "low on disk"}
+
+# What an API server says of a pod: in its metadata, spec and status -> what the engine sees.
+SEEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "when it was made": (
+        {"creationTimestamp": NOON_TEXT},
+        *({}, {}, {"created_at": NOON}),
+    ),
+    "when it was given its node": (
+        *({}, {}, {"conditions": [SCHEDULED]}),
+        {"scheduled_at": NOON, "node": "node-1"},
+    ),
+    "not when it was found that it has no place": (
+        *({}, {"nodeName": None}, {"conditions": [{**UNSCHEDULABLE, "lastTransitionTime": NOON_TEXT}]}),
+        {"scheduled_at": None, "node": None, "waiting": Waiting("Unschedulable", "no nodes")},
+    ),
+    "that the cluster takes it away": (
+        *({}, {}, {"conditions": [TARGET]}),
+        {"disruption": Disruption("EvictionByEvictionAPI", "evicting")},
+    ),
+    "not that the cluster has thought better of it": (
+        *({}, {}, {"conditions": [{**TARGET, "status": "False"}]}),
+        {"disruption": None},
+    ),
+    "that its kubelet has ended it": (
+        *({}, {}, EVICTED),
+        {
+            "reason": "Evicted",
+            "message": "low on disk",
+            "exit": Exit(None, "Evicted", "low on disk"),
+            "running": False,
+        },
+    ),
+    "and how its trainer took it": (
+        *({}, {}, {**EVICTED, "containerStatuses": trainer(terminated={"exitCode": 143, "reason": "Error"})}),
+        {"reason": "Evicted", "message": "low on disk", "exit": Exit(143, "Error")},
+    ),
+    "that its node did not take it": (
+        *({}, {}, {"phase": "Failed", "reason": "OutOfcpu", "message": "not enough cpu"}),
+        {"reason": "OutOfcpu", "exit": Exit(None, "OutOfcpu", "not enough cpu")},
+    ),
+    "that its sandbox is gone, and its trainer still runs": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": trainer(running={"startedAt": BEFORE})}),
+        {"sandbox_lost": True, "running": True},
+    ),
+    "that its sandbox was gone before its trainer was": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": ran(BEFORE, AFTER)}),
+        {"sandbox_lost": True, "running": False},
+    ),
+    "not that its sandbox is removed after its end": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": ran(BEFORE, BEFORE)}),
+        {"sandbox_lost": False},
+    ),
+    "not that it is removed in the second of its end, which any program could come to": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": ran(BEFORE, NOON_TEXT)}),
+        {"sandbox_lost": False},
+    ),
+    "not that nobody saw the sandbox of a trainer that soon failed": (
+        *({}, {}, {"conditions": [GONE_AT_NOON], "containerStatuses": ran(NOON_TEXT, AFTER)}),
+        {"sandbox_lost": False},
+    ),
+    "not that it has one": (
+        *(
+            {},
+            {},
+            {
+                "conditions": [{**GONE_AT_NOON, "status": "True"}],
+                "containerStatuses": trainer(running={"startedAt": BEFORE}),
+            },
+        ),
+        {"sandbox_lost": False},
+    ),
+    "that we told it to end and to stay": (
+        *({}, {"activeDeadlineSeconds": 1}, {"containerStatuses": trainer(running={})}),
+        {"stopped": True, "running": True},
+    ),
+    "not that its template gives it some time": (
+        *({}, {"activeDeadlineSeconds": 3600}, {"containerStatuses": trainer(running={})}),
+        {"stopped": False},
+    ),
+    "that it is none of that": (
+        *({}, {}, {"containerStatuses": trainer(running={})}),
+        {
+            "running": True,
+            "exit": None,
+            "deleting": False,
+            "waiting": None,
+            "created_at": None,
+            "scheduled_at": None,
+            "reason": "",
+            "message": "",
+            "disruption": None,
+            "stopped": False,
+            "gone_by": None,
+            "lingering": False,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("metadata", "spec", "status", "expected"), SEEN.values(), ids=SEEN)
+def test_a_pod_says(
+    metadata: dict[str, Any], spec: dict[str, Any], status: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    manifest = a_manifest(**status)
+    manifest["metadata"] |= metadata
+    manifest["spec"] |= spec
+    pod = pod_of(read(manifest))
+    assert pod is not None
+    assert {name: getattr(pod, name) for name in expected} == expected
+
+
+def taint(effect: str, key: str = "maintenance") -> dict[str, str]:
+    return {"key": key, "effect": effect}
+
+
+UNREACHABLE = "node.kubernetes.io/unreachable"
+NODES: dict[str, tuple[NodeObject | None, str]] = {
+    "well": (a_node(), ""),
+    "gone": (None, "is gone"),
+    "silent": (
+        a_node(taint("NoExecute", UNREACHABLE), ready="Unknown", message="Kubelet stopped posting node status."),
+        "is not ready: Kubelet stopped posting node status.",
+    ),
+    "not ready": (a_node(ready="False", message="disk failed"), "is not ready: disk failed"),
+    "not ready, without a sentence": (a_node(ready="False"), "is not ready: KubeletReady"),
+    "emptied by somebody": (a_node(taint("NoExecute")), ""),
+    "closed for new pods": (a_node(taint("NoSchedule")), ""),
+    "not wanted for new pods, and emptied": (
+        a_node(taint("PreferNoSchedule"), taint("NoExecute", "sick")),
+        "",
+    ),
+    "new": (a_node(ready=None), ""),
+}
+
+
+@pytest.mark.parametrize(("node", "expected"), NODES.values(), ids=NODES)
+def test_what_is_wrong_with_a_node_that_is(node: NodeObject | None, expected: str) -> None:
+    assert node_problem(node) == expected
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "controlled by another object than its label says": {"owner": "somebody-else"},
+    "without a rank that is a number": {"rank": "first"},
+    "without an incarnation that is a number": {"incarnation": ""},
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN.values(), ids=FOREIGN)
+def test_no_pod_of_a_job_is_one(what: dict[str, Any]) -> None:
+    assert pod_of(a_pod(**what)) is None

@@ -1,0 +1,134 @@
+"""What becomes of an event whose answer was lost, and of others beside one that is slow."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from ddpjob_operator.cluster.kube.api_client import Api, ApiError
+from ddpjob_operator.cluster.kube.clock import Clock
+from ddpjob_operator.cluster.kube.objects import Metadata
+from ddpjob_operator.cluster.recorder import Announcer
+from ddpjob_operator.engine import Event
+
+from tests.support import virtual_time
+
+JOB = Metadata(name="digits", namespace="team", uid="uid-1")
+NO_ROOM = Event(warning=True, reason="Blocked", message="No room")
+
+
+def announced(api: Api, times: int) -> None:
+    """The same is announced so many times, and no more is to be written."""
+
+    async def play() -> None:
+        announcer = Announcer(api)
+        writing = asyncio.create_task(announcer.run())
+        for _ in range(times):
+            announcer.announce(JOB, NO_ROOM)
+        await announcer.drained()
+        writing.cancel()
+
+    virtual_time.run(play())
+
+
+class Deaf(Api):
+    """An API server that writes an event, and whose first answer does not arrive."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, body: Any) -> Any:
+        if self.counts:
+            raise ApiError(409, "AlreadyExists", "it is there already")
+        self.counts.append(body["count"])
+        raise ApiError(0, "NoAnswer", "no answer")
+
+    async def merge(self, _resource: Any, _namespace: str, _name: str, body: Any) -> Any:
+        if "count" in body:
+            self.counts.append(body["count"])
+        return SimpleNamespace(count=self.counts[-1])
+
+
+def test_an_event_whose_answer_was_lost_counts_once() -> None:
+    api = Deaf()
+    announced(api, times=2)
+    assert api.counts == [1, 2]
+
+
+class Counted(Api):
+    """An API server with an event of an operator before, which has no time at first, and then says that it has it."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.asked = count, 0
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, _body: Any) -> Any:
+        self.asked += 1
+        raise ApiError(503, "Unavailable", "not now") if self.asked == 1 else ApiError(409, "AlreadyExists", "known")
+
+    async def merge(self, _resource: Any, _namespace: str, _name: str, body: Any) -> Any:
+        self.count = body.get("count", self.count)
+        return SimpleNamespace(count=self.count)
+
+
+def test_an_event_goes_on_to_count_though_its_first_answer_was_an_error() -> None:
+    api = Counted(7)
+    announced(api, times=2)
+    assert api.count == 9
+
+
+class HalfDeaf(Api):
+    """An API server with an event of an operator before; its answer to the first new count does not arrive."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.answers = count, 0
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, _body: Any) -> Any:
+        raise ApiError(409, "AlreadyExists", "known")
+
+    async def merge(self, _resource: Any, _namespace: str, _name: str, body: Any) -> Any:
+        self.count = body.get("count", self.count)
+        self.answers += "count" in body
+        if "count" in body and self.answers == 1:
+            raise ApiError(0, "NoAnswer", "no answer")
+        return SimpleNamespace(count=self.count)
+
+
+def test_an_event_of_an_operator_before_counts_once_though_the_answer_was_lost() -> None:
+    api = HalfDeaf(7)
+    announced(api, times=1)
+    assert api.count == 8
+
+
+class Slow(Api):
+    """An API server that takes its time for each event."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, body: Any) -> Any:
+        await asyncio.sleep(1)
+        self.written.append(f"{body['involvedObject']['uid']} {body['reason']}")
+
+
+def test_jobs_do_not_wait_for_each_others_events_and_those_of_one_job_stay_in_order() -> None:
+    api, jobs = Slow(), [Metadata(name="digits", namespace="team", uid=f"uid-{number}") for number in range(400)]
+    reasons = ("Created", "Running")
+
+    async def play() -> float:
+        announcer = Announcer(api)
+        writing = asyncio.create_task(announcer.run())
+        began = asyncio.get_running_loop().time()
+        for reason in reasons:
+            for job in jobs:
+                announcer.announce(job, Event(warning=False, reason=reason, message="-"))
+        await announcer.drained()
+        writing.cancel()
+        return asyncio.get_running_loop().time() - began
+
+    seconds = virtual_time.run(play())
+    assert seconds < len(jobs) * len(reasons) / 4
+    for job in jobs:
+        assert [line for line in api.written if line.startswith(f"{job.uid} ")] == [f"{job.uid} {r}" for r in reasons]

@@ -1,0 +1,62 @@
+"""What may change while a job's processes run, and what does not when it goes on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.crd import SPEC_RULES
+from ddpjob_operator.local import RunDirectory, open_job
+from ddpjob_operator.local.lifecycle import FIXED
+from pydantic.alias_generators import to_camel
+
+
+def test_the_fields_that_stop_the_processes_first_are_those_that_a_cluster_lets_change_only_while_suspended() -> None:
+    only_while_suspended = {
+        rule["fieldPath"] for rule in SPEC_RULES if "only while the job is suspended" in rule["message"]
+    }
+    assert {f".{to_camel(field)}" for field in FIXED} == only_while_suspended
+
+
+Opened = Callable[..., tuple[Path | None, list[str]]]
+
+
+@pytest.fixture
+def opened_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Opens a run from a directory, and tells where its ranks then work and what was said."""
+    template = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["x"]}]}}
+    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template}})
+    run = RunDirectory(tmp_path / "runs" / "digits")
+    run.create()
+
+    def opened(name: str, *, fresh: bool = False) -> tuple[Path | None, list[str]]:
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        monkeypatch.chdir(directory)
+        said: list[str] = []
+        run.save(open_job(run, job, [], lambda event: said.append(event.message), fresh=fresh))
+        return run.work, said
+
+    return opened
+
+
+def test_the_ranks_work_where_the_run_was_started_first_wherever_it_goes_on(
+    opened_in: Opened, tmp_path: Path
+) -> None:
+    assert opened_in("one") == (tmp_path / "one", [])
+    said = f"the ranks work in {tmp_path}/one, where this run was started first; --fresh starts one here"
+    assert opened_in("two") == (tmp_path / "one", [said])
+    assert opened_in("one") == (tmp_path / "one", [])
+    assert opened_in("two", fresh=True)[0] == tmp_path / "two"
+
+
+def test_where_that_directory_is_gone_they_work_where_the_run_goes_on_and_that_is_said(
+    opened_in: Opened, tmp_path: Path
+) -> None:
+    opened_in("one")
+    (tmp_path / "one").rename(tmp_path / "moved")
+    said = (
+        f"the ranks work in {tmp_path}/moved: {tmp_path}/one, where this run was started first, is not there any more"
+    )
+    assert opened_in("moved") == (tmp_path / "moved", [said])
+    assert opened_in("moved") == (tmp_path / "moved", [])

@@ -1,0 +1,125 @@
+"""Where the nodes of a job find each other on one machine, and in which directory they work."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.local import RunDirectory, process_spec
+from ddpjob_operator.local.process_spec import Machine, Ports, Translated, translate
+
+PORTS = Ports(master=1, status=2, control=3)
+RANK_0 = "digits-0-abcde.digits.default.svc:29502"
+LIVING = "127.0.0.1:29502,127.0.0.3:29502"
+
+
+def translated(
+    directory: Path, rank: int = 0, peers: str = RANK_0, container: Any = None, pod: Any = None, **more: Any
+) -> Translated:
+    """A pod's process, of a run that works in a directory."""
+    given = {"DDPJOB_PEERS": peers, "DDPJOB_TERMINATION_LOG": "/dev/termination-log", "DDPJOB_IN_PLACE_RESTARTS": "5"}
+    given |= dict.fromkeys(("MASTER_PORT", "DDPJOB_STATUS_PORT", "DDPJOB_CONTROL_PORT"), "29501")
+    env = [{"name": name, "value": value} for name, value in given.items()]
+    env += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in more.items()]
+    labels = {"ddpjob.dev/rank": str(rank), "ddpjob.dev/incarnation": "1"}
+    trainer = {"name": "trainer", "command": ["x"], "env": env, **(container or {})}
+    document = {"metadata": {"labels": labels}, "spec": {"containers": [trainer], **(pod or {})}}
+    machine = Machine(directory, PORTS, threads=1, environment={})
+    return translate(document, RunDirectory(directory / "run"), directory / "run" / "pod", machine)
+
+
+def variables(rank: int, peers: str, directory: Path, **more: Any) -> dict[str, str]:
+    """The environment of a pod's process."""
+    return translated(directory, rank, peers, **more).env
+
+
+@pytest.mark.parametrize(
+    ("rank", "address"), [(0, "127.0.0.1"), (1, "127.0.0.2"), (255, "127.0.1.0"), (4095, "127.0.16.0")]
+)
+def test_each_node_listens_on_an_address_of_its_own(rank: int, address: str, tmp_path: Path) -> None:
+    env = variables(rank, RANK_0, tmp_path, ITS_IP="status.podIP")
+    assert (env["DDPJOB_LISTEN_ADDR"], env["ITS_IP"]) == (address, address)
+    assert (env["MASTER_PORT"], env["DDPJOB_STATUS_PORT"], env["DDPJOB_CONTROL_PORT"]) == ("1", "2", "3")
+    assert env["DDPJOB_IN_PLACE_RESTARTS"] == "5"
+    assert env["DDPJOB_RUN_DIR"] == str(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("peers", "here"), [(RANK_0, "127.0.0.1:3"), (f"{RANK_0},{LIVING}", "127.0.0.1:3,127.0.0.1:3,127.0.0.3:3")]
+)
+def test_supervisors_find_each_other_at_the_ports_of_this_machine(peers: str, here: str, tmp_path: Path) -> None:
+    assert variables(1, peers, tmp_path)["DDPJOB_PEERS"] == here
+
+
+@pytest.mark.parametrize(("rank", "status_port"), [(0, "2"), (1, "0")])
+def test_where_there_is_but_one_address_nothing_restarts_in_place_and_no_port_is_taken_twice(
+    rank: int, status_port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_spec, "MANY_ADDRESSES", False)
+    env = variables(rank, RANK_0, tmp_path)
+    assert (env["DDPJOB_LISTEN_ADDR"], env["DDPJOB_IN_PLACE_RESTARTS"]) == ("127.0.0.1", "0")
+    assert env["DDPJOB_STATUS_PORT"] == status_port
+
+
+MOUNTED = {"volumeMounts": [{"name": "code", "mountPath": "/code"}]}
+CODE = {"volumes": [{"name": "code", "persistentVolumeClaim": {"claimName": "code"}}]}
+
+
+def test_a_working_directory_that_no_container_could_have_is_refused_here_too(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    right = f"must be an absolute path, as a container needs it; here that would be {tmp_path}/src"
+    with pytest.raises(BadInputError, match=re.escape(f"containers[trainer].workingDir: 'src' {right}")):
+        translated(tmp_path, container={"workingDir": "src"})
+
+
+@pytest.mark.parametrize(
+    ("container", "where", "notice"),
+    [
+        ({}, ".", ""),
+        ({"workingDir": ""}, ".", ""),
+        ({"workingDir": "{here}/src"}, "src", ""),
+        ({"workingDir": "{here}/app"}, ".", "workingDir {here}/app is not on this machine; the ranks work in {here}"),
+        ({"workingDir": "/code/lib", **MOUNTED}, "run/volumes/code/lib", "workingDir /code/lib: /code is {here}/run"),
+    ],
+    ids=["none", "empty", "one that is here", "one of an image", "of a volume"],
+)
+def test_ranks_work_where_the_run_does_or_in_their_working_directory_where_that_is_here(
+    container: dict[str, Any], where: str, notice: str, tmp_path: Path
+) -> None:
+    (tmp_path / "src").mkdir()
+    container = {
+        name: value.format(here=tmp_path) if isinstance(value, str) else value for name, value in container.items()
+    }
+    process = translated(tmp_path, container=container, pod=CODE)
+    assert process.directory == tmp_path / where
+    assert process.env["PWD"] == str(process.directory)
+    assert "PYTHONPATH" not in process.env, "a container has none"
+    assert [said[: len(notice.format(here=tmp_path))] for said in process.notices] == (
+        [notice.format(here=tmp_path)] if notice else []
+    )
+    assert process.directory.is_dir() or process.directory in process.needed
+
+
+@pytest.mark.parametrize(
+    ("source", "is_there", "here"),
+    [
+        ({"path": "{}/own"}, True, True),
+        ({"path": "{}/own"}, False, False),
+        ({"path": "{}/own", "type": "DirectoryOrCreate"}, False, True),
+    ],
+    ids=["there", "not there", "not there, but to be made"],
+)
+def test_a_directory_of_this_machine_is_itself(
+    source: dict[str, str], tmp_path: Path, *, is_there: bool, here: bool
+) -> None:
+    own = tmp_path / "own"
+    if is_there:
+        own.mkdir()
+    volume = {"name": "own", "hostPath": source | {"path": str(own)}}
+    mounts = {"volumeMounts": [{"name": "own", "mountPath": str(own)}], "command": ["x", str(own)]}
+    process = translated(tmp_path, container=mounts, pod={"volumes": [volume]})
+    place = own if here else tmp_path / "run" / "volumes" / "own"
+    assert process.argv == ["x", str(place)]
+    assert place in process.needed
+    assert bool(process.notices) is not here
