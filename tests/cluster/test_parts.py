@@ -9,11 +9,11 @@ import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cluster.conversion import ref_of
 from ddpjob_operator.cluster.kube import objects
-from ddpjob_operator.cluster.kube.api_client import Api
+from ddpjob_operator.cluster.kube.api_client import ApiClient
 from ddpjob_operator.cluster.kube.connection import Connection
-from ddpjob_operator.cluster.kube.lease import Elector
+from ddpjob_operator.cluster.kube.lease import LeaderElector
 from ddpjob_operator.cluster.kube.objects import JobObject
-from ddpjob_operator.cluster.recorder import Announcer
+from ddpjob_operator.cluster.recorder import EventRecorder
 from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.writer import Writer
 from ddpjob_operator.engine import CreateNetworkPolicy, DeleteJob, DeleteNetworkPolicy, Event, Settings, StopPod
@@ -25,7 +25,7 @@ from tests.support.waiting import patience
 
 A_WHILE = 60.0
 
-Play = Callable[[Callable[[], Api], Team], Awaitable[None]]
+Play = Callable[[Callable[[], ApiClient], Team], Awaitable[None]]
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def scene(api: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]
     async def whole(play: Play) -> None:
         connections: list[Connection] = []
 
-        def an_api() -> Api:
+        def an_api() -> ApiClient:
             connections.append(Connection())
-            return Api(connections[-1], lambda: True)
+            return ApiClient(connections[-1], lambda: True)
 
         try:
             async with asyncio.timeout(patience(A_WHILE)):
@@ -65,8 +65,8 @@ def holder(team: Team) -> str:
 
 
 def test_a_lease_that_is_given_back_is_not_taken_again(scene: Callable[[Play], None]) -> None:
-    async def play(an_api: Callable[[], Api], team: Team) -> None:
-        elector = Elector(an_api(), team.namespace, "operator", "first")
+    async def play(an_api: Callable[[], ApiClient], team: Team) -> None:
+        elector = LeaderElector(an_api(), team.namespace, "operator", "first")
         running = asyncio.create_task(elector.run())
         await elector.elected.wait()
         await elector.release()
@@ -78,8 +78,8 @@ def test_a_lease_that_is_given_back_is_not_taken_again(scene: Callable[[Play], N
 
 
 def test_a_lease_that_somebody_deletes_makes_no_second_leader(scene: Callable[[Play], None]) -> None:
-    async def play(an_api: Callable[[], Api], team: Team) -> None:
-        first, second = (Elector(an_api(), team.namespace, "operator", name) for name in ("first", "second"))
+    async def play(an_api: Callable[[], ApiClient], team: Team) -> None:
+        first, second = (LeaderElector(an_api(), team.namespace, "operator", name) for name in ("first", "second"))
         leading = asyncio.create_task(first.run())
         await first.elected.wait()
         assert not await second._try(), "it has seen who leads"
@@ -97,16 +97,16 @@ def test_a_lease_that_somebody_deletes_makes_no_second_leader(scene: Callable[[P
 
 
 def test_an_event_goes_on_counting_where_another_operator_has_stopped(scene: Callable[[Play], None]) -> None:
-    async def play(an_api: Callable[[], Api], team: Team) -> None:
+    async def play(an_api: Callable[[], ApiClient], team: Team) -> None:
         team.apply(a_job())
         job = team.job()
         assert job is not None
         for times in (3, 2):
-            announcer = Announcer(an_api())
-            writing = asyncio.create_task(announcer.run())
+            recorder = EventRecorder(an_api())
+            writing = asyncio.create_task(recorder.run())
             for _ in range(times):
-                announcer.announce(read(job).metadata, Event(warning=True, reason="Blocked", message="No room"))
-            await announcer.drained()
+                recorder.record(read(job).metadata, Event(warning=True, reason="Blocked", message="No room"))
+            await recorder.drained()
             writing.cancel()
         assert team.events() == {"Blocked": 5}
         assert "(x5 over" in team.kubectl("describe", "ddpjob", "digits")
@@ -116,7 +116,7 @@ def test_an_event_goes_on_counting_where_another_operator_has_stopped(scene: Cal
 
 
 def test_a_job_that_has_changed_since_it_was_looked_at_is_not_deleted(scene: Callable[[Play], None]) -> None:
-    async def play(an_api: Callable[[], Api], team: Team) -> None:
+    async def play(an_api: Callable[[], ApiClient], team: Team) -> None:
         team.apply(a_job())
         seen = team.job()
         assert seen is not None
@@ -139,7 +139,7 @@ def test_a_job_that_has_changed_since_it_was_looked_at_is_not_deleted(scene: Cal
 
 
 def test_another_job_under_its_name_is_not_deleted(scene: Callable[[Play], None]) -> None:
-    async def play(an_api: Callable[[], Api], team: Team) -> None:
+    async def play(an_api: Callable[[], ApiClient], team: Team) -> None:
         team.apply(a_job())
         former = team.job()
         assert former is not None
@@ -157,7 +157,7 @@ def test_another_job_under_its_name_is_not_deleted(scene: Callable[[Play], None]
 
 
 def test_another_pod_under_its_name_is_not_stopped(scene: Callable[[Play], None]) -> None:
-    async def play(an_api: Callable[[], Api], team: Team) -> None:
+    async def play(an_api: Callable[[], ApiClient], team: Team) -> None:
         team.apply(a_job())
         job = team.job()
         assert job is not None
@@ -175,7 +175,7 @@ def test_another_pod_under_its_name_is_not_stopped(scene: Callable[[Play], None]
 
 
 def test_a_network_policy_that_is_deleted_is_gone_for_us_too(scene: Callable[[Play], None]) -> None:
-    async def play(an_api: Callable[[], Api], team: Team) -> None:
+    async def play(an_api: Callable[[], ApiClient], team: Team) -> None:
         team.apply(a_job())
         seen = team.job()
         assert seen is not None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api.entrypoint import Options, document_of, script
-from ddpjob_operator.cli.cluster.pod_options import PACKAGES_DIRECTORY, Needs, with_needs
+from ddpjob_operator.cli.cluster.pod_options import PACKAGES_DIRECTORY, PodOptions, with_pod_options
 
 from tests.support.index import Index, Package, start_index
 
@@ -35,7 +35,7 @@ class Image:
 
     def install(self, *words: str, **env: str) -> tuple[int, str]:
         """Runs the init container; its exit code and its log."""
-        document = with_needs(document_of(script("train.py"), Options(None)), Needs(packages=words))
+        document = with_pod_options(document_of(script("train.py"), Options(None)), PodOptions(packages=words))
         (container,) = document["spec"]["template"]["spec"]["initContainers"]
         command = [*container["command"], *container["args"]]
         assert not any("$(" in word for word in command), "Kubernetes would expand it"

@@ -20,8 +20,8 @@ from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.engine import Event
 
 from .describe import how_far
-from .progress import Progress, Report, parse
-from .run_logs import Line, Source
+from .progress import LoggedProgress, Report, parse
+from .run_logs import Line, LineSource
 from .screen import Screen, Watched, visible
 
 Heard = Callable[[], DDPJobStatus | None]
@@ -41,10 +41,10 @@ HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_secon
 class Display:
     """Shows logs, events and progress until it is closed, each in the order in which it happened."""
 
-    def __init__(self, screen: Screen, follower: Source) -> None:
-        self.progress = Progress()
+    def __init__(self, screen: Screen, source: LineSource) -> None:
+        self.progress = LoggedProgress()
         self._screen = screen
-        self._follower = follower
+        self._source = source
         self._events: queue.SimpleQueue[tuple[Iterator[Line], Event] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._cut_short = threading.Event()
@@ -57,7 +57,7 @@ class Display:
 
     def tell(self, event: Event) -> None:
         """Shows an event. While the ranks are followed nobody waits here for whoever reads it."""
-        lines = self._follower.lines()  # What was written before it happened comes before it.
+        lines = self._source.lines()  # What was written before it happened comes before it.
         if self._thread is None:
             self._show_event(lines, event)
         else:
@@ -65,13 +65,13 @@ class Display:
 
     def catch_up(self) -> None:
         """Takes note of what was written while nobody looked, without showing it again."""
-        for line in self._follower.lines():
+        for line in self._source.lines():
             self._take(line)
 
     def forget(self) -> None:
         """What was noted belongs to a former job."""
-        self.progress = Progress()
-        self._follower.skip()
+        self.progress = LoggedProgress()
+        self._source.skip()
 
     @contextmanager
     def following(
@@ -136,12 +136,12 @@ class Display:
                 try:
                     told = self._events.get(timeout=REFRESH_SECONDS)
                 except queue.Empty:
-                    self._show(self._follower.lines())
+                    self._show(self._source.lines())
                     continue
                 if told is None:
                     break
                 self._show_event(*told)
-            self._show(self._follower.lines(last=True))
+            self._show(self._source.lines(last=True))
             if self._cut_short.is_set():
                 self._print(CUT_SHORT)
 
@@ -163,7 +163,7 @@ class Display:
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
             told = _picture(self.progress) if self.progress.ranks else _picture_of(self._heard())
-            bars = (_as_one_line(line) for line in self._follower.unfinished())
+            bars = (_as_one_line(line) for line in self._source.unfinished())
             with self._printing():
                 self._live.update(Group(*bars, told), refresh=True)
 
@@ -208,7 +208,7 @@ class Display:
                 lost()
 
 
-def _picture(progress: Progress) -> Group:
+def _picture(progress: LoggedProgress) -> Group:
     """One line per rank and a bar for the whole."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     told = dict.fromkeys(key for report in progress.ranks.values() for key in report.values if key != "rank")
@@ -241,7 +241,7 @@ def _shown(report: Report, column: str) -> str:
     return f"{value} s" if value and column == "eta_seconds" else value
 
 
-def _bar(progress: Progress) -> Table | Text:
+def _bar(progress: LoggedProgress) -> Table | Text:
     slowest = min(progress.ranks.values(), key=_step)
     total = slowest.total("step")
     if not total:

@@ -12,7 +12,7 @@ from ddpjob_operator.api import BadInputError, DDPJobStatus
 from ddpjob_operator.local import RunDirectory, find_run
 
 from .phrases import failed_first, span_of_attempts, writer
-from .run_logs import Follower, Line
+from .run_logs import Line, RunLogs
 
 POLL_SECONDS = 0.2
 
@@ -72,7 +72,7 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
     if rank is not None and rank not in ranks:
         have = ", ".join(map(str, ranks)) or "none yet"
         raise BadInputError(f"no log of rank {rank} in attempt {attempt}; there is {have}")
-    follower = Follower(
+    run_logs = RunLogs(
         run.logs,
         from_attempt=gang,
         to_attempt=None if follow and not which.past else gang,
@@ -83,7 +83,7 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
     tail = which.tail
     while True:
         over = which.past or not follow or _over(run)
-        for line in _last(follower.lines(last=over), tail):
+        for line in _last(run_logs.lines(last=over), tail):
             print(line, flush=True)
         tail = None
         if over:

@@ -5,19 +5,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ddpjob_operator.report import Entry, Recorded, Start
+from ddpjob_operator.report import Entry, Records, Start
 
 from .progress import NUMBERS, Report, parse
-from .run_logs import Follower
+from .run_logs import RunLogs
 
 EVENTS = frozenset({"progress", "evaluated", "saved"})
 OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
 
 
-def printed(logs: Path, moment: datetime) -> Recorded:
+def printed(logs: Path, moment: datetime) -> Records:
     """The progress of rank 0, by its log. `moment` stands for the time of each line, which no log tells."""
     starts: list[Start] = []
-    for line in Follower(logs, ranks=frozenset({0})).lines(last=True):
+    for line in RunLogs(logs, ranks=frozenset({0})).lines(last=True):
         said = parse(line.text)
         step = said.number("step") if said else None
         if said is None or said.event not in EVENTS or step is None or said.number("rank"):
@@ -27,7 +27,7 @@ def printed(logs: Path, moment: datetime) -> Recorded:
             before = max(0, entry.step - 1) if starts else 0
             starts.append(Start(Entry(moment, "started", line.attempt, before, {"seen": True})))
         starts[-1].entries.append(entry)
-    return Recorded(starts)
+    return Records(starts)
 
 
 def _last(start: Start) -> int:

@@ -57,7 +57,7 @@ def _tells_how_far(report: Report) -> bool:
 
 
 @dataclass
-class Progress:
+class LoggedProgress:
     """How far each rank is, and what was said last of the whole."""
 
     ranks: dict[int, Report] = field(default_factory=dict)

@@ -31,8 +31,8 @@ from .detach import Leave, detachable
 from .display import Display
 from .invocation import itself
 from .phrases import INTERRUPTED, exit_code, file_path, world, writer
-from .progress import Progress
-from .run_logs import Follower
+from .progress import LoggedProgress
+from .run_logs import RunLogs
 from .screen import Screen, as_far_as_read
 from .summary import advise, summarise
 
@@ -174,8 +174,8 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
     wanted, directory, lock = _begun(wanted, runs) if wanted.new else _found(wanted, runs)
     register(directory)
     screen = Screen(force_terminal=False if leave else None)
-    follower = Follower(directory.logs, writer=writer(wanted.job.spec.resolved_procs_per_node()))
-    display = Display(screen, follower)
+    run_logs = RunLogs(directory.logs, writer=writer(wanted.job.spec.resolved_procs_per_node()))
+    display = Display(screen, run_logs)
     display.catch_up()
     others = (f"{kind} in {wanted.file} is not needed on this machine" for kind in wanted.others)
     for text in (*others, *differences(wanted.job.spec)):
@@ -294,7 +294,7 @@ def _say_how_to_look(screen: Screen, name: str, directory: RunDirectory) -> None
     screen.print(f"Stop it with: {itself()} stop {name}")
 
 
-def _say_what_came_of_it(screen: Screen, job: DDPJob, progress: Progress, directory: RunDirectory) -> None:
+def _say_what_came_of_it(screen: Screen, job: DDPJob, progress: LoggedProgress, directory: RunDirectory) -> None:
     saved = progress.saved.values.get("checkpoint") if progress.saved else None
     checkpoint = file_path(Path(saved)) if saved else None
     summarise(screen, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))

@@ -33,7 +33,7 @@ class Line:
         return f"[{self.writer} {self.rank}] {self.text}"
 
 
-class Source(Protocol):
+class LineSource(Protocol):
     """Where lines come from."""
 
     def skip(self) -> None:
@@ -58,7 +58,7 @@ def shown_last(text: str) -> str | None:
 
 
 @dataclass
-class Follower:
+class RunLogs:
     """Reads a run's logs on where it stopped the last time."""
 
     logs: Path

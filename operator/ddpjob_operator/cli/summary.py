@@ -4,7 +4,7 @@ from ddpjob_operator.api import Backend, DDPJob, State
 
 from .invocation import itself
 from .phrases import NEVER_RAN, restarts
-from .progress import Progress
+from .progress import LoggedProgress
 from .screen import Screen
 
 NO_NCCL = (
@@ -13,7 +13,7 @@ NO_NCCL = (
 )
 
 
-def summarise(screen: Screen, job: DDPJob, progress: Progress, *, checkpoint: str | None, logs: str) -> None:
+def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoint: str | None, logs: str) -> None:
     """How the job ended and what came of it; `logs` tells where they are."""
     status = job.status
     screen.print(f"\n{job.metadata.name}: {status.state}. {status.message}")
@@ -34,7 +34,7 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
             screen.print(NO_NCCL)
 
 
-def _results(job: DDPJob, progress: Progress) -> list[tuple[str, str]]:
+def _results(job: DDPJob, progress: LoggedProgress) -> list[tuple[str, str]]:
     evaluated, finished, heard = progress.evaluated, progress.finished, job.status.progress
     pace = finished.values.get("samples_per_second") if finished else None
     step = progress.step if progress.step is not None or heard is None else heard.step

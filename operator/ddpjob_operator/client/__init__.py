@@ -4,15 +4,15 @@ from .cluster import Cluster, Document
 from .errors import ClusterError, ExistsError, RefusedError, UnreachableError
 from .jobs import Jobs, as_job, when
 from .kubeconfig import connect
-from .pods import Pod, of_attempt, present, previous_attempt
+from .pods import JobPod, of_attempt, present, previous_attempt
 
 __all__ = [
     "Cluster",
     "ClusterError",
     "Document",
     "ExistsError",
+    "JobPod",
     "Jobs",
-    "Pod",
     "RefusedError",
     "UnreachableError",
     "as_job",

@@ -15,7 +15,7 @@ from ddpjob_operator.api.contract import API_VERSION, KIND, TRAINER_CONTAINER, L
 
 from .cluster import Cluster, Document, Query
 from .errors import ClusterError, ExistsError, RefusedError
-from .pods import INSTALL_CONTAINER, Pod
+from .pods import INSTALL_CONTAINER, JobPod
 from .watch import watch
 
 PLURAL = "ddpjobs"
@@ -184,15 +184,15 @@ class Jobs:
             for found in watch(self.cluster, path, {"fieldSelector": f"metadata.name={name}"} if name else {}):
                 yield _by_name(found.values())
 
-    def pods(self, job: Document) -> list[Pod]:
+    def pods(self, job: Document) -> list[JobPod]:
         """The pods of a job, former ones among them as long as they exist."""
         answer = self.cluster.call("GET", self._core("pods"), query=_of(job))
-        return [Pod.of(pod) for pod in answer["items"]]
+        return [JobPod.of(pod) for pod in answer["items"]]
 
-    def watch_pods(self, job: Document) -> Iterator[list[Pod]]:
+    def watch_pods(self, job: Document) -> Iterator[list[JobPod]]:
         """The pods of a job, now and after every change."""
         for found in watch(self.cluster, self._core("pods"), _of(job)):
-            yield [Pod.of(pod) for pod in found.values()]
+            yield [JobPod.of(pod) for pod in found.values()]
 
     def events(self, job: Document) -> list[Document]:
         """Kubernetes' events about a job, the oldest first; they are kept for an hour as a rule."""
@@ -200,10 +200,10 @@ class Jobs:
         found = self.cluster.call("GET", self._core("events"), query=selector)["items"]
         return sorted(found, key=when)
 
-    def pod(self, pod: Pod) -> Pod | None:
+    def pod(self, pod: JobPod) -> JobPod | None:
         """The same pod as it is now; None if it is gone."""
         try:
-            now = Pod.of(self.cluster.call("GET", self._core("pods", pod.name)))
+            now = JobPod.of(self.cluster.call("GET", self._core("pods", pod.name)))
         except RefusedError as error:
             if error.missing:
                 return None
@@ -211,7 +211,7 @@ class Jobs:
         return now if now.uid == pod.uid else None
 
     def log(
-        self, pod: Pod, after: str | None = None, *, tail: int | None = None, since_seconds: int | None = None
+        self, pod: JobPod, after: str | None = None, *, tail: int | None = None, since_seconds: int | None = None
     ) -> Iterator[tuple[str, str]]:
         """Lines of the trainer's log, each with the moment it was written; before them, what was installed for it.
 
@@ -241,7 +241,7 @@ class Jobs:
             if not passing:
                 yield stamp, text
 
-    def _lines(self, pod: Pod, query: Query) -> Iterator[tuple[str, str]]:
+    def _lines(self, pod: JobPod, query: Query) -> Iterator[tuple[str, str]]:
         for line in self.cluster.lines(self._core("pods", pod.name, "log"), query):
             stamp, _, text = line.decode(errors="replace").rstrip("\n").partition(" ")
             if STAMP.match(stamp):  # Else not of the log, but the kubelet's own words in the middle of it.

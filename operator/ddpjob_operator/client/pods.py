@@ -13,7 +13,7 @@ INSTALL_CONTAINER = "install-packages"
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class JobPod:
     """A pod of a job."""
 
     name: str
@@ -32,7 +32,7 @@ class Pod:
     """Whether packages were installed for it, which has a log of its own."""
 
     @classmethod
-    def of(cls, document: Document) -> "Pod":
+    def of(cls, document: Document) -> "JobPod":
         """The pod of a document with the labels of the contract."""
         metadata = document["metadata"]
         statuses = document.get("status", {}).get("containerStatuses", [])
@@ -65,7 +65,7 @@ class Pod:
         return max((failure.attempt for failure in status.history if failure.pod == self.name), default=self.attempt)
 
 
-def present(pods: Iterable[Pod], status: DDPJobStatus) -> list[Pod]:
+def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:
     """The pods of the present attempt by rank: neither those that are kept of former ones, nor those beyond its size.
 
     A pod beyond the present size waits for room to grow; its trainer never starts.
@@ -74,18 +74,18 @@ def present(pods: Iterable[Pod], status: DDPJobStatus) -> list[Pod]:
     return _by_rank(pod for pod in now if status.nodes is None or pod.rank < status.nodes)
 
 
-def previous_attempt(pods: Iterable[Pod], status: DDPJobStatus) -> int:
+def previous_attempt(pods: Iterable[JobPod], status: DDPJobStatus) -> int:
     """The last attempt before the present one of which a pod with a log still exists; 0 where there is none."""
     past = (pod for pod in pods if pod.started and pod.attempt < status.attempt)
     return max((min(pod.last_attempt(status), status.attempt - 1) for pod in past), default=0)
 
 
-def of_attempt(pods: Iterable[Pod], status: DDPJobStatus, attempt: int) -> list[Pod]:
+def of_attempt(pods: Iterable[JobPod], status: DDPJobStatus, attempt: int) -> list[JobPod]:
     """The pods that took part in an attempt, by rank."""
     return _by_rank(pod for pod in pods if pod.attempt <= attempt <= pod.last_attempt(status))
 
 
-def _by_rank(pods: Iterable[Pod]) -> list[Pod]:
+def _by_rank(pods: Iterable[JobPod]) -> list[JobPod]:
     return sorted(pods, key=lambda pod: pod.rank)
 
 

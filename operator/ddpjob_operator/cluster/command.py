@@ -6,7 +6,7 @@ import sys
 
 from .kube.connection import Connection, NoClusterError
 from .operator import Operator, StoppedError
-from .options import Options, parse
+from .options import OperatorOptions, parse
 from .serve.log import set_up
 
 YOUNG_OBJECTS = 10_000
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
 
 
-async def _run(options: Options) -> None:
+async def _run(options: OperatorOptions) -> None:
     connection = Connection()
     try:
         await Operator(options, connection).run()

@@ -17,24 +17,24 @@ from ddpjob_operator.engine import (
 )
 
 from .kube.objects import (
-    Condition,
     ContainerState,
+    ContainerStateTerminated,
     ContainerStatus,
-    Metadata,
     NodeObject,
     Object,
+    ObjectMeta,
     PodObject,
     PodStatus,
-    Terminated,
+    StatusCondition,
 )
 
 STOPPED_SECONDS = 1
 """A pod with this `activeDeadlineSeconds` is told to stop and to stay: a kubelet ends it and keeps its logs."""
 
-Conditions = Mapping[str, Condition]
+Conditions = Mapping[str, StatusCondition]
 """A pod's conditions by their type."""
 
-NOTHING = Condition("")
+NOTHING = StatusCondition("")
 NO_TRAINER = ContainerStatus()
 
 
@@ -108,7 +108,7 @@ def node_problem(node: NodeObject | None) -> str:
     return ""
 
 
-def _told_at(metadata: Metadata) -> datetime | None:
+def _told_at(metadata: ObjectMeta) -> datetime | None:
     """When it was deleted, where that can still be told.
 
     A request that shortens the grace period keeps that moment, unless the shorter one is over already: then what is
@@ -155,7 +155,7 @@ def _exit(status: PodStatus, state: ContainerState) -> Exit | None:
     return Exit(code=None, reason=status.reason, message=status.message)
 
 
-def _failed_init(name: str, ended: Terminated) -> Exit:
+def _failed_init(name: str, ended: ContainerStateTerminated) -> Exit:
     words = ended.message or f"exit code {ended.exit_code}"
     is_report = "cause" in (document_of(words) or {})
     return Exit(

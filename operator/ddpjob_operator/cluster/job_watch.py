@@ -1,4 +1,4 @@
-"""kopf's part: it connects, lists and watches jobs, and tells us of every event, which only makes its job dirty.
+"""kopf's part: it connects, lists and watches jobs, and tells us of every event, which only queues its job.
 
 It ends at what it did not expect of an API server, such as half a line, and then cancels all that has begun in its
 loop since it did. So it has a thread and a loop to itself, and begins anew there; what we have under way goes on.

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from .kube import rights
-from .kube.api_client import NAMESPACES, Api, ApiError
+from .kube.api_client import NAMESPACES, ApiClient, ApiError
 from .kube.backoff import backoff
 from .kube.objects import Object
-from .reflector import Follower
+from .reflector import Reflector
 from .serve.metrics import NAMESPACE_WATCHED
 from .store import Cache, Key, uid_of
 
@@ -34,7 +34,7 @@ class Namespaces:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         named: list[str],
         selector: str,
         *,
@@ -54,11 +54,11 @@ class Namespaces:
         self._watched: list[str] = []
         self._end_watch: Callable[[], None] | None = None
         self._selected: Cache[Object, str] = Cache(uid_of, _key_of, lambda _: self._doubt.set())
-        self._follower = Follower(api, NAMESPACES, None, self._selected, labels=selector) if selector else None
+        self._reflector = Reflector(api, NAMESPACES, None, self._selected, labels=selector) if selector else None
 
     def serves(self, namespace: str) -> bool:
         """Whether its jobs are looked after."""
-        return namespace in self._served or not (self._named or self._follower)
+        return namespace in self._served or not (self._named or self._reflector)
 
     @property
     def wrong(self) -> str:
@@ -90,9 +90,9 @@ class Namespaces:
             ApiError: it cannot be said now.
         """
         if not self._named:
-            lacking = await rights.missing_everywhere(self._api, selecting=self._follower is not None)
-            if self._follower is not None and not lacking:
-                await self._follower.list()
+            lacking = await rights.missing_everywhere(self._api, selecting=self._reflector is not None)
+            if self._reflector is not None and not lacking:
+                await self._reflector.list()
                 for (_, name), _ in self._selected.all():
                     await self._open(name)
             return lacking
@@ -123,8 +123,8 @@ class Namespaces:
 
     async def run(self) -> None:
         """Follows what becomes of them, for ever."""
-        if self._follower is not None:
-            await asyncio.gather(self._follower.run(), self._follow_selected())
+        if self._reflector is not None:
+            await asyncio.gather(self._reflector.run(), self._follow_selected())
         elif self._named:
             await self._follow_named()
         else:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from http import HTTPStatus
 
 from .conversion import node_problem
-from .kube.api_client import NODES, Api, ApiError
+from .kube.api_client import NODES, ApiClient, ApiError
 
 logger = logging.getLogger(__name__)
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 class Nodes:
     """What is wrong with nodes, where this operator may know: the right to read them is an option of the chart."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._allowed = True
 

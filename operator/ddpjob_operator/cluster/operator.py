@@ -13,21 +13,21 @@ from typing import Any
 
 from .job_watch import watch
 from .kube import rights
-from .kube.api_client import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, Api, ApiError, FencedError, Resource
+from .kube.api_client import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, ApiClient, ApiError, FencedError, Resource
 from .kube.backoff import backoff
 from .kube.connection import Connection
-from .kube.lease import Elector
+from .kube.lease import LeaderElector
 from .namespaces import Namespaces
-from .options import Options
+from .options import OperatorOptions
 from .reconciler import Reconciler
-from .recorder import Announcer
-from .reflector import OURS, Follower
+from .recorder import EventRecorder
+from .reflector import OURS, Reflector
 from .serve.log import about
 from .serve.metrics import LEADER, ROUND_SECONDS, ROUNDS
 from .serve.web import serve
 from .store import Cache, Key, Store, in_namespace
-from .supervisors import Hearing
-from .workqueue import DirtyKeys
+from .supervisors import Supervisors
+from .workqueue import WorkQueue
 
 REST_SECONDS_PER_POD = 0.0001
 """A look takes some microseconds for each pod: a large gang whose pods change all the time would take all of it."""
@@ -51,18 +51,18 @@ class StoppedError(Exception):
 class Operator:
     """One replica."""
 
-    def __init__(self, options: Options, connection: Connection) -> None:
+    def __init__(self, options: OperatorOptions, connection: Connection) -> None:
         self._options = options
-        unfenced = Api(connection, lambda: True)
-        self._elector = Elector(unfenced, *options.lease, options.identity) if options.lease else None
-        self._api = Api(connection, self._leads)
+        unfenced = ApiClient(connection, lambda: True)
+        self._elector = LeaderElector(unfenced, *options.lease, options.identity) if options.lease else None
+        self._api = ApiClient(connection, self._leads)
         self._unfenced = unfenced
         self._server = connection.server
-        self._dirty = DirtyKeys()
+        self._queue = WorkQueue()
         self._namespaces = Namespaces(
             unfenced, options.namespaces, options.namespace_selector, enter=self._enter, leave=self._leave
         )
-        self._store = Store(self._dirty.mark, self._namespaces.serves)
+        self._store = Store(self._queue.mark, self._namespaces.serves)
         self._beside: list[tuple[Resource[Any], Cache[Any, Any]]] = [
             (PODS, self._store.pods),
             (SERVICES, self._store.services),
@@ -70,15 +70,15 @@ class Operator:
         ]
         """What there is of jobs beside themselves."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
-        self._followers = {namespace: self._following(namespace) for namespace in namespaces}
-        self._announcer = Announcer(self._api)
-        self._hearing, self._witnesses = (Hearing(self._dirty, unfenced.now) for _ in range(2))
+        self._reflectors = {namespace: self._following(namespace) for namespace in namespaces}
+        self._recorder = EventRecorder(self._api)
+        self._supervisors, self._witnesses = (Supervisors(self._queue, unfenced.now) for _ in range(2))
         self._reconciler = Reconciler(
             self._api,
             self._store,
-            self._dirty,
-            self._announcer,
-            hearing=self._hearing,
+            self._queue,
+            self._recorder,
+            supervisors=self._supervisors,
             witnesses=self._witnesses,
             settings=options.settings,
         )
@@ -98,7 +98,7 @@ class Operator:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._hearing.close)
+            stack.push_async_callback(self._supervisors.close)
             stack.push_async_callback(self._witnesses.close)
             try:
                 runner, port = await serve(
@@ -133,8 +133,8 @@ class Operator:
         self._not_ready = "stopping"
         try:
             async with asyncio.timeout(STOP_SECONDS):
-                await self._dirty.close()
-                await self._announcer.drained()
+                await self._queue.close()
+                await self._recorder.drained()
                 if self._elector is not None:
                     await self._elector.release()
         except (TimeoutError, ApiError) as error:
@@ -145,11 +145,11 @@ class Operator:
         parts = {
             "leading": self._lead(),
             "election": self._elector.run() if self._elector else asyncio.Event().wait(),
-            "events": self._announcer.run(),
+            "events": self._recorder.run(),
             "watching": watch(self._store.jobs, self._namespaces.choose),
             "following namespaces": self._namespaces.run(),
             "rounds": self._rounds(),
-            **{f"following {one}": self._follow(one) for some in self._followers.values() for one in some},
+            **{f"following {one}": self._follow(one) for some in self._reflectors.values() for one in some},
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
         try:
@@ -208,7 +208,7 @@ class Operator:
         self._leading = True
         await self._resync(spread=0.0)
         self._listed.set()
-        self._dirty.open()
+        self._queue.open()
         self._not_ready = ""
         while True:
             await asyncio.sleep(self._options.resync_seconds)
@@ -227,11 +227,11 @@ class Operator:
             else:
                 break
         for key, _ in self._store.jobs.all():
-            self._dirty.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
+            self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
 
     async def _list(self) -> None:
         """Lists everything, but for a namespace that is closed to us: it must not hide the others."""
-        for namespace in self._followers:
+        for namespace in self._reflectors:
             if namespace is not None and not self._namespaces.serves(namespace):
                 continue
             try:
@@ -245,8 +245,8 @@ class Operator:
         jobs, version = await self._api.list(DDPJOBS, namespace)
         await self._store.jobs.listed(jobs, version, in_namespace(namespace))
         known = self._store.jobs.keys(namespace)
-        for follower in self._followers[namespace]:
-            await follower.list()
+        for reflector in self._reflectors[namespace]:
+            await reflector.list()
         self._reconciler.know_all(known)  # Of a job that came meanwhile the pods may not be in these lists.
 
     async def _enter(self, namespace: str) -> None:
@@ -269,44 +269,44 @@ class Operator:
         self._store.leave(namespace)
         self._reconciler.leave(namespace)
 
-    def _following(self, namespace: str | None) -> tuple[Follower[Any, Any], ...]:
+    def _following(self, namespace: str | None) -> tuple[Reflector[Any, Any], ...]:
         """What else there is of jobs in a namespace."""
 
         def wanted() -> bool:
             return namespace is None or self._namespaces.serves(namespace)
 
         return tuple(
-            Follower(self._api, resource, namespace, cache, wanted=wanted, refused=self._namespaces.doubt)
+            Reflector(self._api, resource, namespace, cache, wanted=wanted, refused=self._namespaces.doubt)
             for resource, cache in self._beside
         )
 
-    async def _follow(self, follower: Follower[Any, Any]) -> None:
+    async def _follow(self, reflector: Reflector[Any, Any]) -> None:
         """From the moment at which this replica leads: one that stands by lists everything then anyway."""
         await self._listed.wait()
-        await follower.run()
+        await reflector.run()
 
     async def _rounds(self) -> None:
         async with asyncio.TaskGroup() as rounds:
             while True:
-                rounds.create_task(self._round(await self._dirty.take()))
+                rounds.create_task(self._round(await self._queue.take()))
 
     async def _round(self, key: Key) -> None:
         try:
             with ROUND_SECONDS.time():
                 pods = await self._reconciler.round(key)
         except ApiError as error:
-            seconds = self._dirty.failed(key, error.retry_after or 0.0)
+            seconds = self._queue.failed(key, error.retry_after or 0.0)
             ROUNDS.labels("error").inc()
             logger.warning("%s; again in %.1f s", error, seconds, extra=about(key))
         except FencedError:
             ROUNDS.labels("fenced").inc()
-            self._dirty.failed(key)
+            self._queue.failed(key)
         except Exception:
             ROUNDS.labels("bug").inc()
-            logger.exception("this is a bug; again in %.1f s", self._dirty.failed(key), extra=about(key))
+            logger.exception("this is a bug; again in %.1f s", self._queue.failed(key), extra=about(key))
         else:
             ROUNDS.labels("ok").inc()
-            self._dirty.done(key, REST_SECONDS_PER_POD * pods)
+            self._queue.done(key, REST_SECONDS_PER_POD * pods)
 
     def _leads(self) -> bool:
         return self._elector is None or self._elector.leads

@@ -18,7 +18,7 @@ LAST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class OperatorOptions:
     """How this operator was asked to run."""
 
     namespaces: list[str]
@@ -37,11 +37,11 @@ class Options:
     settings: Settings
 
 
-def parse(arguments: list[str] | None = None) -> Options:
+def parse(arguments: list[str] | None = None) -> OperatorOptions:
     """Options from the command line."""
     own = _own_namespace()
     given = _parser(own).parse_args(arguments)
-    return Options(
+    return OperatorOptions(
         namespaces=sorted(set(given.namespaces)),
         namespace_selector=given.namespace_selector,
         lease=(given.lease_namespace, given.lease_name) if given.leader_elect else None,

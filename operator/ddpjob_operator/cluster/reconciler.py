@@ -28,14 +28,14 @@ from ddpjob_operator.engine import (
 
 from .conversion import ref_of
 from .fair_queue import BESIDE_OTHERS
-from .kube.api_client import DDPJOBS, PODS, Api, ApiError
+from .kube.api_client import DDPJOBS, PODS, ApiClient, ApiError
 from .kube.objects import JobObject
 from .nodes import Nodes
-from .recorder import Announcer
+from .recorder import EventRecorder
 from .serve.log import about
 from .store import Key, Store, StoredJob, of_owner
-from .supervisors import Hearing
-from .workqueue import DirtyKeys
+from .supervisors import Supervisors
+from .workqueue import WorkQueue
 from .writer import ENDING, Refused, Writer
 
 MINOR_SECONDS = 3.0
@@ -116,23 +116,23 @@ class Reconciler:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         store: Store,
-        dirty: DirtyKeys,
-        announcer: Announcer,
+        queue: WorkQueue,
+        recorder: EventRecorder,
         *,
-        hearing: Hearing,
-        witnesses: Hearing,
+        supervisors: Supervisors,
+        witnesses: Supervisors,
         settings: Settings,
     ) -> None:
         self._api = api
         self._store = store
-        self._dirty = dirty
-        self._announcer = announcer
-        self._hearing = hearing
+        self._queue = queue
+        self._recorder = recorder
+        self._supervisors = supervisors
         self._witnesses = witnesses
         self._settings = settings
-        self._writer = Writer(api, store, dirty.alone)
+        self._writer = Writer(api, store, queue.alone)
         self._nodes = Nodes(api)
         self._apart = ThreadPoolExecutor(1, "deciding")
         """One thread: each would take as large a share of the time as all else has."""
@@ -165,7 +165,7 @@ class Reconciler:
         memory = self._memory(key, stored)
         if not memory.looked:
             await self._look(key, stored)
-            self._dirty.mark(key)
+            self._queue.mark(key)
             return 0
         try:
             job = self._store.job(stored)
@@ -189,7 +189,7 @@ class Reconciler:
             if decision.needs.pods:
                 await self._look(key, stored)
                 if self._store.jobs.get(key) is not stored:
-                    self._dirty.mark(key)
+                    self._queue.mark(key)
                     return snapshot, None
             snapshot = await self._answered(key, stored, snapshot, decision.needs)
         self._listen_no_more(key, snapshot)
@@ -203,17 +203,17 @@ class Reconciler:
 
     async def _heed(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
         if decision.wake_at is not None:
-            self._dirty.mark_in(key, (decision.wake_at - self._api.now()).total_seconds())
+            self._queue.mark_in(key, (decision.wake_at - self._api.now()).total_seconds())
         if decision.empty:
             memory.minor_due = None
             return
         if decision.can_wait and (wait := memory.wait()) > 0:
-            self._dirty.mark_in(key, wait)
+            self._queue.mark_in(key, wait)
             return
         decision = self._in_turn(key, decision)
         if decision.empty:
             return
-        self._dirty.mark(key)
+        self._queue.mark(key)
         if decision.actions and decision.status is None and not memory.current:
             # No write before them says which version of the job they follow from.
             await self._look(key, stored)
@@ -234,7 +234,7 @@ class Reconciler:
         self._announce(key, stored, decision.events)
         if decision.actions:
             if len(decision.actions) > BESIDE_OTHERS:
-                self._dirty.set_aside(key)
+                self._queue.set_aside(key)
             try:
                 await self._writer.carry_out(decision.actions, ref_of(seen))
             except Refused as refused:
@@ -246,7 +246,7 @@ class Reconciler:
     def _in_turn(self, key: Key, decision: Decision) -> Decision:
         """The decision without what is to be made, where that is much and it is another job's turn."""
         much = sum(isinstance(action, CreatePod) for action in decision.actions) > BESIDE_OTHERS
-        if not much or self._dirty.is_its_turn(key):
+        if not much or self._queue.is_its_turn(key):
             return decision
         return replace(decision, actions=tuple(one for one in decision.actions if isinstance(one, ENDING)))
 
@@ -296,7 +296,7 @@ class Reconciler:
             refusal=memory.refusal,
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
-            heard=self._hearing.heard(key, stored.uid),
+            heard=self._supervisors.heard(key, stored.uid),
             mark=stored.metadata.annotations.finished,
         )
 
@@ -309,7 +309,7 @@ class Reconciler:
             problems = await self._nodes.problems(needs.nodes)
             found = replace(found, node_problems={**snapshot.node_problems, **problems})
         if needs.supervisor:
-            found = replace(found, heard=self._hearing.attend(key, stored.uid, needs.supervisor))
+            found = replace(found, heard=self._supervisors.attend(key, stored.uid, needs.supervisor))
         if needs.witness:
             found = replace(found, witness=self._witnesses.attend(key, stored.uid, needs.witness))
         return found
@@ -317,9 +317,9 @@ class Reconciler:
     def _listen_no_more(self, key: Key, snapshot: Snapshot) -> None:
         """To those whom the decision did not need; what rank 0's supervisor said last holds until its job is over."""
         if snapshot.job.status.finished:
-            self._hearing.forget(key)
+            self._supervisors.forget(key)
         elif snapshot.answered.supervisor is None:
-            self._hearing.attend(key, snapshot.job.metadata.uid, None)
+            self._supervisors.attend(key, snapshot.job.metadata.uid, None)
         if snapshot.answered.witness is None:
             self._witnesses.forget(key)
 
@@ -327,9 +327,9 @@ class Reconciler:
         """There is nothing more to do for this job."""
         self._memories.pop(key, None)
         self._store.left(key)
-        self._hearing.forget(key)
+        self._supervisors.forget(key)
         self._witnesses.forget(key)
-        self._dirty.forget(key)
+        self._queue.forget(key)
 
     def _memory(self, key: Key, stored: StoredJob) -> _Memory:
         memory = self._memories.get(key)
@@ -341,7 +341,7 @@ class Reconciler:
     def _announce(self, key: Key, stored: StoredJob, events: tuple[Event, ...]) -> None:
         for event in events:
             logger.info("%s: %s", event.reason, event.message, extra=about(key, stored.uid))
-            self._announcer.announce(stored.metadata, event)
+            self._recorder.record(stored.metadata, event)
 
     def _say_late(self, key: Key, stored: StoredJob, memory: _Memory) -> None:
         """Announces what went with a status that was written after all."""

@@ -10,8 +10,8 @@ from http import HTTPStatus
 from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER
 from ddpjob_operator.engine import Event, Manifest
 
-from .kube.api_client import EVENTS, Api, ApiError, FencedError
-from .kube.objects import Metadata
+from .kube.api_client import EVENTS, ApiClient, ApiError, FencedError
+from .kube.objects import ObjectMeta
 from .serve.metrics import EVENTS_LOST
 
 WRITERS = 8
@@ -26,18 +26,18 @@ MESSAGE_LENGTH = 1024
 logger = logging.getLogger(__name__)
 
 
-class Announcer:
+class EventRecorder:
     """Writes events behind the work's back: they are not worth waiting for, nor failing for.
 
     An event that says the same of the same job is one event that counts.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
-        self._waiting = [asyncio.Queue[tuple[Metadata, Event, datetime]](WAITING_EVENTS) for _ in range(WRITERS)]
+        self._waiting = [asyncio.Queue[tuple[ObjectMeta, Event, datetime]](WAITING_EVENTS) for _ in range(WRITERS)]
         self._counts: OrderedDict[str, int] = OrderedDict()
 
-    def announce(self, job: Metadata, event: Event) -> None:
+    def record(self, job: ObjectMeta, event: Event) -> None:
         """Has an event written soon."""
         try:
             self._waiting[hash(job.uid) % WRITERS].put_nowait((job, event, self._api.now()))
@@ -53,7 +53,7 @@ class Announcer:
         for waiting in self._waiting:
             await waiting.join()
 
-    async def _write_all(self, waiting: asyncio.Queue[tuple[Metadata, Event, datetime]]) -> None:
+    async def _write_all(self, waiting: asyncio.Queue[tuple[ObjectMeta, Event, datetime]]) -> None:
         while True:
             job, event, time = await waiting.get()
             try:
@@ -64,7 +64,7 @@ class Announcer:
             finally:
                 waiting.task_done()
 
-    async def _write(self, job: Metadata, event: Event, time: datetime) -> None:
+    async def _write(self, job: ObjectMeta, event: Event, time: datetime) -> None:
         for again in range(TRIES):
             try:
                 await self._write_once(job, event, time, perhaps_done=again > 0)
@@ -75,7 +75,7 @@ class Announcer:
             else:
                 return
 
-    async def _write_once(self, job: Metadata, event: Event, time: datetime, *, perhaps_done: bool) -> None:
+    async def _write_once(self, job: ObjectMeta, event: Event, time: datetime, *, perhaps_done: bool) -> None:
         body = _body(job, event, time)
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         count = self._counts.get(name, 0)
@@ -107,7 +107,7 @@ class Announcer:
             self._counts.popitem(last=False)
 
 
-def _body(job: Metadata, event: Event, time: datetime) -> Manifest:
+def _body(job: ObjectMeta, event: Event, time: datetime) -> Manifest:
     """The event; its name follows from what it says, so that the API server knows it again."""
     message = event.message[:MESSAGE_LENGTH]
     said = hashlib.sha256(f"{job.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]

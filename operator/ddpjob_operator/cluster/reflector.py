@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from ddpjob_operator.api.contract import MANAGER, Label
 
-from .kube.api_client import Api, ApiError, Resource, StuckError
+from .kube.api_client import ApiClient, ApiError, Resource, StuckError
 from .kube.backoff import backoff
 from .kube.objects import Object
 from .store import Cache, in_namespace
@@ -34,12 +34,12 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class Follower(Generic[O, T]):
+class Reflector(Generic[O, T]):
     """Keeps what is known of one kind, in one namespace or in all, as it is."""
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         resource: Resource[O],
         namespace: str | None,
         cache: Cache[O, T],

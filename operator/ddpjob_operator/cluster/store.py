@@ -19,7 +19,7 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import Pod, Service
 
 from .conversion import Ref, owner_of, pod_of, ref_of
-from .kube.objects import JobMetadata, JobObject, Object, PodObject
+from .kube.objects import JobMeta, JobObject, Object, PodObject
 
 Key = tuple[str, str]
 """An object's namespace and name."""
@@ -50,7 +50,7 @@ class StoredJob:
     seen: JobObject
 
     @property
-    def metadata(self) -> JobMetadata:
+    def metadata(self) -> JobMeta:
         """Its metadata."""
         return self.seen.metadata
 

@@ -16,7 +16,7 @@ from .serve.log import about
 from .serve.metrics import STATUS_READS
 from .status_client import UnheardError, a_session, ask, where
 from .store import Key
-from .workqueue import DirtyKeys
+from .workqueue import WorkQueue
 
 OPEN_QUESTIONS = 256
 """So many at once."""
@@ -42,7 +42,7 @@ def _now() -> float:
 
 
 @dataclass(slots=True)
-class _Ear:
+class _Supervisor:
     """What is heard of one pod, and when to ask it again."""
 
     job_uid: str
@@ -76,85 +76,87 @@ class _Ear:
         return float(min(2 ** min(self.failures - 1, 10), longest))
 
 
-class Hearing:
+class Supervisors:
     """All supervisors that are listened to, at most one for each job."""
 
-    def __init__(self, dirty: DirtyKeys, time: Callable[[], datetime]) -> None:
-        self._dirty = dirty
+    def __init__(self, queue: WorkQueue, time: Callable[[], datetime]) -> None:
+        self._queue = queue
         self._time = time
-        self._ears: dict[Key, _Ear] = {}
+        self._supervisors: dict[Key, _Supervisor] = {}
         self._turns = asyncio.Semaphore(OPEN_QUESTIONS)
         self._session = a_session()
 
     def heard(self, key: Key, job_uid: str) -> Heard | None:
         """What was heard of a job last."""
-        ear = self._ears.get(key)
-        return ear.heard if ear is not None and ear.job_uid == job_uid else None
+        supervisor = self._supervisors.get(key)
+        return supervisor.heard if supervisor is not None and supervisor.job_uid == job_uid else None
 
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> Heard | None:
         """What was heard of a job; from now on the one that is asked is listened to, and no other."""
-        ear = self._ears.get(key)
-        if ear is not None and (ear.job_uid != job_uid or asked not in {None, ear.asked}):
+        supervisor = self._supervisors.get(key)
+        if supervisor is not None and (supervisor.job_uid != job_uid or asked not in {None, supervisor.asked}):
             self.forget(key)
-            ear = None
+            supervisor = None
         if asked is None:
-            if ear is not None:
-                ear.stop()
-            return ear.heard if ear is not None else None
-        if ear is None:
-            ear = self._ears[key] = _Ear(job_uid, asked)
-        if ear.task is None:
-            ear.task = asyncio.create_task(self._listen(key, ear), name=f"hearing {asked.pod}")
-        return ear.heard
+            if supervisor is not None:
+                supervisor.stop()
+            return supervisor.heard if supervisor is not None else None
+        if supervisor is None:
+            supervisor = self._supervisors[key] = _Supervisor(job_uid, asked)
+        if supervisor.task is None:
+            supervisor.task = asyncio.create_task(self._listen(key, supervisor), name=f"supervisor of {asked.pod}")
+        return supervisor.heard
 
     def forget(self, key: Key) -> None:
         """Nothing is to be heard of this job any more."""
-        ear = self._ears.pop(key, None)
-        if ear is not None:
-            ear.stop()
+        supervisor = self._supervisors.pop(key, None)
+        if supervisor is not None:
+            supervisor.stop()
 
     async def close(self) -> None:
         """Listens to nobody any more."""
-        tasks = [ear.task for ear in self._ears.values() if ear.task is not None]
-        for key in list(self._ears):
+        tasks = [supervisor.task for supervisor in self._supervisors.values() if supervisor.task is not None]
+        for key in list(self._supervisors):
             self.forget(key)
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._session.close()
 
-    async def _listen(self, key: Key, ear: _Ear) -> None:
+    async def _listen(self, key: Key, supervisor: _Supervisor) -> None:
         while True:
             pause = LONGEST_RETRY_SECONDS
             try:
-                pause = await self._hear(key, ear)
+                pause = await self._hear(key, supervisor)
             except Exception:
                 STATUS_READS.labels("bug").inc()
-                logger.exception("this is a bug; again in %.0f s", pause, extra=about(key, ear.job_uid))
+                logger.exception("this is a bug; again in %.0f s", pause, extra=about(key, supervisor.job_uid))
             await asyncio.sleep(pause)
 
-    async def _hear(self, key: Key, ear: _Ear) -> float:
+    async def _hear(self, key: Key, supervisor: _Supervisor) -> float:
         """Asks once; returns the seconds until the next question."""
         began = _now()
-        pod = ear.asked.pod
+        pod = supervisor.asked.pod
         async with self._turns:
-            wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._ears))
+            wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._supervisors))
             try:
-                answer = await ask(self._session, ear.asked, ear.mark, wait)
-                heard = heard_of(answer.document, self._time(), uid=ear.job_uid, pod=pod, last=ear.heard)
+                answer = await ask(self._session, supervisor.asked, supervisor.mark, wait)
+                heard = heard_of(
+                    answer.document, self._time(), uid=supervisor.job_uid, pod=pod, last=supervisor.heard
+                )
                 if heard is None:
-                    raise UnheardError("unreadable", f"{where(ear.asked)} tells nothing of this job")  # noqa: TRY301
+                    raise UnheardError("unreadable", f"{where(supervisor.asked)} tells nothing of this job")  # noqa: TRY301
             except UnheardError as error:
                 STATUS_READS.labels(error.result).inc()
-                ear.mark = ""  # The next answer need not wait for news.
-                self._note(key, ear, unheard(ear.heard, str(error), self._time(), pod=pod))
-                return ear.pause_after_failure(refused=error.result == "refused")
+                supervisor.mark = ""  # The next answer need not wait for news.
+                self._note(key, supervisor, unheard(supervisor.heard, str(error), self._time(), pod=pod))
+                return supervisor.pause_after_failure(refused=error.result == "refused")
         STATUS_READS.labels("ok").inc()
-        news = answer.mark != ear.mark
-        ear.mark, ear.failures = answer.mark, 0
-        self._note(key, ear, heard)
-        return ear.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
+        news = answer.mark != supervisor.mark
+        supervisor.mark, supervisor.failures = answer.mark, 0
+        self._note(key, supervisor, heard)
+        return supervisor.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
 
-    def _note(self, key: Key, ear: _Ear, heard: Heard) -> None:
+    def _note(self, key: Key, supervisor: _Supervisor, heard: Heard) -> None:
         """Takes note of what was heard; only what is new is worth a look at the job."""
-        known, ear.heard = ear.heard, heard
+        known, supervisor.heard = supervisor.heard, heard
         if is_news(known, heard):
-            self._dirty.mark(key)
+            self._queue.mark(key)

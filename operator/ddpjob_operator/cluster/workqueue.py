@@ -20,7 +20,7 @@ LONGEST_REST_SECONDS = 0.25
 few looks at many of them cost less than many looks at few."""
 
 
-class DirtyKeys:
+class WorkQueue:
     """Keys that want a look. Marks on a key that is being worked on lead to one more look, however many they are.
 
     A look comes at once, unless one has just been: after each a key rests. Namespaces take turns, so that a key does

@@ -26,7 +26,17 @@ from ddpjob_operator.engine import (
 
 from .conversion import STOPPED_SECONDS, Ref, owner_of
 from .fair_queue import ALONE, Turns
-from .kube.api_client import DDPJOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES, Api, ApiError, FencedError, Resource
+from .kube.api_client import (
+    DDPJOBS,
+    NETWORK_POLICIES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    ApiClient,
+    ApiError,
+    FencedError,
+    Resource,
+)
 from .kube.objects import Object
 from .store import Cache, Key, O, Store
 
@@ -70,7 +80,7 @@ class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
 class Writer:
     """Makes and deletes what belongs to jobs; what the API server answers goes into the store at once."""
 
-    def __init__(self, api: Api, store: Store, alone: Callable[[], bool]) -> None:
+    def __init__(self, api: ApiClient, store: Store, alone: Callable[[], bool]) -> None:
         """`alone`: whether no more than one job is worked on now."""
         self._api = api
         self._store = store

@@ -52,7 +52,7 @@ class Machine:
 
 
 @dataclass
-class Translated:
+class ProcessSpec:
     """A pod's process, and what a person should know about how it differs from the pod."""
 
     argv: list[str]
@@ -64,7 +64,7 @@ class Translated:
     notices: list[str]
 
 
-def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Machine) -> Translated:
+def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Machine) -> ProcessSpec:
     """The process that stands for a pod's trainer container.
 
     Raises:
@@ -82,7 +82,7 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
     words = [*container["command"], *container.get("args", [])]
     declared = {variable["name"]: env[variable["name"]] for variable in container["env"]}
     argv = [paths.rewritten(_expanded(word, declared.get), "argument") for word in words]
-    return Translated(argv, env, directory, paths.needed, [*_unused(pod["spec"]), *paths.notices])
+    return ProcessSpec(argv, env, directory, paths.needed, [*_unused(pod["spec"]), *paths.notices])
 
 
 def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:

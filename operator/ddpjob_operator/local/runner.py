@@ -35,7 +35,7 @@ from .machine import Port, share_of_gpus, threads_per_process
 from .process_spec import Machine, Ports, translate
 from .processes import Pods
 from .run_directory import RunDirectory
-from .status_listener import Ear
+from .status_listener import StatusListener
 
 RETRY = timedelta(seconds=1)
 THIS_MACHINE = "this-machine"
@@ -80,7 +80,7 @@ class Runner:
         self._dirty: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._pods = Pods(run, self._mark)
         self._held: list[Port] = []
-        self._ear = Ear(self._mark)
+        self._listener = StatusListener(self._mark)
         self._told: set[str] = set()
         self._stopping = False
         self._interrupts = 0
@@ -154,18 +154,18 @@ class Runner:
 
     def _decision(self, seen: Snapshot) -> Decision:
         """What is to be done; of what it takes to know that, only rank 0's supervisor can be asked here."""
-        while (decision := decide(replace(seen, heard=self._ear.heard))).needs:
+        while (decision := decide(replace(seen, heard=self._listener.heard))).needs:
             seen = replace(seen, answered=seen.answered | decision.needs)
             if decision.needs.supervisor is not None:
                 self._listen_to(decision.needs.supervisor)
         if seen.answered.supervisor is None:
-            self._ear.attend(self._job.metadata.uid, None)
+            self._listener.attend(self._job.metadata.uid, None)
         return decision
 
     def _listen_to(self, asked: Asked) -> None:
         """Supervisors listen on other ports than those that the engine knows of."""
         there = replace(asked, port=self._pods.status_port(asked.pod))
-        self._ear.attend(self._job.metadata.uid, there)
+        self._listener.attend(self._job.metadata.uid, there)
 
     def _heed_interrupts(self) -> None:
         if self._stopping and not self._job.spec.suspend:

@@ -20,7 +20,7 @@ RETRIES = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass
-class _Listener:
+class _Poller:
     """Asks one pod until it is told to stop."""
 
     job_uid: str
@@ -89,24 +89,24 @@ def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
     return content
 
 
-class Ear:
+class StatusListener:
     """What is heard of one run. `changed` is called, from another thread, when there is something new."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._listener: _Listener | None = None
+        self._poller: _Poller | None = None
 
     @property
     def heard(self) -> Heard | None:
         """What was heard last."""
-        return self._listener.heard if self._listener is not None else None
+        return self._poller.heard if self._poller is not None else None
 
     def attend(self, job_uid: str, asked: Asked | None) -> Heard | None:
         """What was heard of the run; from now on the one that is asked is listened to, and no other."""
-        listener = self._listener
-        if listener is not None and asked != listener.asked:
-            listener.stopped.set()
-        if asked is not None and (listener is None or asked != listener.asked or listener.stopped.is_set()):
-            listener = self._listener = _Listener(job_uid, asked, self._changed)
-            threading.Thread(target=listener.run, daemon=True, name="hearing").start()
+        poller = self._poller
+        if poller is not None and asked != poller.asked:
+            poller.stopped.set()
+        if asked is not None and (poller is None or asked != poller.asked or poller.stopped.is_set()):
+            poller = self._poller = _Poller(job_uid, asked, self._changed)
+            threading.Thread(target=poller.run, daemon=True, name="status listener").start()
         return self.heard

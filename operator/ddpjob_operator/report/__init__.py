@@ -4,7 +4,7 @@ Needs the extra `report`. Imports api and local.
 """
 
 from .page import render
-from .records import Entry, Recorded, Start
-from .run_data import Found, find
+from .records import Entry, Records, Start
+from .run_data import RunData, find
 
-__all__ = ["Entry", "Found", "Recorded", "Start", "find", "render"]
+__all__ = ["Entry", "Records", "RunData", "Start", "find", "render"]

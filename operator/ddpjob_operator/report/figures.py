@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from .incidents import Incident
-from .records import Entry, Recorded, Start
+from .records import Entry, Records, Start
 
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
@@ -61,7 +61,7 @@ STYLE: Any = {
 }
 
 
-def loss(recorded: Recorded, incidents: Sequence[Incident]) -> str | None:
+def loss(recorded: Records, incidents: Sequence[Incident]) -> str | None:
     """Loss by step, in training and in evaluation; where training went on after an incident."""
     trained, evaluated = (_points(recorded.of(event), "loss") for event in ("progress", "evaluated"))
     if not trained and not evaluated:
@@ -76,7 +76,7 @@ def loss(recorded: Recorded, incidents: Sequence[Incident]) -> str | None:
         return _svg(axes, "loss by step")
 
 
-def metrics(recorded: Recorded) -> Iterator[tuple[str, str]]:
+def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
     """Each of the program's own metrics by step, with its name: no two need have a scale in common."""
     curves: dict[str, list[tuple[float, float]]] = {}
     known = {"step", "attempt", "epoch", "samples", "loss"}
@@ -94,7 +94,7 @@ def metrics(recorded: Recorded) -> Iterator[tuple[str, str]]:
             yield name, _svg(axes, f"{name} by step")
 
 
-def throughput(recorded: Recorded, incidents: Sequence[Incident], zero: datetime) -> str | None:
+def throughput(recorded: Records, incidents: Sequence[Incident], zero: datetime) -> str | None:
     """How much is done in a second over time, of all processes together, also of steps that were lost."""
     what, paces = "samples/s", [_samples_per_second(start) for start in recorded.starts]
     if not any(paces):
@@ -132,7 +132,7 @@ def throughput(recorded: Recorded, incidents: Sequence[Incident], zero: datetime
         return _svg(axes, "throughput over time")
 
 
-def ranks(recorded: Recorded) -> str | None:
+def ranks(recorded: Records) -> str | None:
     """How long each rank's own part of a step takes: the median, and where 90% of its steps lie."""
     times: dict[int, list[float]] = {}
     for entry in recorded.of("timed"):
@@ -157,7 +157,7 @@ def ranks(recorded: Recorded) -> str | None:
         return _svg(axes, "own time per step of each rank", tips)
 
 
-def parts(recorded: Recorded) -> str | None:
+def parts(recorded: Records) -> str | None:
     """What rank 0's steps consist of, over the whole run."""
     entries = [entry.numbers("seconds") for entry in recorded.of("timed")]
     means = {part: 1000 * fmean(times) for part in PARTS if (times := [one[part] for one in entries if part in one])}

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ddpjob_operator.api import DDPJob, Failure
 
-from .records import Recorded, Start
+from .records import Records, Start
 
 STOPPED = "StoppedOnRequest"
 """How a start ended that has saved and stopped since it was asked to."""
@@ -29,7 +29,7 @@ class Incident:
     """The step from which training went on; None: it did not, or that is not known."""
 
 
-def incidents(job: DDPJob | None, recorded: Recorded) -> list[Incident]:
+def incidents(job: DDPJob | None, recorded: Records) -> list[Incident]:
     """All that the job's history still has, and every other start of which the metrics tell.
 
     Training that goes on after its end, with more epochs say, was not interrupted.

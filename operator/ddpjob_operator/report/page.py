@@ -14,8 +14,8 @@ from ddpjob_operator.api.words import counted, duration, restarts
 
 from . import figures, masking
 from .incidents import STOPPED, Incident, incidents
-from .records import Recorded
-from .run_data import Found
+from .records import Records
+from .run_data import RunData
 
 CHECKPOINTS = 10
 """How many are listed: the last ones."""
@@ -24,7 +24,7 @@ REACHED = ("progress", "evaluated", "saved", "finished", "ended")
 """Events that tell how far training came: the last lines of progress are a few steps older than the end."""
 
 
-def render(found: Found, now: datetime) -> str:
+def render(found: RunData, now: datetime) -> str:
     """A run as one HTML document that refers to nothing outside of itself."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ddpjob_operator.report"),
@@ -37,7 +37,7 @@ def render(found: Found, now: datetime) -> str:
     return environment.get_template("page.html").render(_model(found, now))
 
 
-def _model(found: Found, now: datetime) -> dict[str, Any]:
+def _model(found: RunData, now: datetime) -> dict[str, Any]:
     """All that the template shows."""
     recorded = found.recorded
     interruptions = [
@@ -62,7 +62,7 @@ def _model(found: Found, now: datetime) -> dict[str, Any]:
     }
 
 
-def _state(found: Found) -> str:
+def _state(found: RunData) -> str:
     """The job's; without one what the last start has recorded of its end, if it could."""
     if found.job:
         return str(found.job.status.state)
@@ -74,14 +74,14 @@ def _state(found: Found) -> str:
     return "Unknown"
 
 
-def _began(found: Found) -> datetime | None:
+def _began(found: RunData) -> datetime | None:
     known = [start.began.time for start in found.recorded.starts]
     if found.job and found.job.status.start_time:
         known.append(found.job.status.start_time)
     return min(known, default=None)
 
 
-def _facts(found: Found, now: datetime) -> Iterator[tuple[str, str]]:
+def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
     """What a reader wants to know first."""
     recorded, job, zero = found.recorded, found.job, _began(found)
     last = recorded.last
@@ -124,7 +124,7 @@ def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:
         yield "Loss", _number(seen.loss)
 
 
-def _results(recorded: Recorded) -> Iterator[tuple[str, str]]:
+def _results(recorded: Records) -> Iterator[tuple[str, str]]:
     progress, evaluated, finished = (recorded.of(event) for event in ("progress", "evaluated", "finished"))
     if progress:
         total = recorded.starts[-1].began.number("total_steps") or progress[-1].number("total_steps")
@@ -143,7 +143,7 @@ def _results(recorded: Recorded) -> Iterator[tuple[str, str]]:
 
 
 def _figures(
-    recorded: Recorded, told: Recorded, interruptions: list[Incident], zero: datetime | None
+    recorded: Records, told: Records, interruptions: list[Incident], zero: datetime | None
 ) -> Iterator[tuple[str, str, Markup]]:
     """Headings, captions, and curves where there is something to draw; `told` has loss and metrics."""
     evaluated = ", of all in evaluation" if told.of("evaluated") else ""
@@ -177,7 +177,7 @@ def _advice(job: DDPJob | None) -> str:
     return "Steps are seen under ddpjob-supervise, or where the program prints: progress step=1 loss=0.5"
 
 
-def _settings(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _settings(found: RunData) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Environment and configuration, in groups."""
     if found.recorded.starts:
         facts = dict(found.recorded.starts[-1].began.values)

@@ -56,7 +56,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class Records:
     """All starts of a run, in their order."""
 
     starts: Sequence[Start] = ()
@@ -95,7 +95,7 @@ class Recorded:
         return [min(begins[index + 1 :], default=math.inf) for index in range(len(begins))]
 
 
-def read(file: Path) -> Recorded:
+def read(file: Path) -> Records:
     """What a file holds. Lines that are none, such as one whose writer died within it, are passed over."""
     starts: list[Start] = []
     latest: dict[int, Start] = {}
@@ -105,7 +105,7 @@ def read(file: Path) -> Recorded:
             starts.append(latest[entry.attempt])
         elif entry.attempt in latest:  # Of an attempt, not of the file's end: one that is cut off may still write.
             latest[entry.attempt].entries.append(entry)
-    return Recorded(starts)
+    return Records(starts)
 
 
 def _entries(file: Path) -> Iterator[Entry]:

@@ -9,7 +9,7 @@ from ddpjob_operator.api.contract import Env
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json
 
-from .records import NAME, SEEN_NAME, Recorded, read
+from .records import NAME, SEEN_NAME, Records, read
 from .stacks import Stack, stacks
 
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")
@@ -18,22 +18,22 @@ checkpoints in a directory of theirs. They may also be elsewhere, on a hostPath.
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RunData:
     """A run, as far as it is known."""
 
     name: str
     job: DDPJob | None
     """None: there are only metrics, as on a volume of a cluster."""
-    recorded: Recorded
+    recorded: Records
     carried_on: bool = True
     """Whether a job that is not finished is in somebody's hands."""
     stacks: Sequence[Stack] = ()
     """What its ranks were doing when it hung."""
-    printed: Recorded = field(default_factory=Recorded)
+    printed: Records = field(default_factory=Records)
     """What its program has printed of its progress."""
 
 
-def find(directory: Path) -> Found:
+def find(directory: Path) -> RunData:
     """The run in a directory: that of a local run, of checkpoints, or of metrics.
 
     Raises:
@@ -48,7 +48,7 @@ def find(directory: Path) -> Found:
     known = (recorded for file in newest if (recorded := read(file)).starts)
     name = job.metadata.name if job else directory.resolve().name
     stuck = stacks(directory, _checkpoints(run))
-    return Found(name, job, next(known, Recorded()), run.lock.holder() is not None, stuck)
+    return RunData(name, job, next(known, Records()), run.lock.holder() is not None, stuck)
 
 
 def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:

@@ -9,7 +9,7 @@ from ddpjob_operator.cli.cluster.job_logs import logs
 from ddpjob_operator.cli.cluster.life import UNNOTICED as NOT_YET
 from ddpjob_operator.cli.cluster.pod_logs import PodLogs
 from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.client import Pod
+from ddpjob_operator.client import JobPod
 
 FAILURE = {
     "time": "2026-01-01T12:00:00Z",
@@ -50,8 +50,8 @@ def a_failed_job() -> dict[str, Any]:
     }
 
 
-def a_pod(rank: int) -> Pod:
-    return Pod(f"digits-{rank}-x", "team", f"uid-{rank}", rank, 1, 1, started=True, ended=True)
+def a_pod(rank: int) -> JobPod:
+    return JobPod(f"digits-{rank}-x", "team", f"uid-{rank}", rank, 1, 1, started=True, ended=True)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_of_a_job_that_never_started_it_is_not_said_that_logs_are_gone(
 def test_the_last_lines_and_their_times_are_asked_for_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
     read: list[dict[str, Any]] = []
 
-    def log(_: Pod, **part: Any) -> list[tuple[str, str]]:
+    def log(_: JobPod, **part: Any) -> list[tuple[str, str]]:
         read.append(part)
         return [("2026-01-01T12:00:00.5Z", "a line")]
 
@@ -146,7 +146,7 @@ def test_who_follows_gets_the_last_lines_of_what_runs_and_all_of_what_begins_lat
     runs, begins = a_pod(0), a_pod(1)
     read: dict[int, Any] = {}
 
-    def log(pod: Pod, _: str, **part: Any) -> list[tuple[str, str]]:
+    def log(pod: JobPod, _: str, **part: Any) -> list[tuple[str, str]]:
         read[pod.rank] = part["tail"]
         return [("2026-01-01T12:00:00Z", "a line")]
 

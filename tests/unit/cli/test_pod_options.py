@@ -11,7 +11,7 @@ import yaml
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.entrypoint import Options, document_of, script
 from ddpjob_operator.api.launchers import Size
-from ddpjob_operator.cli.cluster.pod_options import Needs, checkpoint_on, with_needs
+from ddpjob_operator.cli.cluster.pod_options import PodOptions, checkpoint_on, with_pod_options
 from ddpjob_operator.client.archive import File, pack
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
@@ -34,10 +34,10 @@ def document(checkpoint: str | None = None) -> dict[str, Any]:
 
 
 def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory() -> None:
-    needs = Needs(
+    needs = PodOptions(
         8, "16", "64Gi", ["data:/data"], ["registry.example.com:5000/code:2:/lib"], "training", "ddpjob-code-1"
     )
-    placed = with_needs(document("ckpt:/checkpoints"), needs)
+    placed = with_pod_options(document("ckpt:/checkpoints"), needs)
     spec = placed["spec"]
     pod = spec["template"]["spec"]
     (unpack,) = pod.pop("initContainers")
@@ -72,8 +72,8 @@ def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory()
 
 def test_packages_are_installed_before_the_trainer_in_its_room_but_without_its_gpus() -> None:
     options = Options(None, env=["PIP_INDEX_URL=https://pypi.example.com/simple", "PYTHONPATH=/lib"])
-    needs = Needs(8, "16", "64Gi", ["data:/data"], packages=["einops>=0.8", "a @ https://example.com/$(a).whl"])
-    pod = with_needs(document_of(script("train.py"), options), needs)["spec"]["template"]["spec"]
+    needs = PodOptions(8, "16", "64Gi", ["data:/data"], packages=["einops>=0.8", "a @ https://example.com/$(a).whl"])
+    pod = with_pod_options(document_of(script("train.py"), options), needs)["spec"]["template"]["spec"]
     (install,) = pod["initContainers"]
     assert install.pop("command")[-1] == "/ddpjob/packages"
     assert install == yaml.safe_load("""
@@ -95,7 +95,7 @@ def test_packages_are_installed_before_the_trainer_in_its_room_but_without_its_g
 
 
 def test_without_a_search_path_of_the_users_own_that_of_the_image_is_not_hidden_from_what_installs() -> None:
-    pod = with_needs(document(), Needs(1, packages=["einops"]))["spec"]["template"]["spec"]
+    pod = with_pod_options(document(), PodOptions(1, packages=["einops"]))["spec"]["template"]["spec"]
     (install,), (trainer,) = pod["initContainers"], pod["containers"]
     assert not {"env", "resources"} & install.keys()
     assert trainer["env"] == [{"name": "PYTHONPATH", "value": "/ddpjob/packages/site"}]
@@ -105,7 +105,7 @@ def test_without_a_search_path_of_the_users_own_that_of_the_image_is_not_hidden_
     ("path", "code", "said"), [(os.environ["PATH"], 0, ""), ("/nowhere", 2, "there is no python in the image")]
 )
 def test_the_code_is_unpacked_by_the_images_own_python(tmp_path: Path, path: str, code: int, said: str) -> None:
-    placed = with_needs(document(), Needs(code="ddpjob-code-1"))
+    placed = with_pod_options(document(), PodOptions(code="ddpjob-code-1"))
     command = placed["spec"]["template"]["spec"]["initContainers"][0]["command"]
     assert not any("$(" in word for word in command), "Kubernetes would expand it"
     (tmp_path / "code.zip").write_bytes(pack([File("train.py", b"print(1)")]).data)
@@ -118,7 +118,7 @@ def test_the_code_is_unpacked_by_the_images_own_python(tmp_path: Path, path: str
 
 def test_what_is_not_asked_for_does_not_stand_there() -> None:
     trainer = {"name": "trainer", "command": ["ddpjob-supervise", "train.py"], "args": ["--lr", "0.1"]}
-    assert with_needs(document(), Needs())["spec"] == {
+    assert with_pod_options(document(), PodOptions())["spec"] == {
         "nodes": 2,
         "checkpoint": {"path": "/checkpoints"},
         "template": {"spec": {"containers": [trainer]}},
@@ -128,7 +128,7 @@ def test_what_is_not_asked_for_does_not_stand_there() -> None:
 @pytest.mark.parametrize(("given", "said"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_told_with_what_would_be_right(given: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInputError) as error:
-        with_needs(document(), Needs(**given))
+        with_pod_options(document(), PodOptions(**given))
     assert said in str(error.value)
 
 

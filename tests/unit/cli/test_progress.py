@@ -1,7 +1,7 @@
 """Which lines of a program's output are its progress."""
 
 import pytest
-from ddpjob_operator.cli.progress import Progress, parse
+from ddpjob_operator.cli.progress import LoggedProgress, parse
 
 PROGRESS = [
     "progress step=120/450 loss=0.12",
@@ -37,7 +37,7 @@ def test_a_line_that_only_looks_like_progress_is_none(line: str) -> None:
 
 @pytest.mark.parametrize("line", ["saved step=nan", "resumed step=inf/3", "saved model=model.pt"])
 def test_a_step_that_is_no_number_is_not_known(line: str) -> None:
-    progress, report = Progress(), parse(line)
+    progress, report = LoggedProgress(), parse(line)
     assert report is not None
     progress.take(0, report)
     assert progress.step is None

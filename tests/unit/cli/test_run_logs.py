@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.cli.run_logs import Follower, shown_last
+from ddpjob_operator.cli.run_logs import RunLogs, shown_last
 
 UP = "\x1b[A"
 BAR = "\r 10%\r 20%"
@@ -55,54 +55,54 @@ def test_of_a_line_that_overwrites_itself_the_last_state_counts(
 ) -> None:
     log = tmp_path / "attempt-1" / "rank-0.log"
     log.parent.mkdir()
-    follower, read = Follower(tmp_path), []
+    run_logs, read = RunLogs(tmp_path), []
     for text in writes:
         with log.open("ab") as file:
             file.write(text.encode("latin-1"))
-        read.append([line.text for line in follower.lines()])
+        read.append([line.text for line in run_logs.lines()])
     assert read == lines
-    assert [line.text for line in follower.unfinished()] == unfinished
+    assert [line.text for line in run_logs.unfinished()] == unfinished
 
 
 def test_the_last_look_gives_what_has_no_end(tmp_path: Path) -> None:
     log = tmp_path / "attempt-1" / "rank-0.log"
     log.parent.mkdir()
     log.write_text(f"a\n{BAR}")
-    follower = Follower(tmp_path)
-    assert [line.text for line in follower.lines()] == ["a"]
-    assert [line.text for line in follower.lines(last=True)] == [" 20%"]
-    assert list(follower.unfinished()) == []
+    run_logs = RunLogs(tmp_path)
+    assert [line.text for line in run_logs.lines()] == ["a"]
+    assert [line.text for line in run_logs.lines(last=True)] == [" 20%"]
+    assert list(run_logs.unfinished()) == []
 
 
 def test_what_is_taken_late_ends_where_it_was_asked_for(tmp_path: Path) -> None:
     log = tmp_path / "attempt-1" / "rank-0.log"
     log.parent.mkdir()
     log.write_text("before\n")
-    follower = Follower(tmp_path)
-    before = follower.lines()
+    run_logs = RunLogs(tmp_path)
+    before = run_logs.lines()
     log.write_text("before\nafter\n")
     assert [line.text for line in before] == ["before"]
-    assert [line.text for line in follower.lines()] == ["after"]
+    assert [line.text for line in run_logs.lines()] == ["after"]
 
 
 def test_what_an_attempt_before_left_without_an_end_is_a_line(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
+    run_logs = RunLogs(tmp_path)
     for attempt in (1, 2):
         log = tmp_path / f"attempt-{attempt}" / "rank-0.log"
         log.parent.mkdir()
         log.write_text(BAR)
-        list(follower.lines()) if attempt == 1 else None
-    assert [(line.attempt, line.text) for line in follower.lines()] == [(1, " 20%")]
-    assert [line.attempt for line in follower.unfinished()] == [2]
+        list(run_logs.lines()) if attempt == 1 else None
+    assert [(line.attempt, line.text) for line in run_logs.lines()] == [(1, " 20%")]
+    assert [line.attempt for line in run_logs.unfinished()] == [2]
 
 
 def test_a_bar_of_hours_does_not_pile_up_in_memory(tmp_path: Path) -> None:
     log = tmp_path / "attempt-1" / "rank-0.log"
     log.parent.mkdir()
     log.write_text(BAR * 10000)
-    follower = Follower(tmp_path)
-    assert list(follower.lines()) == []
-    assert follower._open[log] == b"\r 20%"
+    run_logs = RunLogs(tmp_path)
+    assert list(run_logs.lines()) == []
+    assert run_logs._open[log] == b"\r 20%"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.job_status import status as status_there
 from ddpjob_operator.cli.cluster.submit import submit
 from ddpjob_operator.cli.display import Display
-from ddpjob_operator.cli.progress import Progress, Report
+from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.status import status as status_here
 from ddpjob_operator.cli.summary import summarise
@@ -81,7 +81,7 @@ def event(_: Path) -> None:
 
 
 def the_end(_: Path) -> None:
-    progress = Progress(evaluated=Report("evaluated", {"accuracy": SAID}))
+    progress = LoggedProgress(evaluated=Report("evaluated", {"accuracy": SAID}))
     summarise(Screen(), JOB, progress, checkpoint=SAID, logs=SAID)
 
 

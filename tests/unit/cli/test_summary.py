@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.cli.progress import Progress, Report
+from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import NO_NCCL, advise, summarise
 
@@ -25,10 +25,10 @@ def a_job(state: str, message: str, **status: Any) -> DDPJob:
     return DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template}, "status": said})
 
 
-def summary(state: str, message: str, said: Progress | None = None, **status: Any) -> str:
+def summary(state: str, message: str, said: LoggedProgress | None = None, **status: Any) -> str:
     said_on = io.StringIO()
     job = a_job(state, message, **status)
-    summarise(Screen(file=said_on, width=200), job, said or Progress(), checkpoint=None, logs="logs")
+    summarise(Screen(file=said_on, width=200), job, said or LoggedProgress(), checkpoint=None, logs="logs")
     return said_on.getvalue()
 
 
@@ -45,7 +45,7 @@ def test_what_was_overcome_is_told_beside_how_the_job_ended(reason: str) -> None
 
 
 def test_a_program_that_says_finished_in_its_own_words_is_summed_up_without_them() -> None:
-    said = summary("Succeeded", "2 nodes finished", Progress(finished=Report("finished", {"epoch": "1"})))
+    said = summary("Succeeded", "2 nodes finished", LoggedProgress(finished=Report("finished", {"epoch": "1"})))
     assert "throughput" not in said
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddpjob_operator.client import Cluster, Document, Jobs, Pod
+from ddpjob_operator.client import Cluster, Document, JobPod, Jobs
 from ddpjob_operator.client.cluster import Query
 from ddpjob_operator.client.errors import refusal
 from kubernetes.client.api_client import ApiClient
@@ -63,6 +63,6 @@ def refused(code: int, reason: str = "", **details: str) -> Exception:
     return refusal(code, {"reason": reason, "message": "no", "details": details}, "the cluster of context here")
 
 
-A_POD = Pod(
+A_POD = JobPod(
     name="digits-0", namespace="team", uid="pod-1", rank=0, incarnation=1, attempt=1, started=True, ended=False
 )

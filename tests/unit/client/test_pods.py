@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import Cause, DDPJobStatus, Failure, Incarnations, RankIncarnation
-from ddpjob_operator.client import Pod, of_attempt, present, previous_attempt
+from ddpjob_operator.client import JobPod, of_attempt, present, previous_attempt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ def document(
 
 def test_a_log_is_there_once_the_trainer_runs_whatever_its_sidecars_do() -> None:
     states = (None, {}, {"waiting": {"reason": "ImagePullBackOff"}}, {"running": {}}, {"terminated": {}})
-    pods = [Pod.of(document(0, 1, state)) for state in states]
+    pods = [JobPod.of(document(0, 1, state)) for state in states]
     assert [pod.started for pod in pods] == [False, False, False, True, True]
     assert [pod.ended for pod in pods] == [False, False, False, False, True]
 
@@ -34,7 +34,7 @@ def test_a_log_is_there_once_the_trainer_runs_whatever_its_sidecars_do() -> None
 RUNNING: dict[str, Any] = {"running": {}}
 ENDED: dict[str, Any] = {"terminated": {}}
 PODS = [
-    Pod.of(document(*place, state))
+    JobPod.of(document(*place, state))
     for *place, state in ((1, 1, ENDED), (2, 2, ENDED), (10, 3, RUNNING), (0, 3, RUNNING), (11, 3, {}), (0, 2, {}))
 ]
 """Kept of the first two attempts the pod that failed first; of the third all, and one beyond its size of 11."""
@@ -75,8 +75,8 @@ def in_place(attempt: int, *failures: tuple[int, int], lost: int | None = None) 
     return DDPJobStatus(attempt=attempt, nodes=2, incarnations=incarnations, history=history)
 
 
-GANG = [Pod.of(document(rank, 1, RUNNING, 1)) for rank in (0, 1)]
-REPLACED = [GANG[0], Pod.of(document(1, 1, ENDED, 1)), Pod.of(document(1, 2, RUNNING, 4))]
+GANG = [JobPod.of(document(rank, 1, RUNNING, 1)) for rank in (0, 1)]
+REPLACED = [GANG[0], JobPod.of(document(1, 1, ENDED, 1)), JobPod.of(document(1, 2, RUNNING, 4))]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ REPLACED = [GANG[0], Pod.of(document(1, 1, ENDED, 1)), Pod.of(document(1, 2, RUN
     ids=["restarted in place", "one pod replaced"],
 )
 def test_a_pod_takes_part_in_all_attempts_until_its_end(
-    pods: list[Pod], status: DDPJobStatus, attempts: dict[int, list[tuple[int, int]]]
+    pods: list[JobPod], status: DDPJobStatus, attempts: dict[int, list[tuple[int, int]]]
 ) -> None:
     found = {attempt: of_attempt(pods, status, attempt) for attempt in attempts}
     assert {attempt: [(pod.rank, pod.incarnation) for pod in found[attempt]] for attempt in found} == attempts

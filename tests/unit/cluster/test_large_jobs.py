@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from ddpjob_operator.api.contract import MAX_NODES
-from ddpjob_operator.cluster.kube.api_client import Api
+from ddpjob_operator.cluster.kube.api_client import ApiClient
 from ddpjob_operator.cluster.kube.objects import JobObject, PodObject
 from ddpjob_operator.cluster.kube.objects import read as read_job
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
-from ddpjob_operator.cluster.workqueue import DirtyKeys
+from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.engine import Settings
 
 from tests.unit.engine.builders import START, a_job
@@ -37,7 +37,7 @@ class Loop(asyncio.SelectorEventLoop):
         self.longest = max(self.longest, time.thread_time() - began)
 
 
-class Failed(Api):
+class Failed(ApiClient):
     """An API server where all ranks of the largest job have failed."""
 
     def __init__(self) -> None:
@@ -79,13 +79,13 @@ def test_the_largest_job_whose_ranks_fail_together_is_looked_at_without_holding_
     api = Failed()
 
     async def play() -> None:
-        keys = DirtyKeys()
+        keys = WorkQueue()
         store = Store(keys.mark)
         store.jobs.saw(api.job())
         nobody: Any = SimpleNamespace(
-            announce=lambda *_: None, attend=lambda *_: None, forget=lambda _: None, heard=lambda *_: None
+            record=lambda *_: None, attend=lambda *_: None, forget=lambda _: None, heard=lambda *_: None
         )
-        reconciler = Reconciler(api, store, keys, nobody, hearing=nobody, witnesses=nobody, settings=Settings())
+        reconciler = Reconciler(api, store, keys, nobody, supervisors=nobody, witnesses=nobody, settings=Settings())
         keys.open()
         keys.mark(KEY)
         for _ in ("it reads what there is", "it decides, and carries it out"):

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from ddpjob_operator.cluster.kube.api_client import Api, ApiError
+from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import NodeObject
 from ddpjob_operator.cluster.nodes import Nodes
 
@@ -13,7 +13,7 @@ FORBIDDEN = ApiError(403, "Forbidden", "nodes is forbidden")
 BUSY = ApiError(429, "TooManyRequests", "busy")
 
 
-class Answering(Api):
+class Answering(ApiClient):
     """An API server whose answers about nodes are known beforehand, and which counts what it was asked."""
 
     def __init__(self, **answers: NodeObject | ApiError | None) -> None:

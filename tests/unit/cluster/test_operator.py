@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from ddpjob_operator.cluster.kube.api_client import DDPJOBS, Api, ApiError, Resource
+from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError, Resource
 from ddpjob_operator.cluster.kube.objects import read
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.options import parse
@@ -17,7 +17,7 @@ from ddpjob_operator.cluster.options import parse
 from tests.support.ports import hold_port
 
 
-class Closed(Api):
+class Closed(ApiClient):
     """An API server that shows a job in each namespace but those that are closed."""
 
     def __init__(self, status: int) -> None:
@@ -42,10 +42,10 @@ def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -
     async def play() -> list[str]:
         operator = an_operator(*(f"--namespace={one}" for one in namespaces))
         api = operator._api = Closed(status)
-        for follower in chain.from_iterable(operator._followers.values()):
-            follower._api = api
+        for reflector in chain.from_iterable(operator._reflectors.values()):
+            reflector._api = api
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(operator._hearing.close)
+            stack.push_async_callback(operator._supervisors.close)
             stack.push_async_callback(operator._witnesses.close)
             for api.closed in rounds:
                 await operator._list()
@@ -65,7 +65,7 @@ def test_a_list_that_has_expired_halfway_is_a_failure_and_closes_no_namespace() 
         listing("blue", "gone", rounds=({"gone"},), status=410)
 
 
-class Away(Api):
+class Away(ApiClient):
     """An API server that does not answer."""
 
     def __init__(self) -> None:
@@ -82,9 +82,9 @@ def test_it_is_alive_however_long_a_job_waits_for_the_api_server() -> None:
         port = hold_port()
         operator = an_operator(f"--port={port}")
         operator._unfenced = Away()
-        operator._dirty.open()
-        operator._dirty.mark(("team", "digits"))
-        await operator._dirty.take()
+        operator._queue.open()
+        operator._queue.mark(("team", "digits"))
+        await operator._queue.take()
         running = asyncio.create_task(operator.run())
         try:
             async with aiohttp.ClientSession() as session:

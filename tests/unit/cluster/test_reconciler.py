@@ -11,11 +11,11 @@ import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.cluster.fair_queue import BESIDE_OTHERS
-from ddpjob_operator.cluster.kube.api_client import Api, ApiError
+from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import JobObject, Object, read
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Key, Store
-from ddpjob_operator.cluster.workqueue import DirtyKeys
+from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.cluster.writer import Refused
 from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, Settings, decide
 
@@ -26,7 +26,7 @@ from .manifests import UID, nobody
 KEY = ("team", "digits")
 
 
-class Ears:
+class Listening:
     """Stands in for what listens."""
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class Ears:
 
 
 def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> None:
-    first, others = (Ears(), Ears())
-    hearing: Any = first
+    first, others = (Listening(), Listening())
+    supervisors: Any = first
     witnesses: Any = others
     nothing: Any = None
     reconciler = Reconciler(
-        nothing, nothing, DirtyKeys(), nothing, hearing=hearing, witnesses=witnesses, settings=Settings()
+        nothing, nothing, WorkQueue(), nothing, supervisors=supervisors, witnesses=witnesses, settings=Settings()
     )
     stored: Any = SimpleNamespace(uid=UID)
     silent = a_job(nodes=2).running().hears().settled().hears_nothing("refused")
@@ -79,7 +79,7 @@ def a_service() -> Object:
     return msgspec.convert({"metadata": {**metadata, "labels": labels, "ownerReferences": [owner]}}, Object)
 
 
-class Conflicting(Api):
+class Conflicting(ApiClient):
     """An API server that takes no status, and has the job in this version."""
 
     def __init__(self, version: int) -> None:
@@ -103,7 +103,9 @@ def written(known: int, there: int) -> bool:
     stored = store.jobs.get(KEY)
     assert stored
     api = Conflicting(there)
-    reconciler = Reconciler(api, store, DirtyKeys(), nothing, hearing=nothing, witnesses=nothing, settings=Settings())
+    reconciler = Reconciler(
+        api, store, WorkQueue(), nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
+    )
     return asyncio.run(reconciler._write(KEY, stored, DDPJobStatus())) is not None
 
 
@@ -139,7 +141,7 @@ class Obliging(Conflicting):
         self.deleted += 1
 
 
-class Aside(DirtyKeys):
+class Aside(WorkQueue):
     """Keeps what was set aside."""
 
     def __init__(self) -> None:
@@ -169,7 +171,7 @@ def test_a_refusal_counts_for_the_pods_that_were_refused(status: DDPJobStatus, r
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = Reconciler(
-        Obliging(6), store, DirtyKeys(), nothing, hearing=nothing, witnesses=nothing, settings=Settings()
+        Obliging(6), store, WorkQueue(), nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
     )
     memory = reconciler._memory(KEY, stored)
     there = reconciler._there(KEY, stored, DDPJobStatus())
@@ -193,13 +195,15 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     remembered: bool,  # noqa: FBT001  A table.
 ) -> None:
     nothing: Any = None
-    ears: Any = Ears()
+    listening: Any = Listening()
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
     store.services.saw(a_service())
     first = store.jobs.get(KEY)
     assert first
-    reconciler = Reconciler(Silent(6), store, DirtyKeys(), nothing, hearing=ears, witnesses=ears, settings=Settings())
+    reconciler = Reconciler(
+        Silent(6), store, WorkQueue(), nothing, supervisors=listening, witnesses=listening, settings=Settings()
+    )
     memory = reconciler._memory(KEY, first)
     memory.looked = True
     memory.refused(
@@ -216,25 +220,27 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
 @pytest.mark.parametrize("pods", [BESIDE_OTHERS, BESIDE_OTHERS + 1])
 def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) -> None:
     nothing: Any = None
-    dirty, store = Aside(), Store(nobody)
+    queue, store = Aside(), Store(nobody)
     store.jobs.saw(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
     api = Obliging(6)
-    reconciler = Reconciler(api, store, dirty, nothing, hearing=nothing, witnesses=nothing, settings=Settings())
+    reconciler = Reconciler(api, store, queue, nothing, supervisors=nothing, witnesses=nothing, settings=Settings())
     deletions = tuple(DeletePod(f"digits-{rank}", "uid", None) for rank in range(pods))
     memory = reconciler._memory(KEY, stored)
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions)))
-    assert (api.deleted, dirty.aside) == (pods, [KEY] if pods > BESIDE_OTHERS else [])
+    assert (api.deleted, queue.aside) == (pods, [KEY] if pods > BESIDE_OTHERS else [])
 
 
 def test_what_is_to_be_made_waits_for_its_turn_and_what_is_to_end_does_not() -> None:
     nothing: Any = None
-    dirty = DirtyKeys()
-    reconciler = Reconciler(nothing, nothing, dirty, nothing, hearing=nothing, witnesses=nothing, settings=Settings())
+    queue = WorkQueue()
+    reconciler = Reconciler(
+        nothing, nothing, queue, nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
+    )
     much = a_job(nodes=BESIDE_OTHERS + 1).decision
     both = replace(much, actions=(*much.actions, DeletePod("digits-0", "uid", None)))
-    assert dirty.is_its_turn(("team", "another"))
+    assert queue.is_its_turn(("team", "another"))
     assert reconciler._in_turn(KEY, both).actions == both.actions[-1:]
     little = a_job(nodes=BESIDE_OTHERS).decision
     assert reconciler._in_turn(KEY, little) is little

@@ -4,33 +4,33 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from ddpjob_operator.cluster.kube.api_client import Api, ApiError
+from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.clock import Clock
-from ddpjob_operator.cluster.kube.objects import Metadata
-from ddpjob_operator.cluster.recorder import Announcer
+from ddpjob_operator.cluster.kube.objects import ObjectMeta
+from ddpjob_operator.cluster.recorder import EventRecorder
 from ddpjob_operator.engine import Event
 
 from tests.support import virtual_time
 
-JOB = Metadata(name="digits", namespace="team", uid="uid-1")
+JOB = ObjectMeta(name="digits", namespace="team", uid="uid-1")
 NO_ROOM = Event(warning=True, reason="Blocked", message="No room")
 
 
-def announced(api: Api, times: int) -> None:
+def announced(api: ApiClient, times: int) -> None:
     """The same is announced so many times, and no more is to be written."""
 
     async def play() -> None:
-        announcer = Announcer(api)
-        writing = asyncio.create_task(announcer.run())
+        recorder = EventRecorder(api)
+        writing = asyncio.create_task(recorder.run())
         for _ in range(times):
-            announcer.announce(JOB, NO_ROOM)
-        await announcer.drained()
+            recorder.record(JOB, NO_ROOM)
+        await recorder.drained()
         writing.cancel()
 
     virtual_time.run(play())
 
 
-class Deaf(Api):
+class Deaf(ApiClient):
     """An API server that writes an event, and whose first answer does not arrive."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def test_an_event_whose_answer_was_lost_counts_once() -> None:
     assert api.counts == [1, 2]
 
 
-class Counted(Api):
+class Counted(ApiClient):
     """An API server with an event of an operator before, which has no time at first, and then says that it has it."""
 
     def __init__(self, count: int) -> None:
@@ -77,7 +77,7 @@ def test_an_event_goes_on_to_count_though_its_first_answer_was_an_error() -> Non
     assert api.count == 9
 
 
-class HalfDeaf(Api):
+class HalfDeaf(ApiClient):
     """An API server with an event of an operator before; its answer to the first new count does not arrive."""
 
     def __init__(self, count: int) -> None:
@@ -101,7 +101,7 @@ def test_an_event_of_an_operator_before_counts_once_though_the_answer_was_lost()
     assert api.count == 8
 
 
-class Slow(Api):
+class Slow(ApiClient):
     """An API server that takes its time for each event."""
 
     def __init__(self) -> None:
@@ -114,17 +114,17 @@ class Slow(Api):
 
 
 def test_jobs_do_not_wait_for_each_others_events_and_those_of_one_job_stay_in_order() -> None:
-    api, jobs = Slow(), [Metadata(name="digits", namespace="team", uid=f"uid-{number}") for number in range(400)]
+    api, jobs = Slow(), [ObjectMeta(name="digits", namespace="team", uid=f"uid-{number}") for number in range(400)]
     reasons = ("Created", "Running")
 
     async def play() -> float:
-        announcer = Announcer(api)
-        writing = asyncio.create_task(announcer.run())
+        recorder = EventRecorder(api)
+        writing = asyncio.create_task(recorder.run())
         began = asyncio.get_running_loop().time()
         for reason in reasons:
             for job in jobs:
-                announcer.announce(job, Event(warning=False, reason=reason, message="-"))
-        await announcer.drained()
+                recorder.record(job, Event(warning=False, reason=reason, message="-"))
+        await recorder.drained()
         writing.cancel()
         return asyncio.get_running_loop().time() - began
 

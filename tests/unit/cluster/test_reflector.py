@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.kube.api_client import PODS, Api, ApiError, StuckError
-from ddpjob_operator.cluster.reflector import Follower
+from ddpjob_operator.cluster.kube.api_client import PODS, ApiClient, ApiError, StuckError
+from ddpjob_operator.cluster.reflector import Reflector
 from ddpjob_operator.cluster.store import Key, Store
 
 from tests.support import virtual_time
@@ -39,7 +39,7 @@ def bookmark(version: int) -> tuple[str, Any]:
 
 
 @dataclass
-class Scripted(Api):
+class Scripted(ApiClient):
     """An API server that answers as it is told, and then falls silent for ever. Notes what it is asked, and when."""
 
     lists: list[Any]
@@ -80,7 +80,7 @@ def followed(api: Scripted) -> tuple[list[int], set[Key]]:
     async def follow() -> None:
         try:
             async with asyncio.timeout(500):
-                await Follower(api, PODS, "team", store.pods).run()
+                await Reflector(api, PODS, "team", store.pods).run()
         except TimeoutError:
             pass
 
@@ -169,10 +169,10 @@ def test_what_is_not_wanted_asks_nothing_and_who_has_it_wanted_is_told_of_a_refu
         def wanted() -> bool:
             return not refused or clock() > refused[0] + 100
 
-        follower = Follower(api, PODS, "team", store.pods, wanted=wanted, refused=lambda: refused.append(clock()))
+        reflector = Reflector(api, PODS, "team", store.pods, wanted=wanted, refused=lambda: refused.append(clock()))
         with suppress(TimeoutError):
             async with asyncio.timeout(500):
-                await follower.run()
+                await reflector.run()
 
     virtual_time.run(follow())
     assert api.asked == ["list", "watch 5", "list", "watch 5"]

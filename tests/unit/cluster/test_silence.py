@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from ddpjob_operator.cluster.kube.api_client import PODS, SILENCE_SECONDS, Api
+from ddpjob_operator.cluster.kube.api_client import PODS, SILENCE_SECONDS, ApiClient
 from ddpjob_operator.cluster.kube.connection import Connection
-from ddpjob_operator.cluster.reflector import LONGEST_PAUSE_SECONDS, Follower
+from ddpjob_operator.cluster.reflector import LONGEST_PAUSE_SECONDS, Reflector
 from ddpjob_operator.cluster.store import Store
 
 from tests.support import virtual_time
@@ -52,7 +52,7 @@ async def followed(config: Path) -> list[tuple[float, str]]:
     a_kubeconfig(config, cluster={"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}, user={})
     connection = Connection()
     store = Store(lambda _: None)
-    following = asyncio.create_task(Follower(Api(connection, lambda: True), PODS, "team", store.pods).run())
+    following = asyncio.create_task(Reflector(ApiClient(connection, lambda: True), PODS, "team", store.pods).run())
     try:
         async with asyncio.timeout(10 * SILENCE_SECONDS):
             await server.again.wait()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from ddpjob_operator.cluster import supervisors
-from ddpjob_operator.cluster.supervisors import Hearing, _Ear
-from ddpjob_operator.cluster.workqueue import DirtyKeys
+from ddpjob_operator.cluster.supervisors import Supervisors, _Supervisor
+from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.engine import Asked, Heard
 
 from tests.support import virtual_time
@@ -23,22 +23,22 @@ KEY = ("team", "digits")
 
 
 class Desk:
-    """Who works on the jobs: looks at one whenever it is dirty."""
+    """Who works on the jobs: looks at one whenever the queue has it."""
 
     def __init__(self) -> None:
-        self.dirty = DirtyKeys()
-        self.dirty.open()
-        self.hearing = Hearing(self.dirty, lambda: datetime.now(UTC))
+        self.queue = WorkQueue()
+        self.queue.open()
+        self.supervisors = Supervisors(self.queue, lambda: datetime.now(UTC))
         self.looks = 0
 
     async def hears(self, asked: Asked | None, expected: Callable[[Heard], bool] = lambda _: True) -> Heard:
         """What is heard once it is as expected; it looks when there is reason to, and only then."""
-        heard = self.hearing.attend(KEY, UID, asked)
+        heard = self.supervisors.attend(KEY, UID, asked)
         while heard is None or not expected(heard):
-            key = await self.dirty.take()
+            key = await self.queue.take()
             self.looks += 1
-            heard = self.hearing.attend(key, UID, asked)
-            self.dirty.done(key)
+            heard = self.supervisors.attend(key, UID, asked)
+            self.queue.done(key)
         return heard
 
 
@@ -46,10 +46,10 @@ def played(play: Callable[[Desk, AsyncExitStack], Awaitable[None]]) -> None:
     async def whole() -> None:
         desk = Desk()
         async with asyncio.timeout(A_WHILE), AsyncExitStack() as stack:
-            stack.push_async_callback(desk.hearing.close)
+            stack.push_async_callback(desk.supervisors.close)
             await play(desk, stack)
         await asyncio.sleep(0)
-        left = [task for task in asyncio.all_tasks() if task.get_name().startswith("hearing")]
+        left = [task for task in asyncio.all_tasks() if task.get_name().startswith("supervisor of")]
         assert left == [], "who listens to nobody has no tasks"
 
     virtual_time.run(whole())
@@ -92,7 +92,7 @@ def test_what_is_no_news_is_read_every_ten_seconds_and_looked_at_if_it_is_new() 
         looks, questions, began = desk.looks, supervisor.asked, asyncio.get_running_loop().time()
         await supervisor.until(lambda: supervisor.asked == questions + 3)
         assert asyncio.get_running_loop().time() - began == pytest.approx(20, abs=1), "one of the three comes at once"
-        assert not desk.dirty._ready, "nothing was new"
+        assert not desk.queue._ready, "nothing was new"
         assert desk.looks == looks
 
 
@@ -148,7 +148,7 @@ def test_what_was_heard_last_stays_while_nothing_can_be_heard() -> None:
         await stack.enter_async_context(serving(supervisor.handle, asked.port))
         again = await desk.hears(asked, lambda heard: not heard.error)
         assert (again.attempt, again.error_since) == (3, None)
-        assert desk.hearing._ears[KEY].failures == 0, "the next failure is the first again"
+        assert desk.supervisors._supervisors[KEY].failures == 0, "the next failure is the first again"
         assert desk.looks <= 4, "the same error, again and again, is no news"
 
     played(play)
@@ -194,15 +194,15 @@ def test_of_a_pod_that_has_ended_the_last_words_stay_until_there_is_another() ->
         await supervisor.until(lambda: not supervisor.waiting.total())
         await asyncio.sleep(A_WHILE / 2)  # It could be heard by now.
         assert (await desk.hears(None)).phase == "Running", "nobody listens any more"
-        assert desk.hearing.attend(KEY, UID, Asked("digits-0-other", asked.address, asked.port)) is None
+        assert desk.supervisors.attend(KEY, UID, Asked("digits-0-other", asked.address, asked.port)) is None
         assert (await desk.hears(Asked("digits-0-other", asked.address, asked.port))).phase == "Done"
 
 
 @pytest.mark.parametrize(
     "leave",
     [
-        lambda desk: desk.hearing.forget(KEY),
-        lambda desk: desk.hearing.attend(KEY, "made-anew", None),
+        lambda desk: desk.supervisors.forget(KEY),
+        lambda desk: desk.supervisors.attend(KEY, "made-anew", None),
     ],
     ids=["it is forgotten", "another job has its name"],
 )
@@ -212,7 +212,7 @@ def test_nothing_is_left_of_a_job_that_is_gone(leave: Callable[[Desk], Any]) -> 
         await desk.hears(asked)
         await supervisor.until(lambda: supervisor.waiting['"1"'] == 1)
         leave(desk)
-        assert desk.hearing.attend(KEY, UID, None) is None
+        assert desk.supervisors.attend(KEY, UID, None) is None
 
 
 def test_with_more_jobs_than_questions_each_waits_for_a_shorter_time_and_all_are_heard(
@@ -226,11 +226,11 @@ def test_with_more_jobs_than_questions_each_waits_for_a_shorter_time_and_all_are
         keys = [("team", f"job-{number}") for number in range(12)]
         began = loop.time()
         for key in keys:
-            desk.hearing.attend(key, UID, asked)
+            desk.supervisors.attend(key, UID, asked)
         await supervisor.until(lambda: supervisor.asked >= 36)
         assert supervisor.most_waiting == 4
         assert supervisor.waits == {"wait=0", "wait=3"}, "of ten seconds a third: there are three times as many jobs"
-        assert all(desk.hearing.attend(key, UID, asked) for key in keys)
+        assert all(desk.supervisors.attend(key, UID, asked) for key in keys)
         assert loop.time() - began >= 10.0, "the first, the second at once after it, and a third"
 
 
@@ -248,7 +248,7 @@ def test_with_more_jobs_than_questions_each_waits_for_a_shorter_time_and_all_are
 def test_who_does_not_answer_is_asked_less_and_less_often(*, spoke: bool, refused: bool, pauses: list[float]) -> None:
     async def play(desk: Desk, stack: AsyncExitStack) -> None:
         asked = await stack.enter_async_context(serving(Supervisor().handle))
-        ear = _Ear(UID, asked, await desk.hears(asked) if spoke else None)
-        assert [ear.pause_after_failure(refused=refused) for _ in pauses] == pauses
+        supervisor = _Supervisor(UID, asked, await desk.hears(asked) if spoke else None)
+        assert [supervisor.pause_after_failure(refused=refused) for _ in pauses] == pauses
 
     played(play)

@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from ddpjob_operator.cluster.store import Key
-from ddpjob_operator.cluster.workqueue import AT_WORK, CROWD_SECONDS, REST_SECONDS, DirtyKeys
+from ddpjob_operator.cluster.workqueue import AT_WORK, CROWD_SECONDS, REST_SECONDS, WorkQueue
 
 from tests.support import virtual_time
 
@@ -11,11 +11,11 @@ A_WHILE = 20.0
 A, B = ("team", "a"), ("team", "b")
 
 
-def scene(play: Callable[[DirtyKeys], Awaitable[None]]) -> None:
+def scene(play: Callable[[WorkQueue], Awaitable[None]]) -> None:
     """Plays with an open queue."""
 
     async def opened() -> None:
-        keys = DirtyKeys()
+        keys = WorkQueue()
         keys.open()
         async with asyncio.timeout(A_WHILE):
             await play(keys)
@@ -26,7 +26,7 @@ def scene(play: Callable[[DirtyKeys], Awaitable[None]]) -> None:
 A_REST = 5 * REST_SECONDS
 
 
-async def given(keys: DirtyKeys) -> list[Key]:
+async def given(keys: WorkQueue) -> list[Key]:
     """All keys that are given out without waiting."""
     taken: list[Key] = []
     while True:
@@ -40,7 +40,7 @@ async def given(keys: DirtyKeys) -> list[Key]:
 
 
 def test_a_key_stands_in_the_queue_at_most_once() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         for key in (A, B, A, A):
             keys.mark(key)
         assert await given(keys) == [A, B]
@@ -49,7 +49,7 @@ def test_a_key_stands_in_the_queue_at_most_once() -> None:
 
 
 def test_marks_during_work_lead_to_one_more_look_after_it() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         keys.mark(A)
         assert await given(keys) == [A]
         keys.mark(A)
@@ -68,7 +68,7 @@ def test_marks_during_work_lead_to_one_more_look_after_it() -> None:
 
 
 def test_after_a_look_a_key_rests_and_other_keys_do_not_wait_for_it() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         keys.mark(A)
         assert await given(keys) == [A]
         keys.done(A)
@@ -82,7 +82,7 @@ def test_after_a_look_a_key_rests_and_other_keys_do_not_wait_for_it() -> None:
 
 
 def test_a_costly_look_is_followed_by_a_longer_rest_once() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         for asked, rest in ((3.0, 3.0), (0.0, REST_SECONDS)):
             keys.mark(A)
             assert await given(keys) == [A]
@@ -101,7 +101,7 @@ def test_a_costly_look_is_followed_by_a_longer_rest_once() -> None:
     ("others", "failing", "rest"), [(0, 0, 0.02), (3, 0, 0.08), (5, 3, 0.06), (3, 3, 0.02), (1000, 0, 0.25)]
 )
 def test_in_a_crowd_each_key_rests_longer_but_not_for_those_that_fail(others: int, failing: int, rest: float) -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         for number in range(others):
             keys.mark(("team", f"{number}"))
             assert await keys.take() == ("team", f"{number}")
@@ -121,7 +121,7 @@ def test_in_a_crowd_each_key_rests_longer_but_not_for_those_that_fail(others: in
 
 
 def test_a_failed_look_is_repeated_later_each_time_whatever_happens_meanwhile() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         clock, waits = asyncio.get_running_loop().time, []
         keys.mark(A)
         await keys.take()
@@ -137,7 +137,7 @@ def test_a_failed_look_is_repeated_later_each_time_whatever_happens_meanwhile() 
 
 
 def test_the_server_says_how_long_to_wait_at_least() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         keys.mark(A)
         await keys.take()
         assert 7.0 <= keys.failed(A, at_least=7.0) <= 7.0 * 1.5
@@ -146,7 +146,7 @@ def test_the_server_says_how_long_to_wait_at_least() -> None:
 
 
 def test_of_several_wishes_for_later_the_earliest_counts() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         keys.mark_in(A, 1000)
         keys.mark_in(A, 0.01)
         keys.mark_in(A, 500)
@@ -156,7 +156,7 @@ def test_of_several_wishes_for_later_the_earliest_counts() -> None:
 
 
 def test_nothing_is_given_out_once_closed_and_closing_waits_for_the_work_in_hand() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         keys.mark(A)
         assert await given(keys) == [A]
         closing = asyncio.create_task(keys.close())
@@ -171,7 +171,7 @@ def test_nothing_is_given_out_once_closed_and_closing_waits_for_the_work_in_hand
 
 
 def test_a_key_does_not_wait_for_all_those_of_another_namespace() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         for number in range(1000):
             keys.mark(("crowd", f"{number}"))
         keys.mark(A)
@@ -182,7 +182,7 @@ def test_a_key_does_not_wait_for_all_those_of_another_namespace() -> None:
 
 
 def test_only_so_many_are_worked_on_at_once_but_for_those_that_are_set_aside() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         for number in range(AT_WORK + 2):
             keys.mark(("team", f"{number}"))
         assert len(await given(keys)) == AT_WORK
@@ -199,7 +199,7 @@ def test_only_so_many_are_worked_on_at_once_but_for_those_that_are_set_aside() -
 def test_large_gangs_of_a_namespace_are_made_one_after_the_other() -> None:
     """Where there is room for some of them only, each would hold a part of it until it gives that back."""
 
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         first, second, third, other = ("team", "1"), ("team", "2"), ("team", "3"), ("others", "1")
         for key in (first, second, third, other):
             keys.mark(key)
@@ -223,7 +223,7 @@ def test_large_gangs_of_a_namespace_are_made_one_after_the_other() -> None:
 
 
 def test_whether_one_is_worked_on_alone_is_known_though_it_is_set_aside() -> None:
-    async def play(keys: DirtyKeys) -> None:
+    async def play(keys: WorkQueue) -> None:
         keys.mark(A)
         assert await keys.take() == A
         keys.set_aside(A)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.cluster.conversion import Ref
 from ddpjob_operator.cluster.fair_queue import ALONE, AT_ONCE
-from ddpjob_operator.cluster.kube.api_client import Api, ApiError, FencedError
+from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError, FencedError
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import ENOUGH_FAILURES, Refused, Writer
@@ -33,7 +33,7 @@ GANG = [one for one in a_job(nodes=4096).called(uid=UID).decision.actions if isi
 FIRST = GANG[0]
 
 
-class Answering(Api):
+class Answering(ApiClient):
     """An API server whose answer to a deletion is known beforehand."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
@@ -63,12 +63,12 @@ def a_store() -> Store:
     return store
 
 
-def a_writer(api: Api, store: Store) -> Writer:
+def a_writer(api: ApiClient, store: Store) -> Writer:
     """With one job to work on."""
     return Writer(api, store, lambda: True)
 
 
-def delete(api: Api, store: Store) -> None:
+def delete(api: ApiClient, store: Store) -> None:
     """That pod."""
     identity = a_pod().metadata
     asyncio.run(a_writer(api, store).carry_out((DeletePod(identity.name, identity.uid, 5),), JOB))
@@ -321,7 +321,7 @@ SECRET = CreateSecret(a_job().snapshot.job)
 
 
 def make_secret(connection: Keeping, *more: CreatePod) -> None:
-    asyncio.run(a_writer(Api(connection, lambda: True), a_store()).carry_out((SECRET, *more), JOB))
+    asyncio.run(a_writer(ApiClient(connection, lambda: True), a_store()).carry_out((SECRET, *more), JOB))
 
 
 def test_each_secret_gets_a_value_of_its_own_that_is_long_enough() -> None:

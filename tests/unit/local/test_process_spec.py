@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RunDirectory, process_spec
-from ddpjob_operator.local.process_spec import Machine, Ports, Translated, translate
+from ddpjob_operator.local.process_spec import Machine, Ports, ProcessSpec, translate
 
 PORTS = Ports(master=1, status=2, control=3)
 RANK_0 = "digits-0-abcde.digits.default.svc:29502"
@@ -16,7 +16,7 @@ LIVING = "127.0.0.1:29502,127.0.0.3:29502"
 
 def translated(
     directory: Path, rank: int = 0, peers: str = RANK_0, container: Any = None, pod: Any = None, **more: Any
-) -> Translated:
+) -> ProcessSpec:
     """A pod's process, of a run that works in a directory."""
     given = {"DDPJOB_PEERS": peers, "DDPJOB_TERMINATION_LOG": "/dev/termination-log", "DDPJOB_IN_PLACE_RESTARTS": "5"}
     given |= dict.fromkeys(("MASTER_PORT", "DDPJOB_STATUS_PORT", "DDPJOB_CONTROL_PORT"), "29501")

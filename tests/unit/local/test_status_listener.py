@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from ddpjob_operator.engine import Asked, Heard, fingerprint
 from ddpjob_operator.local import status_listener
-from ddpjob_operator.local.status_listener import Ear
+from ddpjob_operator.local.status_listener import StatusListener
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
@@ -51,13 +51,13 @@ def answering(answer: Callable[[], Answer]) -> Iterator[Asked]:
 def hears(answer: Callable[[], Answer], expected: Callable[[Heard], bool]) -> Heard:
     """What is heard once it is as expected."""
     changed: queue.SimpleQueue[None] = queue.SimpleQueue()
-    ear = Ear(lambda: changed.put(None))
+    listener = StatusListener(lambda: changed.put(None))
     with answering(answer) as asked:
         try:
-            while (heard := ear.attend(UID, asked)) is None or not expected(heard):
+            while (heard := listener.attend(UID, asked)) is None or not expected(heard):
                 changed.get(timeout=patience(30))
         finally:
-            ear.attend(UID, None)
+            listener.attend(UID, None)
         return heard
 
 
@@ -104,14 +104,14 @@ def test_an_answer_that_never_ends_is_none(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_where_nothing_listens_that_is_said() -> None:
     changed: queue.SimpleQueue[None] = queue.SimpleQueue()
-    ear = Ear(lambda: changed.put(None))
+    listener = StatusListener(lambda: changed.put(None))
     asked = Asked("digits-0", "127.0.0.1", hold_port())
-    ear.attend(UID, asked)
+    listener.attend(UID, asked)
     changed.get(timeout=patience(30))
-    heard = ear.attend(UID, asked)
+    heard = listener.attend(UID, asked)
     assert heard is not None
     assert heard.error == f"rank 0's supervisor at 127.0.0.1:{asked.port} is not heard: Connection refused"
-    ear.attend(UID, None)
+    listener.attend(UID, None)
 
 
 def test_a_page_that_does_not_wait_is_not_asked_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from ddpjob_operator.report import figures
 from ddpjob_operator.report.incidents import Incident
-from ddpjob_operator.report.records import Recorded, read
+from ddpjob_operator.report.records import Records, read
 from matplotlib.axes import Axes
 
 from .lines import ZERO, line, write
 
-Run = Callable[..., Recorded]
+Run = Callable[..., Records]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(tmp_path: Path) -> Run:
     """What a trainer that wrote these lines after its start has recorded."""
 
-    def recorded(*lines: str) -> Recorded:
+    def recorded(*lines: str) -> Records:
         return read(write(tmp_path / "metrics.jsonl", line("started", 1, 0), *lines))
 
     return recorded
@@ -191,7 +191,7 @@ def test_the_parts_of_a_step_stand_beside_each_other_and_communication_counts_on
     ],
     ids=["loss", "metrics", "throughput", "ranks", "parts"],
 )
-def test_of_what_nothing_is_known_there_is_no_figure(run: Run, figure: Callable[[Recorded], str | None]) -> None:
+def test_of_what_nothing_is_known_there_is_no_figure(run: Run, figure: Callable[[Records], str | None]) -> None:
     assert figure(run(line("progress", 1, 5, loss="NaN"))) is None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob, DDPJobStatus, Failure
 from ddpjob_operator.report.incidents import incidents
-from ddpjob_operator.report.records import Recorded, read
+from ddpjob_operator.report.records import Records, read
 
 from tests.unit.report.lines import ZERO, line, write
 
@@ -36,7 +36,7 @@ def a_failure(attempt: int, at: float, step: int | None = None) -> Failure:
     )
 
 
-def three_starts(tmp_path: Path) -> Recorded:
+def three_starts(tmp_path: Path) -> Records:
     return read(
         write(
             tmp_path / "metrics.jsonl",
@@ -88,7 +88,7 @@ def test_where_rank_0_could_say_why_a_start_ended_that_is_the_cause(tmp_path: Pa
 
 
 def test_without_metrics_the_history_alone_tells_of_them() -> None:
-    (only,) = incidents(a_job(a_failure(1, at=5)), Recorded())
+    (only,) = incidents(a_job(a_failure(1, at=5)), Records())
     assert (only.step, only.resumed) == (None, None)
 
 

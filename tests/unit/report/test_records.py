@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.report import find
-from ddpjob_operator.report.records import Entry, Recorded, read
+from ddpjob_operator.report.records import Entry, Records, read
 
 from tests.unit.report.lines import ZERO, line, write
 
 
-def losses(recorded: Recorded) -> list[tuple[int, float | None]]:
+def losses(recorded: Records) -> list[tuple[int, float | None]]:
     return [(entry.step, entry.number("loss")) for entry in recorded.of("progress")]
 
 
@@ -99,7 +99,7 @@ def test_the_last_that_was_recorded_is_the_last_in_time(file: Path) -> None:
     last = read(file).last
     assert last
     assert last.event == "finished"
-    assert Recorded().last is None
+    assert Records().last is None
 
 
 def test_what_a_supervisor_has_seen_counts_where_the_trainer_itself_has_recorded_nothing(tmp_path: Path) -> None:

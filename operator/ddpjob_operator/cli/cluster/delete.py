@@ -3,7 +3,7 @@
 import time
 
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, RefusedError
+from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError
 
 POLL_SECONDS = 0.5
 DEADLINE_SECONDS = 600.0
@@ -29,7 +29,7 @@ def delete(jobs: Jobs, name: str, *, wait: bool) -> int:
     return 0
 
 
-def _pods(jobs: Jobs, job: Document) -> list[Pod] | None:
+def _pods(jobs: Jobs, job: Document) -> list[JobPod] | None:
     """The job's pods; None where the user may not see any: the right to delete the job is enough to do so."""
     try:
         return jobs.pods(job)

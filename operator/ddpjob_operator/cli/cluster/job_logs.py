@@ -7,7 +7,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, failure_of, nothing_ran, span_of_attempts, writer
 from ddpjob_operator.cli.run_logs import Line, shown_last
-from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, as_job, of_attempt, present, previous_attempt
+from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
 
 from .life import Life, unnoticed
 from .pod_logs import FOLLOWED, PodLogs
@@ -40,7 +40,7 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     return _print(jobs, job, [pod for pod in found if rank is None or pod.rank == rank], which)
 
 
-def _miss_first(job: DDPJob, pods: list[Pod]) -> None:
+def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
     """Says that the log that tells the most is gone: that of a pod that still ran when it was judged, say."""
     first = failure_of(job.status, job.status.attempt)
     if not job.status.finished or first is None or first.cause in NEVER_RAN:
@@ -49,7 +49,7 @@ def _miss_first(job: DDPJob, pods: list[Pod]) -> None:
         _say(f"the pod of rank {first.rank}, which failed first, is gone, and its log with it")
 
 
-def _left(job: DDPJob, pods: list[Pod], which: Which) -> list[Pod]:
+def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
     """The pods that are asked for, of those with a log that still exist."""
     status = job.status
     started = [pod for pod in pods if pod.started]
@@ -71,7 +71,7 @@ def _left(job: DDPJob, pods: list[Pod], which: Which) -> list[Pod]:
     raise BadInputError(f"no pod of a previous attempt is left, and its log went with it.{ended}")
 
 
-def _print(jobs: Jobs, job: DDPJob, pods: list[Pod], which: Which) -> int:
+def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which) -> int:
     """Prints each log as far as it goes, the one that failed first before the others; 1 if one cannot be had."""
     code = 0
     for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.last_attempt(job.status))):
@@ -100,7 +100,7 @@ def _nothing(job: DDPJob) -> str:
     return f"nothing has started{'' if job.status.finished else ' yet'}: {job.status.message or unnoticed(job)}"
 
 
-def _follow(jobs: Jobs, document: Document, pods: list[Pod], which: Which) -> int:
+def _follow(jobs: Jobs, document: Document, pods: list[JobPod], which: Which) -> int:
     """Prints lines as they come, until the job ends."""
     life, rank = Life(jobs, document), which.rank
     if rank is None and life.job.spec.nodes > FOLLOWED:
@@ -125,7 +125,7 @@ def _follow(jobs: Jobs, document: Document, pods: list[Pod], which: Which) -> in
                 _say(event.message)
 
 
-def _line(job: DDPJob, pod: Pod, text: str) -> Line:
+def _line(job: DDPJob, pod: JobPod, text: str) -> Line:
     return Line(pod.rank, pod.attempt, text, writer(job.spec.resolved_procs_per_node()))
 
 

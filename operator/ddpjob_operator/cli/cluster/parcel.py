@@ -17,7 +17,7 @@ from ddpjob_operator.client.code import DIGEST, config_map
 from ddpjob_operator.client.source import Source, read_file, read_folder
 
 from .packages import with_packages, within
-from .pod_options import Needs, checkpoint_on, with_needs
+from .pod_options import PodOptions, checkpoint_on, with_pod_options
 
 NAMED = 20
 """So many files are named; that there are more is said."""
@@ -58,7 +58,7 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
         checkpoint=checkpoint_on(given.checkpoint),
     )
     code = config_map(pack(source.files), namespace) if source else None
-    needs = Needs(
+    wanted = PodOptions(
         gpus_per_node=given.gpus_per_node,
         cpu=given.cpu,
         memory=given.memory,
@@ -69,7 +69,7 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
         works_in_code=program_here is not None,
         packages=packages,
     )
-    document = with_needs(document_of(entrypoint, options), needs)
+    document = with_pod_options(document_of(entrypoint, options), wanted)
     marks = {"annotations": {DIGEST: code["metadata"]["annotations"][DIGEST]}} if code else {}
     document["metadata"] |= {"namespace": namespace, **marks}
     told = (*_packed(source), *_beside(given)) if source else ()

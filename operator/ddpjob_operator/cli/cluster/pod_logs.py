@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.run_logs import Line, shown_last
-from ddpjob_operator.client import ClusterError, Document, Jobs, Pod, RefusedError, UnreachableError
+from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
 
 FOLLOWED = 64
 """Ranks whose logs are followed at once where none is asked for: each takes a connection."""
@@ -41,7 +41,7 @@ class PodLogs:
         self._readers: dict[str, threading.Thread] = {}
         self._starting = threading.Lock()
 
-    def follow(self, skipped: Collection[Pod] = (), begun: Collection[Pod] = ()) -> None:
+    def follow(self, skipped: Collection[JobPod] = (), begun: Collection[JobPod] = ()) -> None:
         """Begins to read all logs but those of these pods; what had begun before is read only as far as is asked."""
         self._begun = frozenset(pod.uid for pod in begun)
         self._readers |= {pod.uid: threading.Thread() for pod in skipped}
@@ -84,7 +84,7 @@ class PodLogs:
         except ClusterError as error:
             self.problem = error
 
-    def _read_new(self, pods: list[Pod]) -> None:
+    def _read_new(self, pods: list[JobPod]) -> None:
         with self._starting:
             for pod in sorted(pods, key=lambda pod: (pod.attempt, pod.rank)):
                 if pod.started and pod.rank in self._ranks and pod.uid not in self._readers:
@@ -92,9 +92,9 @@ class PodLogs:
                     self._readers[pod.uid] = reader
                     reader.start()
 
-    def _read(self, pod: Pod) -> None:
+    def _read(self, pod: JobPod) -> None:
         """Reads a log to its end: what was read in one go after the trainer had ended has the last line."""
-        now: Pod | None = pod
+        now: JobPod | None = pod
         after, asked = "", self._which if pod.uid in self._begun else EVERYTHING
         while now is not None:
             whole, before = now.ended, after

@@ -50,7 +50,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class PodOptions:
     """What is said of pods beside the program; None and nothing is not said."""
 
     gpus_per_node: int | None = None
@@ -81,7 +81,7 @@ def checkpoint_on(text: str | None) -> Json:
     return {"path": path, "volume": _claim(claim)}
 
 
-def with_needs(document: Json, needs: Needs) -> Json:
+def with_pod_options(document: Json, wanted: PodOptions) -> Json:
     """A program's job with what its pods need.
 
     Raises:
@@ -89,59 +89,59 @@ def with_needs(document: Json, needs: Needs) -> Json:
     """
     pod = document["spec"]["template"]["spec"]
     trainer, *others = pod["containers"]
-    volumes, mounts = [*_volumes(needs)], [*_mounts(needs)]
+    volumes, mounts = [*_volumes(wanted)], [*_mounts(wanted)]
     _check_places([mount["mountPath"] for mount in mounts])
     trainer = trainer | _set(
-        resources=_resources(needs),
-        workingDir=CODE_DIRECTORY if needs.code and needs.works_in_code else None,
+        resources=_resources(wanted),
+        workingDir=CODE_DIRECTORY if wanted.code and wanted.works_in_code else None,
         volumeMounts=mounts or None,
     )
-    before = [*([_unpacking()] if needs.code else []), *([_installing(needs, trainer)] if needs.packages else [])]
-    if needs.packages:
+    before = [*([_unpacking()] if wanted.code else []), *([_installing(wanted, trainer)] if wanted.packages else [])]
+    if wanted.packages:
         trainer = _with_packages(trainer)
     pod = pod | _set(
         initContainers=before or None,
         containers=[trainer, *others],
         volumes=volumes or None,
     )
-    placed = document | {"spec": document["spec"] | {"template": {**_labels(needs), "spec": pod}}}
+    placed = document | {"spec": document["spec"] | {"template": {**_labels(wanted), "spec": pod}}}
     check(placed)
     return placed
 
 
-def _labels(needs: Needs) -> Json:
-    if needs.queue is None:
+def _labels(wanted: PodOptions) -> Json:
+    if wanted.queue is None:
         return {}
-    if not LABEL.fullmatch(needs.queue):
-        raise BadInputError(f"--queue {needs.queue}: must be the name of a queue")
-    return {"metadata": {"labels": {QUEUE_LABEL: needs.queue}}}
+    if not LABEL.fullmatch(wanted.queue):
+        raise BadInputError(f"--queue {wanted.queue}: must be the name of a queue")
+    return {"metadata": {"labels": {QUEUE_LABEL: wanted.queue}}}
 
 
-def _resources(needs: Needs) -> Json | None:
+def _resources(wanted: PodOptions) -> Json | None:
     """The same as request and as limit: what a pod may use is what the scheduler has kept for it."""
-    for flag, amount in (("--cpu", needs.cpu), ("--memory", needs.memory)):
+    for flag, amount in (("--cpu", wanted.cpu), ("--memory", wanted.memory)):
         if amount is not None and not QUANTITY.fullmatch(amount):
             raise BadInputError(f"{flag} {amount}: must be a quantity as Kubernetes has it, such as 4, 500m or 16Gi")
-    if needs.gpus_per_node is not None and needs.gpus_per_node < 0:
-        raise BadInputError(f"--gpus-per-node {needs.gpus_per_node}: must not be less than 0")
-    asked = _set(cpu=needs.cpu, memory=needs.memory) | ({GPU: needs.gpus_per_node} if needs.gpus_per_node else {})
+    if wanted.gpus_per_node is not None and wanted.gpus_per_node < 0:
+        raise BadInputError(f"--gpus-per-node {wanted.gpus_per_node}: must not be less than 0")
+    asked = _set(cpu=wanted.cpu, memory=wanted.memory) | ({GPU: wanted.gpus_per_node} if wanted.gpus_per_node else {})
     return {"requests": asked, "limits": dict(asked)} if asked else None
 
 
-def _volumes(needs: Needs) -> Iterator[Json]:
-    if needs.code:
+def _volumes(wanted: PodOptions) -> Iterator[Json]:
+    if wanted.code:
         yield {"name": CODE_VOLUME, "emptyDir": {}}
-        yield {"name": ARCHIVE_VOLUME, "configMap": {"name": needs.code}}
-    if needs.packages:
+        yield {"name": ARCHIVE_VOLUME, "configMap": {"name": wanted.code}}
+    if wanted.packages:
         yield {"name": PACKAGES_VOLUME, "emptyDir": {}}
-    for name, source, _ in _mounted(needs):
+    for name, source, _ in _mounted(wanted):
         yield {"name": name, **source}
 
 
-def _mounts(needs: Needs) -> Iterator[Json]:
-    if needs.code:
+def _mounts(wanted: PodOptions) -> Iterator[Json]:
+    if wanted.code:
         yield {"name": CODE_VOLUME, "mountPath": CODE_DIRECTORY}
-    for name, _, path in _mounted(needs):
+    for name, _, path in _mounted(wanted):
         yield {"name": name, "mountPath": path}
 
 
@@ -150,11 +150,11 @@ def _check_places(paths: list[str]) -> None:
         raise BadInputError(f"{twice[0]} is where two volumes are to be mounted; choose another path for one of them")
 
 
-def _mounted(needs: Needs) -> Iterator[tuple[str, Json, str]]:
+def _mounted(wanted: PodOptions) -> Iterator[tuple[str, Json, str]]:
     """Name, source and path of each volume that was asked for."""
     kinds: tuple[tuple[str, str, Sequence[str], Callable[[str], Json]], ...] = (
-        ("volume", "CLAIM", needs.volumes, _claim),
-        ("image-volume", "IMAGE", needs.image_volumes, lambda image: {"image": {"reference": image}}),
+        ("volume", "CLAIM", wanted.volumes, _claim),
+        ("image-volume", "IMAGE", wanted.image_volumes, lambda image: {"image": {"reference": image}}),
     )
     for flag, what, texts, source in kinds:
         for number, text in enumerate(texts):
@@ -188,7 +188,7 @@ def _unpacking() -> Json:
     }
 
 
-def _installing(needs: Needs, trainer: Json) -> Json:
+def _installing(wanted: PodOptions, trainer: Json) -> Json:
     """The init container that installs packages, with the trainer's variables, directory, volumes and resources.
 
     Only GPUs it does without. It asks for no more than the trainer, and so adds nothing to what the pod asks for.
@@ -198,7 +198,7 @@ def _installing(needs: Needs, trainer: Json) -> Json:
     return {
         "name": INSTALL_CONTAINER,
         "command": ["sh", "-c", SHELL, NO_PYTHON, "-c", _text("install.py"), PACKAGES_DIRECTORY],
-        "args": [*literal(needs.packages)],
+        "args": [*literal(wanted.packages)],
         **_set(
             workingDir=trainer.get("workingDir"),
             env=(_with_path(own) if any(one["name"] == PATH for one in own) else own) or None,

@@ -114,7 +114,7 @@ class FencedError(Exception):
     """Writing was not allowed: this process does not lead, or not any more."""
 
 
-class Api:
+class ApiClient:
     """Requests to the API server. `may_write` is asked right before anything that is to change goes out."""
 
     def __init__(self, connection: Connection, may_write: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from ddpjob_operator.cluster.serve.metrics import LEADER
 from ddpjob_operator.engine import Manifest
 
-from .api_client import LEASES, Api, ApiError
+from .api_client import LEASES, ApiClient, ApiError
 from .clock import steady
 
 LEASE_SECONDS = 8.0
@@ -27,10 +27,10 @@ RETRY_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Elector:
+class LeaderElector:
     """Takes part in the election, for as long as `run` runs."""
 
-    def __init__(self, api: Api, namespace: str, name: str, identity: str) -> None:
+    def __init__(self, api: ApiClient, namespace: str, name: str, identity: str) -> None:
         self._api = api
         self._namespace = namespace
         self._name = name

@@ -26,7 +26,7 @@ class Owner(_Part, frozen=True):
     controller: bool = False
 
 
-class Metadata(_Part, frozen=True):
+class ObjectMeta(_Part, frozen=True):
     """What every object has. A Status object, which an answer may be instead, has none of it."""
 
     name: str = ""
@@ -44,7 +44,7 @@ class Metadata(_Part, frozen=True):
 class Object(_Part, frozen=True):
     """Any object."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
 
 
 class Packed:
@@ -76,7 +76,7 @@ class JobAnnotations(_Part, frozen=True):
     finished: str = msgspec.field(default="", name=FINISHED)
 
 
-class JobMetadata(Metadata, frozen=True):
+class JobMeta(ObjectMeta, frozen=True):
     """Of a DDPJob."""
 
     annotations: JobAnnotations = JobAnnotations()
@@ -85,12 +85,12 @@ class JobMetadata(Metadata, frozen=True):
 class JobObject(Object, frozen=True):
     """A DDPJob. It is packed as soon as it is read: a list of all jobs is never there as a whole otherwise."""
 
-    metadata: JobMetadata
+    metadata: JobMeta
     spec: Packed = _NOTHING
     status: Packed = _NOTHING
 
 
-class Condition(_Part, frozen=True):
+class StatusCondition(_Part, frozen=True):
     """What is said to be true of an object, or not."""
 
     type: str
@@ -100,20 +100,20 @@ class Condition(_Part, frozen=True):
     last_transition_time: datetime | None = None
 
 
-class Running(_Part, frozen=True):
+class ContainerStateRunning(_Part, frozen=True):
     """Of a container."""
 
     started_at: datetime | None = None
 
 
-class Waiting(_Part, frozen=True):
+class ContainerStateWaiting(_Part, frozen=True):
     """Of a container."""
 
     reason: str = ""
     message: str = ""
 
 
-class Terminated(_Part, frozen=True):
+class ContainerStateTerminated(_Part, frozen=True):
     """Of a container."""
 
     exit_code: int | None = None
@@ -126,9 +126,9 @@ class Terminated(_Part, frozen=True):
 class ContainerState(_Part, frozen=True):
     """One of these, or none."""
 
-    running: Running | None = None
-    waiting: Waiting | None = None
-    terminated: Terminated | None = None
+    running: ContainerStateRunning | None = None
+    waiting: ContainerStateWaiting | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(_Part, frozen=True):
@@ -152,7 +152,7 @@ class PodStatus(_Part, frozen=True):
     reason: str = ""
     message: str = ""
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -167,7 +167,7 @@ class PodObject(Object, frozen=True):
 class NodeStatus(_Part, frozen=True):
     """What is known of a node."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
 
 
 class NodeObject(Object, frozen=True):

@@ -7,7 +7,7 @@ import msgspec
 
 from ddpjob_operator.api.contract import GROUP
 
-from .api_client import Api
+from .api_client import ApiClient
 
 READ = ("get", "list", "watch")
 
@@ -78,7 +78,7 @@ class _Rule(msgspec.Struct, rename="camel"):
         )
 
 
-async def missing_everywhere(api: Api, *, selecting: bool) -> list[str]:
+async def missing_everywhere(api: ApiClient, *, selecting: bool) -> list[str]:
     """Rights that we lack in all namespaces, each in words, asked for one by one: no rules tell of all namespaces."""
     asked = _rights(RIGHTS, "")
     if selecting:
@@ -86,7 +86,7 @@ async def missing_everywhere(api: Api, *, selecting: bool) -> list[str]:
     return [str(right) for right in asked if not await api.allowed(right.attributes)]
 
 
-async def missing_in(api: Api, namespace: str) -> tuple[list[str], bool]:
+async def missing_in(api: ApiClient, namespace: str) -> tuple[list[str], bool]:
     """Rights that we lack in this namespace, and whether we may ask if it exists."""
     rules, incomplete = await _rules(api, namespace)
     missing = await _missing(api, rules, _rights(RIGHTS, namespace), incomplete=incomplete)
@@ -94,18 +94,18 @@ async def missing_in(api: Api, namespace: str) -> tuple[list[str], bool]:
     return missing, any(rule.allows(seeing) for rule in rules)
 
 
-async def missing_for_lease(api: Api, namespace: str, name: str) -> list[str]:
+async def missing_for_lease(api: ApiClient, namespace: str, name: str) -> list[str]:
     """Rights that we lack to our own Lease."""
     rules, incomplete = await _rules(api, namespace)
     return await _missing(api, rules, _rights(LEASE_RIGHTS, namespace, name), incomplete=incomplete)
 
 
-async def _rules(api: Api, namespace: str) -> tuple[list[_Rule], bool]:
+async def _rules(api: ApiClient, namespace: str) -> tuple[list[_Rule], bool]:
     rules, incomplete = await api.rules(namespace)
     return [msgspec.convert(rule, _Rule) for rule in rules], incomplete
 
 
-async def _missing(api: Api, rules: list[_Rule], asked: list[_Right], *, incomplete: bool) -> list[str]:
+async def _missing(api: ApiClient, rules: list[_Rule], asked: list[_Right], *, incomplete: bool) -> list[str]:
     """Where there may be more than these rules, as where a webhook decides too, what they lack is asked for."""
     lacked = [right for right in asked if not any(rule.allows(right) for rule in rules)]
     return [str(right) for right in lacked if not (incomplete and await api.allowed(right.attributes))]

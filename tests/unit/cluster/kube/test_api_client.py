@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.kube.api_client import PAGE_BYTES, PODS, Api, ApiError, StuckError
+from ddpjob_operator.cluster.kube.api_client import PAGE_BYTES, PODS, ApiClient, ApiError, StuckError
 from ddpjob_operator.cluster.kube.connection import Connection
 
 from tests.unit.cluster.manifests import a_manifest
@@ -34,8 +34,8 @@ class Answering(Connection):
         yield SimpleNamespace(status=200, content=SimpleNamespace(iter_any=parts))
 
 
-def api(answer: bytes) -> Api:
-    return Api(Answering(answer), lambda: True)
+def api(answer: bytes) -> ApiClient:
+    return ApiClient(Answering(answer), lambda: True)
 
 
 def broken() -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Silent(Connection):
 
 def test_a_server_that_says_nothing_is_told_by_the_error_s_name() -> None:
     with pytest.raises(ApiError, match="API server: TimeoutError"):
-        asyncio.run(Api(Silent(), lambda: True).list(PODS, "team"))
+        asyncio.run(ApiClient(Silent(), lambda: True).list(PODS, "team"))
 
 
 class Paging(Connection):
@@ -117,7 +117,7 @@ class Paging(Connection):
 @pytest.mark.parametrize(("count", "size", "pages"), [(560, 100, 3), (250, 91 << 10, 7), (30, 1 << 20, 5)])
 def test_a_page_of_a_list_has_as_many_objects_as_make_some_megabytes(count: int, size: int, pages: int) -> None:
     server = Paging(count, size)
-    pods, _ = asyncio.run(Api(server, lambda: True).list(PODS, "team"))
+    pods, _ = asyncio.run(ApiClient(server, lambda: True).list(PODS, "team"))
     assert [pod.metadata.name for pod in pods] == [f"digits-{rank}-1" for rank in range(count)]
     assert max(server.pages[1:]) <= PAGE_BYTES
     assert len(server.pages) == pages

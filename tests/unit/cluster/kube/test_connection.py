@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.kube.api_client import DDPJOBS, Api, ApiError
+from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError
 from ddpjob_operator.cluster.kube.connection import Connection, NoClusterError
 
 CLUSTER = {"server": "https://127.0.0.1:1"}
@@ -107,7 +107,7 @@ def test_an_answer_that_is_not_json_is_an_answer_of_nobody_s(
     async def asked() -> None:
         connection = Connection()
         try:
-            await Api(connection, lambda: True).get(DDPJOBS, "team", "digits")
+            await ApiClient(connection, lambda: True).get(DDPJOBS, "team", "digits")
         finally:
             await connection.close()
 
@@ -126,7 +126,7 @@ def test_a_kubeconfig_that_is_just_being_written_changes_nothing(
         a_kubeconfig(config, cluster={"server": address})
         connection = Connection()
         config.write_text("")
-        api = Api(connection, lambda: True)
+        api = ApiClient(connection, lambda: True)
         try:
             with pytest.raises(ApiError, match="who are you") as refused:
                 await api.get(DDPJOBS, "team", "digits")

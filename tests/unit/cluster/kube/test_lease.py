@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.kube.api_client import PODS, Api, FencedError
+from ddpjob_operator.cluster.kube.api_client import PODS, ApiClient, FencedError
 from ddpjob_operator.cluster.kube.connection import Connection
-from ddpjob_operator.cluster.kube.lease import LEADING_SECONDS, RETRY_SECONDS, Elector
+from ddpjob_operator.cluster.kube.lease import LEADING_SECONDS, RETRY_SECONDS, LeaderElector
 
 from tests.support import virtual_time
 
@@ -26,7 +26,7 @@ class Hanging(Connection):
 
 async def campaign() -> None:
     async with asyncio.timeout(LEADING_SECONDS + 0.5):
-        await Elector(Api(Hanging(), lambda: True), "ddpjob-system", "ddpjob-operator", "me").run()
+        await LeaderElector(ApiClient(Hanging(), lambda: True), "ddpjob-system", "ddpjob-operator", "me").run()
 
 
 def test_a_lease_that_is_not_answered_for_in_time_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -66,8 +66,8 @@ def test_a_leader_whose_machine_was_suspended_past_its_lease_writes_nothing_more
     async def play() -> None:
         nonlocal suspended
         connection = Granting()
-        elector = Elector(Api(connection, lambda: True), "ddpjob-system", "ddpjob-operator", "me")
-        jobs = Api(connection, lambda: elector.leads)
+        elector = LeaderElector(ApiClient(connection, lambda: True), "ddpjob-system", "ddpjob-operator", "me")
+        jobs = ApiClient(connection, lambda: elector.leads)
         running = asyncio.create_task(elector.run())
         await elector.elected.wait()
         await jobs.merge(PODS, "team", "digits-0", {})
@@ -85,7 +85,7 @@ def test_a_leader_that_finds_another_one_s_name_in_the_lease_does_not_wait_for_i
 
     async def play() -> None:
         connection = Granting()
-        elector = Elector(Api(connection, lambda: True), "ddpjob-system", "ddpjob-operator", "me")
+        elector = LeaderElector(ApiClient(connection, lambda: True), "ddpjob-system", "ddpjob-operator", "me")
         running = asyncio.create_task(elector.run())
         await elector.elected.wait()
         connection.lease["spec"] |= {"holderIdentity": "another", "renewTime": "now"}

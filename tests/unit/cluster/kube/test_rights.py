@@ -4,14 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.kube.api_client import Api
+from ddpjob_operator.cluster.kube.api_client import ApiClient
 from ddpjob_operator.cluster.kube.rights import RIGHTS, missing_everywhere, missing_for_lease, missing_in
 
 Rule = tuple[str, set[str], set[str]]
 """Resource, names (none: all) and verbs."""
 
 
-class Granting(Api):
+class Granting(ApiClient):
     """An API server with these rules and no others; those that a webhook knows no review of rules tells."""
 
     def __init__(self, *rules: Rule, webhook: tuple[Rule, ...] = ()) -> None:
