@@ -213,7 +213,7 @@ class Budget(_Said):
     """Incidents of any kind since training last got further than at the one before; the exponent of the backoff."""
 
 
-class Failure(_Said):
+class Incident(_Said):
     """An incident: the rank that failed first, why, and what followed from it."""
 
     KEY = "attempt"
@@ -398,10 +398,10 @@ class DDPJobStatus(_Said):
     """When the job succeeded or failed."""
     first_run_time: Time | None = None
     """When all ranks ran for the first time since startTime."""
-    last_failure: Failure | None = None
+    last_failure: Incident | None = None
     """The last incident: who failed first, and why."""
     history: Annotated[
-        tuple[Failure, ...], Field(max_length=HISTORY, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+        tuple[Incident, ...], Field(max_length=HISTORY, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
     """The last ten incidents, the newest first."""
     avoided_nodes: Annotated[

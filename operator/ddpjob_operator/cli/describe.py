@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from datetime import datetime
 
-from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Failure, RestartAction
+from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import budget, deadline, expiry, start_deadline
@@ -134,29 +134,29 @@ def _until(time: datetime, now: datetime) -> str:
 
 def _last_failure(job: DDPJob) -> dict[str, object]:
     """Who failed first the last time, and what decided about it."""
-    failure = job.status.last_failure
-    if failure is None:
+    incident = job.status.last_failure
+    if incident is None:
         return {}
-    code = f", exit code {failure.exit_code}" if failure.exit_code is not None else ""
-    step = f", after step {failure.step}" if failure.step is not None else ""
-    more = f"; {counted(failure.consequences, 'more rank')} failed with it" if failure.consequences else ""
+    code = f", exit code {incident.exit_code}" if incident.exit_code is not None else ""
+    step = f", after step {incident.step}" if incident.step is not None else ""
+    more = f"; {counted(incident.consequences, 'more rank')} failed with it" if incident.consequences else ""
     failed = job.status.condition(ConditionType.FAILED)
-    no_more = failure.action is not RestartAction.FAIL and failed is not None and failed.reason in NO_MORE
+    no_more = incident.action is not RestartAction.FAIL and failed is not None and failed.reason in NO_MORE
     return {
-        "Last failure": f"{failure.who}{code}{step}: {failure.cause}: {failure.message}{more}",
-        "Decided": f"{_decision(failure)}{f', but {failed.reason}' if no_more and failed else ''}",
+        "Last failure": f"{incident.who}{code}{step}: {incident.cause}: {incident.message}{more}",
+        "Decided": f"{_decision(incident)}{f', but {failed.reason}' if no_more and failed else ''}",
     }
 
 
 def _history(job: DDPJob, now: datetime) -> Iterator[str]:
     """One line for each incident, the newest first."""
-    for failure in job.status.history:
-        where = f"attempt {failure.attempt:<4} rank {failure.rank:<5}"
-        yield f"{age(failure.time, now):<6}{where}{failure.cause}: {failure.message} ({_decision(failure)})"
+    for incident in job.status.history:
+        where = f"attempt {incident.attempt:<4} rank {incident.rank:<5}"
+        yield f"{age(incident.time, now):<6}{where}{incident.cause}: {incident.message} ({_decision(incident)})"
 
 
-def _decision(failure: Failure) -> str:
-    return f"{failure.action} by {failure.rule or 'default'}"
+def _decision(incident: Incident) -> str:
+    return f"{incident.action} by {incident.rule or 'default'}"
 
 
 def _conditions(job: DDPJob, now: datetime) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, State, words
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, State, words
 from ddpjob_operator.api.reasons import DEADLINES
 
 INTERRUPTED = 128 + 2
@@ -26,8 +26,8 @@ def exit_code(status: DDPJobStatus) -> int:
     failed = status.condition(ConditionType.FAILED)
     if failed is not None and failed.reason in DEADLINES:
         return TIMED_OUT
-    failure = status.last_failure
-    return failure.exit_code if failure is not None and failure.exit_code else 1
+    incident = status.last_failure
+    return incident.exit_code if incident is not None and incident.exit_code else 1
 
 
 def world(nodes: int, procs_per_node: int) -> str:
@@ -42,26 +42,28 @@ def writer(procs_per_node: int | None) -> str:
 
 def restarts(status: DDPJobStatus) -> str:
     """How often the gang started again, and what came first the last time."""
-    failure, failed = status.last_failure, status.condition(ConditionType.FAILED)
+    incident, failed = status.last_failure, status.condition(ConditionType.FAILED)
     is_why_it_failed = failed is not None and failed.reason not in DEADLINES
-    last = f" (last: {failure.who}, {failure.cause}: {failure.message})" if failure and not is_why_it_failed else ""
+    last = (
+        f" (last: {incident.who}, {incident.cause}: {incident.message})" if incident and not is_why_it_failed else ""
+    )
     return f"{words.restarts(status.restarts, status.disruptions)}{last}"
 
 
 def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
     """The rank that failed first in an attempt, as far back as the history goes."""
-    failure = failure_of(status, attempt)
-    return failure.rank if failure else None
+    incident = incident_of(status, attempt)
+    return incident.rank if incident else None
 
 
-def failure_of(status: DDPJobStatus, attempt: int) -> Failure | None:
+def incident_of(status: DDPJobStatus, attempt: int) -> Incident | None:
     """How an attempt ended, as far back as the history goes."""
-    return next((failure for failure in status.history if failure.attempt == attempt), None)
+    return next((incident for incident in status.history if incident.attempt == attempt), None)
 
 
 def nothing_ran(status: DDPJobStatus) -> bool:
     """Whether no attempt has come so far that there is a log, as far back as the history goes."""
-    causes = {failure.cause for failure in status.history}
+    causes = {incident.cause for incident in status.history}
     return status.first_run_time is None and causes <= NEVER_RAN
 
 

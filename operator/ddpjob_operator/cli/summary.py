@@ -26,11 +26,11 @@ def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoi
 
 def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
     """Where to look after a failure; `flags` lead `ddpjob logs` to the job."""
-    failure = job.status.last_failure
-    if job.status.state is State.FAILED and failure and failure.cause not in NEVER_RAN:
-        command = f"{itself()} logs {job.metadata.name}{flags} --rank {failure.rank}"
+    incident = job.status.last_failure
+    if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
+        command = f"{itself()} logs {job.metadata.name}{flags} --rank {incident.rank}"
         screen.print(f"Look at its log with: {command}")
-        if job.status.backend is Backend.GLOO and "nccl" in failure.message.lower():
+        if job.status.backend is Backend.GLOO and "nccl" in incident.message.lower():
             screen.print(NO_NCCL)
 
 

@@ -62,7 +62,9 @@ class JobPod:
         """The last attempt that it is known to have taken part in."""
         if self.incarnation >= status.incarnations.of(self.rank):
             return max(self.attempt, status.attempt)
-        return max((failure.attempt for failure in status.history if failure.pod == self.name), default=self.attempt)
+        return max(
+            (incident.attempt for incident in status.history if incident.pod == self.name), default=self.attempt
+        )
 
 
 def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ddpjob_operator.api import Cause, Failure, Signal
+from ddpjob_operator.api import Cause, Incident, Signal
 from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.restart import signal_name
 
@@ -92,7 +92,7 @@ def failure_of(
     *,
     by_us: bool = False,
     noun: str = "pod",
-) -> Failure:
+) -> Incident:
     """The failure of a pod that ended badly, cannot start, is being deleted, or vanished.
 
     `nodes` tells what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod; `noun`, what
@@ -147,13 +147,13 @@ def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
     return after and not (by_us and _exception(ended.message))
 
 
-def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Failure:
+def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Incident:
     """The failure of a pod that has not finished so long after the others had."""
     message = f"has not finished {seconds} s after the other ranks (finishTimeoutSeconds)"
     return _failure(pod, attempt, now, Cause.STALLED, message)
 
 
-def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: str | None) -> Failure:
+def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: str | None) -> Incident:
     """The failure of a pod that runs, and whose supervisor is missed; `problem` is what is wrong with its node."""
     if problem:
         return _failure(pod, attempt, now, Cause.NODE_LOST, f"node {pod.node} {problem}")
@@ -179,7 +179,7 @@ def incident_told(pod: Pod, now: datetime) -> HeardIncident | None:
     return incident_of(report.get("incident"), now) if report is not None else None
 
 
-def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Failure:
+def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Incident:
     """The failure of a pod that was told to end, and of which nobody says that it has."""
     return _failure(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.node} does not answer")
 
@@ -273,8 +273,8 @@ def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
     return Cause.PEER_LOST if lost else Cause.APPLICATION
 
 
-def _failure(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, **more: Any) -> Failure:
-    return Failure(
+def _failure(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, **more: Any) -> Incident:
+    return Incident(
         time=time,
         attempt=attempt,
         rank=pod.rank,

@@ -11,8 +11,8 @@ from ddpjob_operator.api import (
     CheckpointSeen,
     Condition,
     DDPJobStatus,
-    Failure,
     Incarnations,
+    Incident,
     NetworkPolicy,
     PodSecurity,
     Progress,
@@ -51,8 +51,8 @@ class StatusChanges(TypedDict, total=False):
     backoff_until: datetime | None
     completion_time: datetime | None
     first_run_time: datetime | None
-    last_failure: Failure | None
-    history: tuple[Failure, ...]
+    last_failure: Incident | None
+    history: tuple[Incident, ...]
     avoided_nodes: tuple[AvoidedNode, ...]
 
 
@@ -69,7 +69,7 @@ class EveryChange(StatusChanges, total=False):
 
 
 class IncidentChanges(TypedDict, total=False):
-    """Some fields of a `Failure`."""
+    """Some fields of a `Incident`."""
 
     time: datetime
     attempt: int
@@ -95,6 +95,6 @@ def changed(status: DDPJobStatus, **changes: Unpack[EveryChange]) -> DDPJobStatu
     return status.model_copy(update=changes)
 
 
-def amended(incident: Failure, **changes: Unpack[IncidentChanges]) -> Failure:
+def amended(incident: Incident, **changes: Unpack[IncidentChanges]) -> Incident:
     """The incident with these fields changed."""
     return incident.model_copy(update=changes)

@@ -3,7 +3,7 @@
 import re
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Cause, ConditionType, Failure, Progress, RestartAction
+from ddpjob_operator.api import Cause, ConditionType, Incident, Progress, RestartAction
 
 from .incident import RESOLUTION
 from .naming import pod_name
@@ -32,7 +32,7 @@ MAY_PASS = re.compile(
 torchrun's, which say nothing."""
 
 
-def fails_at_start(view: View, incident: Failure) -> bool:
+def fails_at_start(view: View, incident: Incident) -> bool:
     """Whether the attempt has got nowhere: no step or, of a program that reports none, less than a minute.
 
     The arguments are looked at once the imports are done, which may take minutes.
@@ -47,7 +47,7 @@ def fails_at_start(view: View, incident: Failure) -> bool:
     return not _has_stepped(heard.progress, began)
 
 
-def _is_usage_error(incident: Failure) -> bool:
+def _is_usage_error(incident: Incident) -> bool:
     """Whether a program says what is wrong with its arguments: a supervisor may know no more than the code."""
     code = incident.exit_code
     return code == USAGE_ERROR and not incident.message.endswith(f"exit code {code}")
@@ -59,7 +59,7 @@ def _has_stepped(progress: Progress | None, began: datetime | None) -> bool:
     return began is not None and last is not None and last >= began - RESOLUTION
 
 
-def is_same_again(view: View, incident: Failure) -> bool:
+def is_same_again(view: View, incident: Incident) -> bool:
     """Whether the incident before was the same error, on whichever rank, and since then all have got new pods.
 
     Only where nobody's rule says to try again, and not across a suspension, in which the cause may have been mended.
@@ -72,20 +72,20 @@ def is_same_again(view: View, incident: Failure) -> bool:
     return same and not _is_of_this_gang(view, last)
 
 
-def _is_of_this_gang(view: View, last: Failure) -> bool:
+def _is_of_this_gang(view: View, last: Incident) -> bool:
     """Whether an incident happened to the gang that there is now, some of whose pods may have been replaced alone."""
     job, present = view.snapshot.job, view.status.incarnations
     return any(last.pod == pod_name(job, last.rank, one) for one in range(present.default, present.newest + 1))
 
 
-def _is_raised_at_start(failure: Failure) -> bool:
+def _is_raised_at_start(failure: Incident) -> bool:
     """Whether a rank raised an error of its own before it got anywhere, which was counted as by default."""
     counted = failure.action is RestartAction.RESTART and failure.rule == "default"
     own = failure.cause is Cause.APPLICATION and failure.exit_code is not None and failure.signal is None
     return counted and own and failure.at_start and failure.step is None and not _may_pass(failure)
 
 
-def _may_pass(failure: Failure) -> bool:
+def _may_pass(failure: Incident) -> bool:
     """Whether an error may be gone the next time; without a word nobody knows whether it is the same one."""
     if NEVER_PASSES.match(failure.message):
         return False

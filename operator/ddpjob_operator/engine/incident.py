@@ -8,7 +8,7 @@ another one's failure is nobody's cause.
 
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Failure, RestartAction
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.status import HISTORY, Progress
 from ddpjob_operator.api.words import counted
@@ -31,7 +31,7 @@ TAKEN_AWAY = frozenset(
 )
 
 
-def first_of(failures: list[Failure]) -> Failure:
+def first_of(failures: list[Incident]) -> Incident:
     """The incident that these failures make up: the first of them, with the others as its consequences."""
     ordered = sorted(failures, key=_order)
     first, others = ordered[0], ordered[1:]
@@ -44,7 +44,7 @@ def first_of(failures: list[Failure]) -> Failure:
     return _with_consequences(known, ranks, at_least=known.consequences)
 
 
-def enlightened(known: Failure, later: list[Failure]) -> Failure:
+def enlightened(known: Incident, later: list[Incident]) -> Incident:
     """A known incident in the light of what other pods of its attempt have said since.
 
     Those that only stopped when they were told to are not part of it.
@@ -55,7 +55,7 @@ def enlightened(known: Failure, later: list[Failure]) -> Failure:
     return _with_consequences(incident, ranks, at_least=known.consequences)
 
 
-def joined(known: Failure, later: list[Failure]) -> Failure:
+def joined(known: Incident, later: list[Incident]) -> Incident:
     """A known incident with pods that were lost after it, in a gang that has not yet started again.
 
     That a pod was lost tells more of its rank than that its peers lost it.
@@ -65,12 +65,12 @@ def joined(known: Failure, later: list[Failure]) -> Failure:
     return _with_consequences(incident, ranks, at_least=known.consequences)
 
 
-def _in_place_of(known: Failure, incident: Failure) -> Failure:
+def _in_place_of(known: Incident, incident: Incident) -> Incident:
     """What is true of both, since they are one: which attempt it ended, and when."""
     return amended(incident, attempt=known.attempt, at_start=known.at_start)
 
 
-def told(incident: Failure) -> str:
+def told(incident: Incident) -> str:
     """An incident in one sentence: which rank, why, and how many went with it."""
     others = f" ({counted(incident.consequences, 'more rank')} failed with it)" if incident.consequences else ""
     tie = ", one of several at the same moment" if incident.tied else ""
@@ -89,17 +89,17 @@ def culprit(status: DDPJobStatus) -> str:
     return known.pod if starts_again or status.is_true(ConditionType.FAILURE_TARGET) else ""
 
 
-def remembered(status: DDPJobStatus, incident: Failure) -> StatusChanges:
+def remembered(status: DDPJobStatus, incident: Incident) -> StatusChanges:
     """The fields of the status with a new incident."""
     return {"last_failure": incident, "history": (incident, *status.history)[:HISTORY]}
 
 
-def corrected(status: DDPJobStatus, incident: Failure) -> StatusChanges:
+def corrected(status: DDPJobStatus, incident: Incident) -> StatusChanges:
     """The fields of the status where more is known of the last incident."""
     return {"last_failure": incident, "history": (incident, *status.history[1:])}
 
 
-def is_crash_loop(status: DDPJobStatus, incident: Failure, progress: Progress | None = None) -> bool:
+def is_crash_loop(status: DDPJobStatus, incident: Incident, progress: Progress | None = None) -> bool:
     """Whether this counted failure is one of several in a row none of which got further than the first of them.
 
     Only attempts that say how far they got can tell; and after a suspension all begins anew, since the cause may have
@@ -116,7 +116,7 @@ def is_crash_loop(status: DDPJobStatus, incident: Failure, progress: Progress | 
     return len(steps) == LOOP and max(steps) == steps[-1] and not went_further(progress, steps[-1], incident.time)
 
 
-def got_further(last: Failure, incident: Failure, progress: Progress | None = None) -> bool:
+def got_further(last: Incident, incident: Incident, progress: Progress | None = None) -> bool:
     """Whether training came further than at the incident before, where both say how far, or has since then."""
     if last.step is None:
         return False
@@ -131,17 +131,17 @@ def went_further(progress: Progress | None, step: int, since: datetime) -> bool:
     return progress.last_step_time > since and progress.step > step
 
 
-def _with_consequences(first: Failure, ranks: set[int], *, at_least: int = 0) -> Failure:
+def _with_consequences(first: Incident, ranks: set[int], *, at_least: int = 0) -> Incident:
     """The incident with its consequences. Only some of them have names, so their number may be known to be larger."""
     named = tuple(sorted(ranks)[:CONSEQUENCES_NAMED])
     return amended(first, consequences=max(len(ranks), at_least), consequence_ranks=named)
 
 
-def _order(failure: Failure) -> tuple[int, datetime, int]:
+def _order(failure: Incident) -> tuple[int, datetime, int]:
     return _kind(failure), failure.time, failure.rank
 
 
-def _kind(failure: Failure) -> int:
+def _kind(failure: Incident) -> int:
     """Kinds of failure, those that cause others first."""
     match failure.cause:
         case Cause.OUT_OF_MEMORY:

@@ -1,6 +1,6 @@
 """What to do about an incident: the user's rules, then the defaults."""
 
-from ddpjob_operator.api import Cause, Failure, Restart, RestartAction, RestartRule
+from ddpjob_operator.api import Cause, Incident, Restart, RestartAction, RestartRule
 from ddpjob_operator.api.contract import ExitCode
 
 from .changes import amended
@@ -36,7 +36,7 @@ CAME_UP_BEFORE = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
 """Of a job that has run once, trying again can help all the same: what it needs was there."""
 
 
-def ruled(restart: Restart, incident: Failure, *, has_run: bool) -> Failure:
+def ruled(restart: Restart, incident: Incident, *, has_run: bool) -> Incident:
     """The incident with what is to be done about it, and the rule that says so.
 
     `has_run`: whether all ranks have run since the job was started or resumed.
@@ -55,7 +55,7 @@ def ruled(restart: Restart, incident: Failure, *, has_run: bool) -> Failure:
     return amended(incident, action=default, rule="default")
 
 
-def evidence(incident: Failure) -> tuple[str, int | None, str | None]:
+def evidence(incident: Incident) -> tuple[str, int | None, str | None]:
     """What of an incident its verdict rests on."""
     return incident.cause, incident.exit_code, incident.signal
 
@@ -75,7 +75,7 @@ def left_to_operator(restart: Restart) -> str:
     return ",".join(dict.fromkeys(finals))
 
 
-def _matches(rule: RestartRule, incident: Failure) -> bool:
+def _matches(rule: RestartRule, incident: Incident) -> bool:
     """Whether every field that the rule has matches."""
     code = incident.exit_code
     return (

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Failure, Progress, Straggler
+from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Incident, Progress, Straggler
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.restart import signal_name
 
@@ -37,10 +37,10 @@ def comes_up(view: View) -> bool:
     return heard is None or heard.attempt < status.attempt or heard.phase in COMING_UP
 
 
-def failure_said(view: View, said: HeardIncident) -> Failure:
+def failure_said(view: View, said: HeardIncident) -> Incident:
     """The failure of the rank that supervisors say was first."""
     pod = view.current.get(said.rank)
-    return Failure(
+    return Incident(
         time=said.time,
         attempt=said.attempt,
         rank=said.rank,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from ddpjob_operator.api import DDPJob, Failure
+from ddpjob_operator import api
 
 from .records import Records, Start
 
@@ -29,15 +29,15 @@ class Incident:
     """The step from which training went on; None: it did not, or that is not known."""
 
 
-def incidents(job: DDPJob | None, recorded: Records) -> list[Incident]:
+def incidents(job: api.DDPJob | None, recorded: Records) -> list[Incident]:
     """All that the job's history still has, and every other start of which the metrics tell.
 
     Training that goes on after its end, with more epochs say, was not interrupted.
     """
-    failures = job.status.history if job else ()
-    found = [_of_failure(failure, recorded.starts) for failure in failures]
+    history = job.status.history if job else ()
+    found = [_of_incident(incident, recorded.starts) for incident in history]
     for before, after in pairwise(recorded.starts):
-        told = any(before.began.attempt <= failure.attempt < after.began.attempt for failure in failures)
+        told = any(before.began.attempt <= incident.attempt < after.began.attempt for incident in history)
         if not told and not before.of("finished"):
             found.append(_of_start(before, after))
     ordered = sorted(found, key=lambda one: one[0])
@@ -47,12 +47,12 @@ def incidents(job: DDPJob | None, recorded: Records) -> list[Incident]:
 _Parts = tuple[datetime, int, str, str, int | None, int | None]
 
 
-def _of_failure(failure: Failure, starts: Sequence[Start]) -> _Parts:
-    later = (start.began.step for start in starts if start.began.attempt > failure.attempt)
-    before = (_last_step(start) for start in reversed(starts) if start.began.attempt <= failure.attempt)
-    step = next(before, None) if failure.step is None else failure.step
-    cause = f"{failure.who}: {failure.cause}"
-    return failure.time, failure.attempt, cause, failure.message, step, next(later, None)
+def _of_incident(incident: api.Incident, starts: Sequence[Start]) -> _Parts:
+    later = (start.began.step for start in starts if start.began.attempt > incident.attempt)
+    before = (_last_step(start) for start in reversed(starts) if start.began.attempt <= incident.attempt)
+    step = next(before, None) if incident.step is None else incident.step
+    cause = f"{incident.who}: {incident.cause}"
+    return incident.time, incident.attempt, cause, incident.message, step, next(later, None)
 
 
 def _of_start(before: Start, after: Start) -> _Parts:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, DDPJobStatus, Failure, Incarnations, RankIncarnation
+from ddpjob_operator.api import Cause, DDPJobStatus, Incarnations, Incident, RankIncarnation
 from ddpjob_operator.client import JobPod, of_attempt, present, previous_attempt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -67,7 +67,7 @@ def test_pods_of_the_present_attempt_are_told_from_those_that_are_kept_and_those
 def in_place(attempt: int, *failures: tuple[int, int], lost: int | None = None) -> DDPJobStatus:
     """A gang of two that restarted in place when these ranks failed; one pod may have been replaced."""
     history = tuple(
-        Failure(attempt=ended, rank=rank, pod=f"digits-{rank}-1", cause=Cause.APPLICATION, time=NOON)
+        Incident(attempt=ended, rank=rank, pod=f"digits-{rank}-1", cause=Cause.APPLICATION, time=NOON)
         for ended, rank in reversed(failures)
     )
     exceptions = () if lost is None else (RankIncarnation(rank=lost, incarnation=2),)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, Failure
+from ddpjob_operator.api import Cause, Incident
 from ddpjob_operator.engine import Disruption, Exit, Pod, Waiting
 from ddpjob_operator.engine.causes import CLAIMABLE, DISRUPTIONS, failure_of
 from ddpjob_operator.engine.naming import present_pod_name
@@ -24,7 +24,7 @@ MINUTE_AGO = START - timedelta(seconds=60)
 four = a_job(nodes=4).running()
 
 
-def incident(moment: Moment) -> Failure:
+def incident(moment: Moment) -> Incident:
     failure = moment.decided().status.last_failure
     assert failure is not None, "no incident was seen"
     return failure
@@ -659,7 +659,7 @@ def test_a_report_that_is_none_is_an_application_error_without_a_step(report: st
 def test_whatever_a_program_leaves_behind_the_failure_is_valid(words: str, reported: bool) -> None:  # noqa: FBT001  given
     message = json.dumps({"message": words + "\udcff"}) if reported else words
     failure = failure_of(Pod("digits-0-x", "uid", 0, 1, exit=Exit(1, "Error", message)), 1, START)
-    assert Failure.model_validate_json(failure.model_dump_json(by_alias=True)) == failure
+    assert Incident.model_validate_json(failure.model_dump_json(by_alias=True)) == failure
     assert len(failure.message.encode()) <= 512
 
 

@@ -4,12 +4,12 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from ddpjob_operator.api import DDPJobStatus, Failure
+from ddpjob_operator.api import DDPJobStatus, Incident
 from ddpjob_operator.engine.changes import EveryChange, IncidentChanges
 from pydantic import BaseModel
 
 
-@pytest.mark.parametrize(("changes", "model"), [(EveryChange, DDPJobStatus), (IncidentChanges, Failure)])
+@pytest.mark.parametrize(("changes", "model"), [(EveryChange, DDPJobStatus), (IncidentChanges, Incident)])
 def test_each_field_can_be_changed_to_what_it_can_hold(changes: type, model: type[BaseModel]) -> None:
     held = {name: field.annotation for name, field in model.model_fields.items()}
     assert {name: plain(hint) for name, hint in get_type_hints(changes).items()} == {

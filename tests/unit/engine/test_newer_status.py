@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob, DDPJobStatus
-from ddpjob_operator.api.status import AvoidedNode, Condition, Failure, RankIncarnation, Straggler
+from ddpjob_operator.api.status import AvoidedNode, Condition, Incident, RankIncarnation, Straggler
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from .builders import Moment, a_job, plan
 
 KEYS = {
     "conditions": Condition.KEY,
-    "history": Failure.KEY,
+    "history": Incident.KEY,
     "exceptions": RankIncarnation.KEY,
     "avoidedNodes": AvoidedNode.KEY,
     "stragglers": Straggler.KEY,

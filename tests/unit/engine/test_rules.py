@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, Failure, RestartAction
+from ddpjob_operator.api import Cause, Incident, RestartAction
 
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
@@ -246,7 +246,7 @@ DEFAULTS: dict[Cause, tuple[Moment, RestartAction]] = {
 }
 
 
-def failure(moment: Moment) -> Failure:
+def failure(moment: Moment) -> Incident:
     found = moment.decided().status.last_failure
     assert found is not None, "no incident was seen"
     return found

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import DDPJob, DDPJobStatus, Failure
+from ddpjob_operator.api import DDPJob, DDPJobStatus, Incident
 from ddpjob_operator.report.incidents import incidents
 from ddpjob_operator.report.records import Records, read
 
@@ -19,13 +19,13 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def a_job(*failures: Failure) -> DDPJob:
+def a_job(*incidents: Incident) -> DDPJob:
     job = DDPJob.from_dict(DOCUMENT)
-    return job.model_copy(update={"status": DDPJobStatus(history=failures[::-1])})
+    return job.model_copy(update={"status": DDPJobStatus(history=incidents[::-1])})
 
 
-def a_failure(attempt: int, at: float, step: int | None = None) -> Failure:
-    return Failure(
+def an_incident(attempt: int, at: float, step: int | None = None) -> Incident:
+    return Incident(
         time=ZERO + timedelta(seconds=at),
         attempt=attempt,
         rank=1,
@@ -50,7 +50,7 @@ def three_starts(tmp_path: Path) -> Records:
 
 
 def test_an_incident_tells_what_failed_and_from_where_training_went_on(tmp_path: Path) -> None:
-    failed, again = incidents(a_job(a_failure(1, at=5)), three_starts(tmp_path))
+    failed, again = incidents(a_job(an_incident(1, at=5)), three_starts(tmp_path))
     assert (failed.number, failed.attempt, failed.cause, failed.message) == (
         1,
         1,
@@ -63,13 +63,13 @@ def test_an_incident_tells_what_failed_and_from_where_training_went_on(tmp_path:
 
 def test_the_last_failure_of_a_job_that_has_ended_leads_nowhere(tmp_path: Path) -> None:
     *_, last = incidents(
-        a_job(a_failure(1, at=5), a_failure(2, at=10, step=65), a_failure(3, at=13)), three_starts(tmp_path)
+        a_job(an_incident(1, at=5), an_incident(2, at=10, step=65), an_incident(3, at=13)), three_starts(tmp_path)
     )
     assert (last.number, last.attempt, last.resumed) == (3, 3, None)
 
 
 def test_the_step_that_the_failed_rank_told_itself_goes_before_what_was_recorded(tmp_path: Path) -> None:
-    assert incidents(a_job(a_failure(1, at=5, step=43)), three_starts(tmp_path))[0].step == 43
+    assert incidents(a_job(an_incident(1, at=5, step=43)), three_starts(tmp_path))[0].step == 43
 
 
 def test_without_a_job_the_starts_alone_tell_of_interruptions(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_where_rank_0_could_say_why_a_start_ended_that_is_the_cause(tmp_path: Pa
 
 
 def test_without_metrics_the_history_alone_tells_of_them() -> None:
-    (only,) = incidents(a_job(a_failure(1, at=5)), Records())
+    (only,) = incidents(a_job(an_incident(1, at=5)), Records())
     assert (only.step, only.resumed) == (None, None)
 
 

@@ -5,7 +5,7 @@ from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, failure_of, nothing_ran, span_of_attempts, writer
+from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts, writer
 from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
 
@@ -42,7 +42,7 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
 
 def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
     """Says that the log that tells the most is gone: that of a pod that still ran when it was judged, say."""
-    first = failure_of(job.status, job.status.attempt)
+    first = incident_of(job.status, job.status.attempt)
     if not job.status.finished or first is None or first.cause in NEVER_RAN:
         return
     if first.rank not in {pod.rank for pod in pods}:

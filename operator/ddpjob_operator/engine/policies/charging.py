@@ -1,6 +1,6 @@
 """What an incident costs, and whether the job can go on after it."""
 
-from ddpjob_operator.api import Budget, Failure, RestartAction
+from ddpjob_operator.api import Budget, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.budget import charged, in_a_row, too_many_disruptions
@@ -12,7 +12,7 @@ from ddpjob_operator.engine.supervision import progress_of
 from ddpjob_operator.engine.view import View
 
 
-def judged(view: View, incident: Failure) -> Failure:
+def judged(view: View, incident: Incident) -> Incident:
     """A new incident, with what is to be done about it."""
     known = amended(incident, at_start=fails_at_start(view, incident))
     found = ruled(view.spec.restart, known, has_run=view.has_run)
@@ -29,7 +29,7 @@ def _step_reached(view: View) -> int | None:
     return progress.step if progress and went_further(progress, last.step, last.time) else last.step
 
 
-def charge(view: View, incident: Failure, found: Budget) -> Budget:
+def charge(view: View, incident: Incident, found: Budget) -> Budget:
     """The budget after an incident that found it like this.
 
     Where training has got further since the last one, that was answered well: the backoff begins anew.
@@ -39,7 +39,7 @@ def charge(view: View, incident: Failure, found: Budget) -> Budget:
     return charged(in_a_row(found, 0) if anew else found, incident.action)
 
 
-def counts(view: View, incident: Failure, budget: Budget) -> StatusChanges:
+def counts(view: View, incident: Incident, budget: Budget) -> StatusChanges:
     """The fields of the status that count what an incident has cost; `budget` is charged with it already."""
     restarted = incident.action is RestartAction.RESTART
     return {
@@ -49,13 +49,13 @@ def counts(view: View, incident: Failure, budget: Budget) -> StatusChanges:
     }
 
 
-def cost(view: View, incident: Failure, budget: Budget) -> str:
+def cost(view: View, incident: Incident, budget: Budget) -> str:
     """The same in words."""
     restarted = incident.action is RestartAction.RESTART
     return f"restart {budget.used} of {view.spec.restart.max_restarts}" if restarted else "restart not counted"
 
 
-def why_final(view: View, incident: Failure, budget: Budget) -> tuple[str, str] | None:
+def why_final(view: View, incident: Incident, budget: Budget) -> tuple[str, str] | None:
     """Reason and message where the job cannot go on after an incident."""
     restart, said = view.spec.restart, told(incident)
     if incident.action is RestartAction.FAIL:

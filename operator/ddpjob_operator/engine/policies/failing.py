@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction, SuccessPolicy
+from ddpjob_operator.api import Budget, Cause, ConditionType, Incident, RestartAction, SuccessPolicy
 from ddpjob_operator.engine.budget import present
 from ddpjob_operator.engine.causes import (
     failure_of,
@@ -95,7 +95,7 @@ def corrected(view: View) -> Verdict | None:
     return Verdict(updated(view, *says, **learned), message)
 
 
-def _restart(view: View, incident: Failure, budget: Budget, fields: StatusChanges) -> Verdict:
+def _restart(view: View, incident: Incident, budget: Budget, fields: StatusChanges) -> Verdict:
     wait = wait_after(view, budget)
     message = f"{told(incident)}; {cost(view, incident, budget)} in {wait.total_seconds():.1f} s"
     paid = counts(view, incident, budget)
@@ -104,7 +104,7 @@ def _restart(view: View, incident: Failure, budget: Budget, fields: StatusChange
     return start_again(view, says, message, grace=_grace(view, incident), wait=wait, **changes)
 
 
-def _failures(view: View) -> list[Failure]:
+def _failures(view: View) -> list[Incident]:
     """Of present pods that failed, cannot start, hang at the end, that somebody else deletes, or that vanished.
 
     And of those that run, and whose supervisors are missed.
@@ -133,14 +133,14 @@ def _finish_timeout(view: View) -> datetime | None:
     return after(max(view.finish_times, default=None), view.spec.finish_timeout_seconds)
 
 
-def _with_who_left(view: View, first: Failure) -> Failure:
+def _with_who_left(view: View, first: Incident) -> Incident:
     """Where a rank lost its peers, and nobody failed: it may be for those that are done, which are named."""
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
     return amended(first, message=text_of(f"{view.who_left} had left with exit code 0: {first.message}"))
 
 
-def _blamed(view: View, found: list[Failure]) -> list[Failure]:
+def _blamed(view: View, found: list[Incident]) -> list[Incident]:
     """Of a rank that others report to have failed first, and whose own pod has still to end."""
     known = {failure.rank for failure in found}
     waiting = {rank for rank, pod in view.current.items() if pod.active} - known
@@ -149,7 +149,7 @@ def _blamed(view: View, found: list[Failure]) -> list[Failure]:
     return [failure_said(view, one) for one in named.values()]
 
 
-def _heard_out_at(view: View, first: Failure) -> datetime | None:
+def _heard_out_at(view: View, first: Incident) -> datetime | None:
     """Until when nothing is deleted, since the pod that failed first is about to end, or since it is unknown which.
 
     None where that is not so, or was long enough ago.
@@ -173,7 +173,7 @@ def _is_in_trouble(view: View, pod: Pod) -> bool:
     return pod.failed or ends or (limit is not None and view.now >= limit)
 
 
-def _avoiding(view: View, incident: Failure) -> StatusChanges:
+def _avoiding(view: View, incident: Incident) -> StatusChanges:
     first = view.current.get(incident.rank)
     useless = incident.cause is Cause.NODE_LOST or (first is not None and was_turned_away(first))
     lost = (incident.node,) if useless and incident.node else ()
@@ -181,7 +181,7 @@ def _avoiding(view: View, incident: Failure) -> StatusChanges:
     return {"avoided_nodes": avoided} if avoided else {}
 
 
-def _grace(view: View, incident: Failure) -> int | None:
+def _grace(view: View, incident: Incident) -> int | None:
     """Survivors of a failure have nothing to save; a gang that loses a rank with notice saves together with it."""
     first = view.current.get(incident.rank)
     notice = first is not None and first.active and first.deleting

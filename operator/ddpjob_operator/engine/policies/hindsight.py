@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from ddpjob_operator.api import AvoidedNode, Budget, Cause, ConditionType, Failure, RestartAction
+from ddpjob_operator.api import AvoidedNode, Budget, Cause, ConditionType, Incident, RestartAction
 from ddpjob_operator.api.status import MAX_AVOIDED
 from ddpjob_operator.engine.budget import excused, too_many_disruptions
 from ddpjob_operator.engine.causes import attempt_told, failure_of, lost_with_its_node
@@ -38,7 +38,7 @@ def hindsight(view: View) -> StatusChanges:
     return fields | learned(view, enlightened(known, _said_since(view, known)))
 
 
-def learned(view: View, incident: Failure) -> StatusChanges:
+def learned(view: View, incident: Incident) -> StatusChanges:
     """The fields that are to change since this is what the last incident was; none where it was known so."""
     known = view.status.last_failure
     assert known is not None, "it is about the last incident"
@@ -54,7 +54,7 @@ def learned(view: View, incident: Failure) -> StatusChanges:
     return fields
 
 
-def excuse(view: View, incident: Failure, spent: Budget) -> Verdict:
+def excuse(view: View, incident: Incident, spent: Budget) -> Verdict:
     """The job was about to fail by an incident that turns out to be free: it goes on, with this budget."""
     status = view.status
     wait = wait_after(view, spent)
@@ -73,7 +73,7 @@ def avoiding(view: View, nodes: tuple[str, ...], *, at_most: int = MAX_AVOIDED) 
     return (*view.avoided, *added)[-MAX_AVOIDED:] if new else ()
 
 
-def _said_since(view: View, known: Failure) -> list[Failure]:
+def _said_since(view: View, known: Incident) -> list[Incident]:
     """What the other pods of the attempt that failed have come to say."""
     attempt, now = known.attempt, view.now
     present = (pod for rank, pod in view.current.items() if rank not in view.finished)
@@ -84,7 +84,7 @@ def _said_since(view: View, known: Failure) -> list[Failure]:
     return later
 
 
-def _gang_of(view: View, known: Failure) -> tuple[Pod, ...]:
+def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
     """The last pods of the gang before, where the incident ended it; a gang that lives on has nothing more to say.
 
     Nor has one that went for another reason, after an incident that was answered in place. Pods that older incidents
@@ -106,7 +106,7 @@ def _gang_of(view: View, known: Failure) -> tuple[Pod, ...]:
     return tuple({pod.rank: pod for pod in sorted(ours, key=lambda pod: pod.incarnation)}.values())
 
 
-def _judged(view: View, known: Failure, incident: Failure) -> Failure:
+def _judged(view: View, known: Incident, incident: Incident) -> Incident:
     """What the rules say of an incident of which more is known; the rest was judged by the rules of its moment.
 
     One that was answered by a restart is never charged afterwards, and the restart is given back only where another

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from ddpjob_operator.api import Budget, Cause, ConditionType, Failure, RestartAction, RestartMode, SuccessPolicy
+from ddpjob_operator.api import Budget, Cause, ConditionType, Incident, RestartAction, RestartMode, SuccessPolicy
 from ddpjob_operator.api.status import MAX_EXCEPTIONS
 from ddpjob_operator.engine.budget import present
 from ddpjob_operator.engine.causes import killed
@@ -39,7 +39,7 @@ def restarted_in_place(view: View) -> Verdict | None:
     return Verdict(updated(view, attempt=heard.attempt, supervised=True), None)
 
 
-def lost_alone(view: View, failures: list[Failure]) -> tuple[int, ...]:
+def lost_alone(view: View, failures: list[Incident]) -> tuple[int, ...]:
     """Ranks whose pods were lost, where the others live on and wait for new ones; none where the gang has to go."""
     ranks = {failure.rank for failure in failures}
     others = [pod for rank, pod in view.current.items() if rank not in ranks]
@@ -51,7 +51,13 @@ def lost_alone(view: View, failures: list[Failure]) -> tuple[int, ...]:
 
 
 def replaced(
-    view: View, ranks: tuple[int, ...], incident: Failure, budget: Budget, fields: StatusChanges, *, grace: int | None
+    view: View,
+    ranks: tuple[int, ...],
+    incident: Incident,
+    budget: Budget,
+    fields: StatusChanges,
+    *,
+    grace: int | None,
 ) -> Verdict:
     """Only the pods that were lost are replaced. The first time, for a disruption, at once."""
     free = incident.action is RestartAction.RESTART_FREE
@@ -65,7 +71,7 @@ def replaced(
     return replace_alone(view, ranks, says, message, grace=grace, until=until, **changes)
 
 
-def lost_together(view: View, ranks: tuple[int, ...], failures: list[Failure]) -> Verdict | None:
+def lost_together(view: View, ranks: tuple[int, ...], failures: list[Incident]) -> Verdict | None:
     """Pods that are lost while the gang has not yet started again belong to the incident before, at no further cost.
 
     Only those that were there before it: a new pod that is lost is another incident.
@@ -118,7 +124,7 @@ def _rank_zero_is_done(view: View) -> bool:
     return counts_alone and view.heard is not None and view.heard.phase is Phase.DONE
 
 
-def _in_vain(view: View, known: Failure, pod: Pod | None) -> bool:
+def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
     """Whether a rank's new pod comes too late for those that are done.
 
     What was heard last counts: an attempt too short to be heard of looks like none, and is made once more. Where an
@@ -152,7 +158,7 @@ def _charge(view: View, said: HeardIncident) -> Verdict:
     return Verdict(updated(view, *says, **changes), message)
 
 
-def _before(view: View, incident: Failure) -> Budget:
+def _before(view: View, incident: Incident) -> Budget:
     """The budget as the incident found it; of two that are heard at once, the time between them tells."""
     last = view.status.last_failure
     window = timedelta(seconds=view.spec.restart.window_seconds)
@@ -162,7 +168,7 @@ def _before(view: View, incident: Failure) -> Budget:
     return present(view.spec, view.status, min(incident.time, view.now))
 
 
-def _took_its_pod(view: View, failure: Failure) -> bool:
+def _took_its_pod(view: View, failure: Incident) -> bool:
     """Whether a failure took a pod away or killed its supervisor: any other is one at which supervisors gave up."""
     pod = view.current.get(failure.rank)
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
