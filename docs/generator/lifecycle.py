@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, RestartAction, State
 from ddpjob_operator.api.crd import SPEC_RULES
 from ddpjob_operator.api.reasons import ADVICE, Reason
+from ddpjob_operator.engine.conditions import ANNOUNCED, WARNINGS
+from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.policies import CHAIN
-from ddpjob_operator.engine.rules import DEFAULTS
-from ddpjob_operator.engine.saying import ANNOUNCED, WARNINGS
 
 from .markdown import code, table
 from .source import first_paragraph, meanings

@@ -17,7 +17,7 @@ from ddpjob_operator.cluster.recorder import EventRecorder
 from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.writer import Writer
 from ddpjob_operator.engine import CreateNetworkPolicy, DeleteJob, DeleteNetworkPolicy, Event, Settings, StopPod
-from ddpjob_operator.engine.naming import network_policy_name
+from ddpjob_operator.engine.manifests.names import network_policy_name
 
 from tests.plant import Plant
 from tests.support.jobs import Team, a_job

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
-from ddpjob_operator.engine.naming import network_policy_name, pod_name
+from ddpjob_operator.engine.manifests.names import network_policy_name, pod_name
 
 from tests.plant import Plant
 from tests.plant.real import RealPlant

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from ddpjob_operator.api.contract import Env, Label
 from ddpjob_operator.engine import Disruption, Exit, Manifest, Pod, Waiting
-from ddpjob_operator.engine.waiting import RESERVE_CONTAINER
+from ddpjob_operator.engine.manifests.init_containers import RESERVE_CONTAINER
 
 
 @dataclass

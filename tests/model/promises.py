@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import Snapshot, decide
-from ddpjob_operator.engine.causes import OOM_KILLED
-from ddpjob_operator.engine.naming import present_pod_name
-from ddpjob_operator.engine.rules import DEFAULTS
+from ddpjob_operator.engine.incidents.evidence import OOM_KILLED
+from ddpjob_operator.engine.incidents.judgement import DEFAULTS
+from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
 from .pods import RealPod

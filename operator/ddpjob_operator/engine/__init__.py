@@ -1,6 +1,5 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
-from .build import CHECKPOINT_VOLUME, SECRET_VOLUME
 from .decide import decide
 from .decision import (
     Action,
@@ -17,12 +16,13 @@ from .decision import (
     StopPod,
 )
 from .foreign import LARGEST_ANSWER, document_of
-from .hearing import Heard, HeardIncident, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
-from .naming import network_policy_name, pod_name
-from .policies.ending import deadline, expiry, start_deadline
+from .manifests.children import CHECKPOINT_VOLUME, SECRET_VOLUME
+from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
+from .manifests.names import network_policy_name, pod_name
+from .policies.end import deadline, expiry, start_deadline
+from .reports import Heard, HeardIncident, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
 from .settings import Settings
 from .snapshot import Asked, Disruption, Exit, Manifest, Needs, Pod, Refusal, Service, Snapshot, Waiting
-from .waiting import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
 
 __all__ = [
     "CHECKPOINT_VOLUME",

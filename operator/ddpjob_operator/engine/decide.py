@@ -7,11 +7,11 @@ from datetime import datetime
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 
 from .changes import changed
+from .conditions import REPORTED, completed, events
 from .decision import Decision, DeletePod
-from .needs import unmet
 from .policies import CHAIN, Policy, Verdict
 from .policies.verdict import Times
-from .saying import REPORTED, completed, events
+from .questions import unmet
 from .snapshot import Snapshot
 from .supervision import silent_at, with_reports
 from .view import View

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 
-from .build import build_network_policy, build_pod, build_reserve, build_secret, build_service
-from .naming import present_pod_name
+from .manifests.children import build_network_policy, build_pod, build_reserve, build_secret, build_service
+from .manifests.names import present_pod_name
 from .settings import Settings
 from .snapshot import NOTHING, Manifest, Needs
 

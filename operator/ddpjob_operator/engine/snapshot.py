@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob
 
-from .hearing import Heard
+from .reports import Heard
 from .settings import DEFAULTS, Settings
 
 CLOCKS_DIFFER = timedelta(seconds=5)

@@ -7,11 +7,11 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.restart import signal_name
 
 from .changes import StatusChanges, changed
+from .conditions import Say, with_conditions
 from .foreign import document_of
-from .hearing import Heard, HeardIncident, Phase, Stall, last_words_of
-from .keeping import lost_with_pods
-from .naming import present_pod_name
-from .saying import Say, with_conditions
+from .manifests.names import present_pod_name
+from .manifests.volumes import lost_with_pods
+from .reports import Heard, HeardIncident, Phase, Stall, last_words_of
 from .snapshot import Pod
 from .view import View
 

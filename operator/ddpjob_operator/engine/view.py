@@ -7,7 +7,7 @@ from functools import cached_property
 from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.words import counted
 
-from .hearing import Heard, Phase
+from .reports import Heard, Phase
 from .snapshot import Pod, Service, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)

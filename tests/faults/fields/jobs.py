@@ -7,7 +7,7 @@ from typing import Any
 
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.numbers import MOST_SECONDS
-from ddpjob_operator.engine.budget import JITTER
+from ddpjob_operator.engine.incidents.price import JITTER
 
 from tests.support.jobs import steered
 from tests.support.operators import Operator

@@ -5,7 +5,7 @@ from enum import Enum
 import pytest
 from ddpjob_operator.api import Cause, ConditionType, RestartAction, State
 from ddpjob_operator.api.reasons import ADVICE, Reason
-from ddpjob_operator.engine.rules import DEFAULTS
+from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 
 from docs.generator.source import meanings
 

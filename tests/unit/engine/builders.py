@@ -38,7 +38,7 @@ from ddpjob_operator.engine import (
     heard_of,
     unheard,
 )
-from ddpjob_operator.engine.naming import present_pod_name
+from ddpjob_operator.engine.manifests.names import present_pod_name
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}

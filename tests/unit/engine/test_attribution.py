@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import Cause, Incident
 from ddpjob_operator.engine import Disruption, Exit, Pod, Waiting
-from ddpjob_operator.engine.causes import CLAIMABLE, DISRUPTIONS, failure_of
-from ddpjob_operator.engine.naming import present_pod_name
+from ddpjob_operator.engine.incidents.evidence import CLAIMABLE, DISRUPTIONS, failure_of
+from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_trainer.supervisor.gang.messages import End
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from ddpjob_operator.api import Budget, DDPJob, Restart
-from ddpjob_operator.engine.budget import backoff, present
+from ddpjob_operator.engine.incidents.price import backoff, present
 
 from .builders import START, Moment, a_document, a_job
 from .tables import Table, rows, verdict

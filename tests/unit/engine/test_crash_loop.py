@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
-from ddpjob_operator.engine.naming import pod_name
+from ddpjob_operator.engine.manifests.names import pod_name
 
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict

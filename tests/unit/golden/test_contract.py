@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import Cause, contract
-from ddpjob_operator.engine import incident
-from ddpjob_operator.engine.causes import failure_of
+from ddpjob_operator.engine.incidents import facts
+from ddpjob_operator.engine.incidents.evidence import failure_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_trainer import errors
 from ddpjob_trainer.environment import Env as TrainerEnv
@@ -59,7 +59,7 @@ def test_the_trainer_exits_with_the_codes_of_the_contract() -> None:
 
 
 def test_the_supervisors_leave_to_the_operator_a_row_that_is_as_long_as_its_crash_loop() -> None:
-    assert judging.LOOP == incident.LOOP
+    assert judging.LOOP == facts.LOOP
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ Read CHAIN as the table of contents. Each policy looks at the whole present stat
 knows when time alone will have it say something else.
 """
 
-from .ending import deadlines_due, ending, finished, finished_due, past_deadlines, succeeded
-from .failing import corrected, incident, incident_due
+from .end import deadlines_due, ending, finished, finished_due, past_deadlines, succeeded
 from .in_place import restarted_in_place
-from .sizing import give_back_due, given_back, resize_due, resized
-from .starting import (
+from .incident import corrected, incident, incident_due
+from .size import give_back_due, given_back, resize_due, resized
+from .start import (
     between_attempts,
     between_due,
     children,
@@ -17,7 +17,7 @@ from .starting import (
     under_way,
 )
 from .steps import ends_due
-from .suspending import started, suspended
+from .suspension import started, suspended
 from .verdict import Policy, Verdict
 
 __all__ = ["CHAIN", "Policy", "Verdict"]

@@ -4,13 +4,13 @@ from datetime import timedelta
 
 from ddpjob_operator.api import AvoidedNode, Budget, Cause, ConditionType, Incident, RestartAction
 from ddpjob_operator.api.status import MAX_AVOIDED
-from ddpjob_operator.engine.budget import excused, too_many_disruptions
-from ddpjob_operator.engine.causes import attempt_told, failure_of, lost_with_its_node
 from ddpjob_operator.engine.changes import StatusChanges, amended
-from ddpjob_operator.engine.incident import corrected, enlightened, told
-from ddpjob_operator.engine.naming import pod_name
-from ddpjob_operator.engine.rules import evidence, ruled
-from ddpjob_operator.engine.saying import Say
+from ddpjob_operator.engine.conditions import Say
+from ddpjob_operator.engine.incidents.evidence import attempt_told, failure_of, lost_with_its_node
+from ddpjob_operator.engine.incidents.facts import corrected, enlightened, told
+from ddpjob_operator.engine.incidents.judgement import evidence, ruled
+from ddpjob_operator.engine.incidents.price import excused, too_many_disruptions
+from ddpjob_operator.engine.manifests.names import pod_name
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View
 

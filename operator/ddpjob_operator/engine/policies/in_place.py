@@ -4,18 +4,18 @@ from datetime import timedelta
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, Incident, RestartAction, RestartMode, SuccessPolicy
 from ddpjob_operator.api.status import MAX_EXCEPTIONS
-from ddpjob_operator.engine.budget import present
-from ddpjob_operator.engine.causes import killed
 from ddpjob_operator.engine.changes import StatusChanges
-from ddpjob_operator.engine.hearing import HeardIncident, Phase
-from ddpjob_operator.engine.incident import RESOLUTION, TAKEN_AWAY, joined, remembered, told
-from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.conditions import Say, updated
+from ddpjob_operator.engine.incidents.evidence import killed
+from ddpjob_operator.engine.incidents.facts import RESOLUTION, TAKEN_AWAY, joined, remembered, told
+from ddpjob_operator.engine.incidents.ledger import charge, cost, counts, judged, why_final
+from ddpjob_operator.engine.incidents.price import present
+from ddpjob_operator.engine.reports import HeardIncident, Phase
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.supervision import comes_up, failure_said, is_silent
 from ddpjob_operator.engine.view import View
 
-from .charging import charge, cost, counts, judged, why_final
-from .ending import fail
+from .end import fail
 from .hindsight import learned
 from .steps import attempt_after, grace_after, replace_alone, restarting, start_again, wait_after
 from .verdict import Verdict

@@ -7,8 +7,8 @@ from typing import Unpack
 from ddpjob_operator.api import Budget, Cause, ConditionType, DDPJob, DDPJobStatus, NetworkPolicy
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine.budget import backoff, present
 from ddpjob_operator.engine.changes import StatusChanges
+from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import (
     Action,
     CreateNetworkPolicy,
@@ -19,9 +19,9 @@ from ddpjob_operator.engine.decision import (
     DeletePod,
     StopPod,
 )
-from ddpjob_operator.engine.incident import culprit
-from ddpjob_operator.engine.naming import network_policy_name
-from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.incidents.facts import culprit
+from ddpjob_operator.engine.incidents.price import backoff, present
+from ddpjob_operator.engine.manifests.names import network_policy_name
 from ddpjob_operator.engine.snapshot import Pod, Service
 from ddpjob_operator.engine.view import LOST_AFTER, View
 

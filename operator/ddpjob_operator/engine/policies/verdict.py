@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.engine.conditions import Obstacle
 from ddpjob_operator.engine.decision import Action, Event
-from ddpjob_operator.engine.saying import Obstacle
 from ddpjob_operator.engine.view import View
 
 

@@ -4,11 +4,11 @@ import re
 from datetime import datetime, timedelta
 
 from ddpjob_operator.api import Cause, ConditionType, Incident, Progress, RestartAction
+from ddpjob_operator.engine.manifests.names import pod_name
+from ddpjob_operator.engine.supervision import is_silent, progress_of
+from ddpjob_operator.engine.view import View
 
-from .incident import RESOLUTION
-from .naming import pod_name
-from .supervision import is_silent, progress_of
-from .view import View
+from .facts import RESOLUTION
 
 START_SECONDS = 60
 """A program that reports no steps has got nowhere if it fails so soon after all ranks have begun to run."""

@@ -9,11 +9,11 @@ from typing import Any
 from ddpjob_operator.api import Cause, Incident, Signal
 from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.restart import signal_name
+from ddpjob_operator.engine.foreign import attempt_of, count_of, document_of, peer_lost_words, text_of, words_of
+from ddpjob_operator.engine.reports import CLAIMABLE, HeardIncident, incident_of, process_of
+from ddpjob_operator.engine.snapshot import Exit, Pod
 
-from .foreign import attempt_of, count_of, document_of, peer_lost_words, text_of, words_of
-from .hearing import CLAIMABLE, HeardIncident, incident_of, process_of
-from .incident import SIGNAL_BASE
-from .snapshot import Exit, Pod
+from .facts import SIGNAL_BASE
 from .torchrun import TRACEBACK, of_its_rank
 
 SIGNALS = range(1, 65)

@@ -9,8 +9,7 @@ import json
 
 from ddpjob_operator.api import Cause
 from ddpjob_operator.api.contract import Env, ExitCode
-
-from .snapshot import Manifest
+from ddpjob_operator.engine.snapshot import Manifest
 
 WAIT_CONTAINER = "wait-for-master"
 WAITING_FOR_MASTER = "waiting for the master's port"

@@ -16,16 +16,16 @@ from ddpjob_operator.api import (
 )
 from ddpjob_operator.api.reasons import DEADLINES, Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.budget import charged, too_many_disruptions
 from ddpjob_operator.engine.changes import StatusChanges
+from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import Action, DeleteJob, MarkFinished
-from ddpjob_operator.engine.incident import culprit, told
-from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.incidents.facts import culprit, told
+from ddpjob_operator.engine.incidents.price import charged, too_many_disruptions
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View, after
 
 from .hindsight import excuse, hindsight
-from .standing import awaited
+from .obstacles import awaited
 from .steps import budget, delete, ends_due, short_grace, stop
 from .verdict import Times, Verdict
 

@@ -3,13 +3,14 @@
 from ddpjob_operator.api import Budget, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.budget import charged, in_a_row, too_many_disruptions
 from ddpjob_operator.engine.changes import StatusChanges, amended
-from ddpjob_operator.engine.crash_loop import fails_at_start, is_same_again
-from ddpjob_operator.engine.incident import got_further, is_crash_loop, told, went_further
-from ddpjob_operator.engine.rules import ruled
 from ddpjob_operator.engine.supervision import progress_of
 from ddpjob_operator.engine.view import View
+
+from .crash_loop import fails_at_start, is_same_again
+from .facts import got_further, is_crash_loop, told, went_further
+from .judgement import ruled
+from .price import charged, in_a_row, too_many_disruptions
 
 
 def judged(view: View, incident: Incident) -> Incident:

@@ -4,7 +4,7 @@ The template wins field by field. Who runs a container is said at the container,
 the template can be root beside ours, and one that somebody else injects is not ours to speak for.
 """
 
-from .snapshot import Manifest
+from ddpjob_operator.engine.snapshot import Manifest
 
 USER = 1000
 SCRATCH_VOLUME = "ddpjob-scratch"

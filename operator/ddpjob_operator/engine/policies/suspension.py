@@ -2,13 +2,13 @@
 
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine.causes import failure_of
 from ddpjob_operator.engine.changes import StatusChanges, amended
+from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import DeleteNetworkPolicy
-from ddpjob_operator.engine.incident import first_of, remembered
-from ddpjob_operator.engine.keeping import lost_with_pods
-from ddpjob_operator.engine.naming import network_policy_name
-from ddpjob_operator.engine.saying import Say, updated
+from ddpjob_operator.engine.incidents.evidence import failure_of
+from ddpjob_operator.engine.incidents.facts import first_of, remembered
+from ddpjob_operator.engine.manifests.names import network_policy_name
+from ddpjob_operator.engine.manifests.volumes import lost_with_pods
 from ddpjob_operator.engine.view import View
 
 from .steps import budget, delete, last_attempt, start, waiting_to_end

@@ -13,13 +13,13 @@ from ddpjob_operator.api.contract import (
     Label,
 )
 from ddpjob_operator.api.launchers import Size, launcher_of
+from ddpjob_operator.engine.settings import Settings
+from ddpjob_operator.engine.snapshot import Manifest
 
 from .env import trainer_env
-from .naming import job_labels, network_policy_name, pod_name, secret_name, service_name
-from .restricted import restrict
-from .settings import Settings
-from .snapshot import Manifest
-from .waiting import WAIT_CONTAINER, reserve_container, wait_container, waits_by_itself
+from .init_containers import WAIT_CONTAINER, reserve_container, wait_container, waits_by_itself
+from .names import job_labels, network_policy_name, pod_name, secret_name, service_name
+from .pod_security import restrict
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
 SECRET_VOLUME = "ddpjob-secret"  # noqa: S105  (a name)

@@ -13,8 +13,9 @@ ranks are on a node.
 import re
 from dataclasses import replace
 
-from .incident import SIGNAL_BASE
-from .snapshot import Exit
+from ddpjob_operator.engine.snapshot import Exit
+
+from .facts import SIGNAL_BASE
 
 TRACEBACK = "Traceback (most recent call last):"
 ROOT_CAUSE = re.compile(

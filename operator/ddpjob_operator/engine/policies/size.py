@@ -5,15 +5,15 @@ from datetime import datetime, timedelta
 from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.budget import JITTER, in_a_row, share
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.decision import Action, CreatePod, Event
+from ddpjob_operator.engine.incidents.price import JITTER, in_a_row, share
+from ddpjob_operator.engine.manifests.init_containers import WAITING_FOR_MASTER
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View, after
-from ddpjob_operator.engine.waiting import WAITING_FOR_MASTER
 
 from .hindsight import avoiding
-from .standing import awaited
+from .obstacles import awaited
 from .steps import budget, delete, not_up, restarting, short_grace, stamped, start_again, wait_after
 from .verdict import Times, Verdict
 

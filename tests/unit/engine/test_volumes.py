@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine.keeping import lost_with_pods
+from ddpjob_operator.engine.manifests.volumes import lost_with_pods
 
 from .builders import a_job
 

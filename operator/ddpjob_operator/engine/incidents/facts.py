@@ -12,8 +12,7 @@ from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, Re
 from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.status import HISTORY, Progress
 from ddpjob_operator.api.words import counted
-
-from .changes import StatusChanges, amended
+from ddpjob_operator.engine.changes import StatusChanges, amended
 
 CONSEQUENCES_NAMED = 8
 

@@ -2,10 +2,10 @@
 
 from ddpjob_operator.api import DDPJob, RestartMode
 from ddpjob_operator.api.contract import SECRET_DIRECTORY, SECRET_KEY, TERMINATION_LOG_PATH, Env
+from ddpjob_operator.engine.incidents.judgement import left_to_operator
+from ddpjob_operator.engine.snapshot import Manifest
 
-from .naming import master_address
-from .rules import left_to_operator
-from .snapshot import Manifest
+from .names import master_address
 
 
 def trainer_env(job: DDPJob, rank: int, living: tuple[str, ...]) -> list[Manifest]:

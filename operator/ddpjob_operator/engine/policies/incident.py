@@ -3,8 +3,10 @@
 from datetime import datetime, timedelta
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, Incident, RestartAction, SuccessPolicy
-from ddpjob_operator.engine.budget import present
-from ddpjob_operator.engine.causes import (
+from ddpjob_operator.engine.changes import StatusChanges, amended
+from ddpjob_operator.engine.conditions import updated
+from ddpjob_operator.engine.foreign import text_of
+from ddpjob_operator.engine.incidents.evidence import (
     failure_of,
     incident_told,
     lost_pod,
@@ -13,17 +15,15 @@ from ddpjob_operator.engine.causes import (
     unstartable_at,
     was_turned_away,
 )
-from ddpjob_operator.engine.changes import StatusChanges, amended
-from ddpjob_operator.engine.foreign import text_of
-from ddpjob_operator.engine.incident import RESOLUTION, first_of, remembered, told
-from ddpjob_operator.engine.naming import present_pod_name
-from ddpjob_operator.engine.saying import updated
+from ddpjob_operator.engine.incidents.facts import RESOLUTION, first_of, remembered, told
+from ddpjob_operator.engine.incidents.ledger import charge, cost, counts, judged, why_final
+from ddpjob_operator.engine.incidents.price import present
+from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, failure_said, lost_at, members_lost
 from ddpjob_operator.engine.view import View, after
 
-from .charging import charge, cost, counts, judged, why_final
-from .ending import fail
+from .end import fail
 from .hindsight import avoiding, hindsight
 from .in_place import lost_alone, lost_together, replaced, waits_in_vain
 from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_again, wait_after

@@ -6,14 +6,14 @@ from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import changed
-from ddpjob_operator.engine.incident import culprit
-from ddpjob_operator.engine.saying import Obstacle, Say, updated
+from ddpjob_operator.engine.conditions import Obstacle, Say, updated
+from ddpjob_operator.engine.incidents.facts import culprit
 from ddpjob_operator.engine.snapshot import Service
 from ddpjob_operator.engine.supervision import comes_up, is_outdated, missed, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 
-from .sizing import lacking, look_out
-from .standing import in_the_way, name_taken, no_image, so_many_run, starts_again
+from .obstacles import in_the_way, name_taken, no_image, so_many_run, starts_again
+from .size import lacking, look_out
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict
 

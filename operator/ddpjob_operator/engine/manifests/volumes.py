@@ -1,8 +1,7 @@
 """Whether what a job saves is still there for the pods that come after."""
 
 from ddpjob_operator.api import DDPJobSpec
-
-from .snapshot import Manifest
+from ddpjob_operator.engine.snapshot import Manifest
 
 PASSING = frozenset({"emptyDir", "ephemeral"})
 """Volumes that go with their pod."""

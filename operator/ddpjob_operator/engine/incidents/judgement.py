@@ -2,10 +2,10 @@
 
 from ddpjob_operator.api import Cause, Incident, Restart, RestartAction, RestartRule
 from ddpjob_operator.api.contract import ExitCode
+from ddpjob_operator.engine.changes import amended
+from ddpjob_operator.engine.reports import CLAIMABLE
 
-from .changes import amended
-from .hearing import CLAIMABLE
-from .incident import SIGNAL_BASE
+from .facts import SIGNAL_BASE
 
 DEFAULTS: dict[str, RestartAction] = {
     # Trying again may help, and is paid for.
