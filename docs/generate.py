@@ -24,6 +24,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "name": api.name,
     "spec": api.spec,
     "rules": api.rules,
+    "fixed": api.fixed,
     "status": api.status,
     "states": lifecycle.states,
     "conditions": lifecycle.conditions,

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddpjob_operator.api import DDPJobSpec, DDPJobStatus
-from ddpjob_operator.api.rules import RULES
+from ddpjob_operator.api.rules import FIXED, RULES
 from ddpjob_operator.api.schema import job_schema
 
 from .markdown import code, table
-from .source import first_paragraph
 
 Schema = dict[str, Any]
+
+STOPS_FIRST = "stops the run first, then goes on with the change"
 
 TYPES = {
     "integer": "whole number",
@@ -43,7 +44,14 @@ def status() -> str:
 
 def rules() -> str:
     """What is checked beside the fields themselves."""
-    return "".join(f"- {first_paragraph(rule)}\n" for rule in RULES)
+    rows = ((code(rule.path), rule.refuses, rule.said, rule.beside or "the same") for rule in RULES)
+    return table(("Where", "What is refused", "What is said", "On a cluster"), rows)
+
+
+def fixed() -> str:
+    """What is checked when a job is changed."""
+    rows = ((code(rule.path), rule.said, STOPS_FIRST if rule.local else "not checked") for rule in FIXED)
+    return table(("Field", "What is said to a change", "`ddpjob run`"), rows)
 
 
 def _fields(schema: Schema, known: dict[str, Schema], path: str) -> Iterator[tuple[str, str, str, str]]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, RestartAction, State
-from ddpjob_operator.api.crd import SPEC_RULES
 from ddpjob_operator.api.reasons import ADVICE, Reason
+from ddpjob_operator.api.rules import FIXED
 from ddpjob_operator.engine.conditions import ANNOUNCED, WARNINGS
 from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.policies import CHAIN
@@ -47,13 +47,12 @@ def causes() -> str:
 
 def changes() -> str:
     """When each field of `spec` may change, as the API server's own rules have it."""
-    ruled = {rule["fieldPath"].removeprefix("."): rule["rule"] for rule in SPEC_RULES if "oldSelf." in rule["rule"]}
-    while_suspended = {field for field, rule in ruled.items() if "oldSelf.suspend" in rule}
+    ruled = {rule.field: rule.while_suspended for rule in FIXED}
     fields = [str(field.alias) for field in DDPJobSpec.model_fields.values()]
     when = {
         "always": [field for field in fields if field not in ruled],
-        "only while the job is suspended": [field for field in fields if field in while_suspended],
-        "never": [field for field in fields if field in ruled and field not in while_suspended],
+        "only while the job is suspended": [field for field in fields if ruled.get(field) is True],
+        "never": [field for field in fields if ruled.get(field) is False],
     }
     return table(("It may change", "Fields"), ((said, _listed(some)) for said, some in when.items()))
 

@@ -11,7 +11,7 @@ from .mutant import CONTEXT, Mutant
 UNIT = "tests/unit"
 
 PROCESSES: Mapping[str, Sequence[str]] = {
-    "operator/ddpjob_operator/api/rules.py": ("tests/cluster/test_rules.py",),
+    "operator/ddpjob_operator/api/rules": ("tests/cluster/test_crd.py",),
     "operator/ddpjob_operator/api": ("tests/cluster/test_crd.py", "tests/local/test_bad_input.py"),
     "operator/ddpjob_operator/cli/cluster": ("tests/cluster/test_cli.py",),
     "operator/ddpjob_operator/cli": ("tests/local/test_bad_input.py", "tests/local/test_runs.py"),

@@ -1,10 +1,12 @@
 """Jobs that a rule of the API refuses, each beside the nearest that it lets pass."""
 
 import copy
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from ddpjob_operator.api.contract import MAX_NAME_LENGTH
+from ddpjob_operator.api.contract import MAX_CONTAINERS, MAX_ENV, MAX_NAME_LENGTH
+from ddpjob_operator.api.rules import FIXED, FIXED_FOR_EVER, RULES, WHILE_SUSPENDED, Fixed, Rule
 
 Values = dict[str, Any]
 """Values by their path in the job, with dots; whatever is missing on the way is made."""
@@ -18,13 +20,24 @@ BOTH = {"path": "/checkpoints", "everySteps": 5, "everySeconds": 5}
 class Case:
     """What a rule refuses, and the nearest that it lets pass.
 
-    path  where the API server says that it is wrong
+    path     the field that the rule is about
+    message  how what is said begins, as the API server says it
     """
 
     path: str
     message: str
     bad: Values
     good: Values
+
+    @property
+    def rule(self) -> Rule | Fixed:
+        """The one rule that it is an example of."""
+        path = re.sub(r"\[\d+\]", "[]", self.path)
+        (rule,) = (one for one in (*RULES, *FIXED) if one.path == path and one.said.startswith(self.message))
+        return rule
+
+    def __str__(self) -> str:
+        return f"{self.path}-{next(iter(self.bad.values()))}"[:60]
 
 
 def _reserved(path: str, message: str, kind: str) -> Case:
@@ -43,12 +56,10 @@ def _rules(path: str, message: str, bad: Values, good: Values) -> Case:
 
 RESERVED = "ddpjob.dev/ is reserved for DDPJob; choose another"
 SET_BY_US = "is set by DDPJob itself; remove it"
-FOREVER = "can never be changed: who brings a job forward is decided when it is made"
-WHILE_SUSPENDED = "may change only while the job is suspended: set spec.suspend first"
 
 NEW_JOBS = [
     *(
-        Case("", "metadata.name must be at most", {"metadata.name": bad}, {"metadata.name": good})
+        Case("metadata.name", "metadata.name must be at most", {"metadata.name": bad}, {"metadata.name": good})
         for bad, good in [("a" * (MAX_NAME_LENGTH + 1), "a" * MAX_NAME_LENGTH), ("1a", "a1"), ("a.b", "a-b")]
     ),
     *(
@@ -62,7 +73,7 @@ NEW_JOBS = [
     ),
     Case(
         "spec.template.spec.containers",
-        "needs one container named trainer",
+        "needs a container named trainer",
         {f"{CONTAINER}.name": "main"},
         {f"{CONTAINER}.name": "trainer"},
     ),
@@ -99,7 +110,7 @@ NEW_JOBS = [
     *(
         Case(
             "spec.template.spec.containers",
-            f"GPUs of the trainer's {kind} must be a whole number, at most 64",
+            f"the trainer's {kind} must be a whole number of GPUs, at most 64",
             {f"{CONTAINER}.resources": {kind: {name: bad}}},
             {f"{CONTAINER}.resources": {kind: {name: good}}},
         )
@@ -127,7 +138,7 @@ NEW_JOBS = [
     ),
     Case(
         "spec.restart.backoffSeconds",
-        "must not be more than maxBackoffSeconds",
+        "is more than maxBackoffSeconds",
         {"spec.restart": {"backoffSeconds": 11, "maxBackoffSeconds": 10}},
         {"spec.restart": {"backoffSeconds": 10, "maxBackoffSeconds": 10}},
     ),
@@ -190,6 +201,59 @@ NEW_JOBS = [
     ),
 ]
 
+
+def _named(prefix: str, names: list[str], **more: object) -> list[Values]:
+    return [{"name": f"{prefix}{name}", **more} for name in names]
+
+
+def _numbers(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+POD = "spec.template.spec"
+MOUNTED = {f"{POD}.volumes": [{"name": "data", "emptyDir": {}}]}
+KEPT = MOUNTED | {"spec.checkpoint": {"path": "/checkpoints", "volume": {"emptyDir": {}}}}
+
+BY_CRD = [
+    *(
+        Case(POD, "is used twice", {at: _named("a", ["", ""], **more)}, {at: _named("a", ["", "b"], **more)})
+        for at, more in [
+            (f"{POD}.initContainers", {"image": "any"}),
+            (f"{POD}.volumes", {"emptyDir": {}}),
+            (f"{CONTAINER}.env", {"value": "1"}),
+        ]
+    ),
+    Case(
+        POD,
+        "has too many entries; at most 8",
+        {f"{POD}.initContainers": _named("a", _numbers(MAX_CONTAINERS + 1), image="any")},
+        {f"{POD}.initContainers": _named("a", _numbers(MAX_CONTAINERS), image="any")},
+    ),
+    Case(
+        f"{POD}.containers[].env",
+        "has too many entries; at most 256",
+        {f"{CONTAINER}.env": _named("A", _numbers(MAX_ENV + 1))},
+        {f"{CONTAINER}.env": _named("A", _numbers(MAX_ENV))},
+    ),
+]
+"""What the bounds of the CRD refuse, in words of the API server."""
+
+BY_POD = [
+    Case(
+        f"{POD}.containers[].volumeMounts[].name",
+        "is no volume of the template",
+        MOUNTED | {f"{CONTAINER}.volumeMounts": [{"name": "date", "mountPath": "/data"}]},
+        MOUNTED | {f"{CONTAINER}.volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+    ),
+    Case(
+        f"{POD}.containers[].volumeMounts[].mountPath",
+        "is where spec.checkpoint.volume is mounted already",
+        KEPT | {f"{CONTAINER}.volumeMounts": [{"name": "data", "mountPath": "/checkpoints"}]},
+        KEPT | {f"{CONTAINER}.volumeMounts": [{"name": "data", "mountPath": "/checkpoints/data"}]},
+    ),
+]
+"""What the API server refuses only of a pod that the job leads to."""
+
 CHANGES = [
     Case(path, WHILE_SUSPENDED, {at: value}, {at: value, "spec.suspend": True})
     for path, at, value in [
@@ -206,13 +270,13 @@ CHANGES = [
 ] + [
     Case(
         "spec.managedBy",
-        FOREVER,
+        FIXED_FOR_EVER,
         {"spec.managedBy": "example.com/other", "spec.suspend": True},
         {"spec.suspend": True},
     )
 ]
 
-CASES = NEW_JOBS + CHANGES
+CASES = NEW_JOBS + BY_CRD + BY_POD + CHANGES
 
 
 def a_job(values: Values) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Every field of the CRD stands in the table of what follows from a change of it, as the CRD's rules have it."""
+"""Every field of the CRD stands in the table of what follows from a change of it, as the rules have it."""
 
 import pytest
-from ddpjob_operator.api.crd import SPEC_RULES
+from ddpjob_operator.api.rules import FIXED
 
 from tests.faults.fields.leaves import Leaf, leaves
 from tests.faults.fields.table import FIELDS, Change, When
@@ -12,11 +12,11 @@ of_ours = pytest.mark.parametrize("leaf", OURS, ids=lambda leaf: leaf.path)
 
 def when_by_the_rules(path: str) -> When:
     """When the CRD lets a field change: rules about changes stand at what is directly in spec."""
-    top = f".{path.split('.', maxsplit=1)[0].removesuffix('[]')}"
-    rules = [rule["rule"] for rule in SPEC_RULES if rule["fieldPath"] == top and "oldSelf" in rule["rule"]]
-    if not rules:
+    top = path.split(".", maxsplit=1)[0].removesuffix("[]")
+    whether = [rule.while_suspended for rule in FIXED if rule.field == top]
+    if not whether:
         return When.ALWAYS
-    return When.WHILE_SUSPENDED if any("suspend" in rule for rule in rules) else When.NEVER
+    return When.WHILE_SUSPENDED if all(whether) else When.NEVER
 
 
 def test_every_field_of_the_crd_is_told_and_no_other() -> None:

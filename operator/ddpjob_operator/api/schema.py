@@ -14,6 +14,10 @@ from .status import DDPJobStatus
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """A DNS label that starts with a letter, since it also names a Service (RFC 1035)."""
+NAME_FORM = (
+    f"at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, the first a letter and the last no dash"
+)
+"""The same in words."""
 
 
 @cache
@@ -64,8 +68,7 @@ def _metadata() -> dict[str, Any]:
         "type": "string",
         "pattern": NAME_PATTERN,
         "maxLength": MAX_NAME_LENGTH,
-        "description": f"Name of the job: at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, "
-        "the first a letter and the last no dash. Pods and the Service are named after it.",
+        "description": f"Name of the job: {NAME_FORM}. Pods and the Service are named after it.",
     }
     return {**meta, "properties": meta["properties"] | {"name": name}, "required": ["name"]}
 

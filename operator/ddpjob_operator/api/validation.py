@@ -7,7 +7,7 @@ import difflib
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import date
 from functools import cache
 from typing import Any
@@ -17,13 +17,14 @@ from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
 
 from .model import without_nulls
-from .problems import Problem, dotted
+from .problems import Path, Problem, dotted
 from .rules import RULES
 from .schema import job_schema
 
 COMMANDS = frozenset({"command", "args"})
 SWITCHES = {"false": "Disabled", "off": "Disabled", "true": "Enabled", "on": "Enabled"}
 """Words for our own: to YAML, Off and no are false, on and yes true."""
+FORMS = frozenset({"anyOf", "maxItems", "maxLength", "pattern"})
 SHELL = re.compile(r"[&|;<>`*]|\$[^(]")
 """Signs that mean something to a shell only; Kubernetes itself replaces `$(NAME)`."""
 
@@ -41,8 +42,9 @@ def problems(document: Any) -> list[Problem]:
     A null counts as a field that is not set, as the API server takes it.
     """
     document = without_nulls(document)
-    found = [*_schema_problems(document), *(problem for rule in RULES for problem in rule(document))]
-    return sorted(set(found), key=lambda problem: (dotted(problem.path), problem.message))
+    ruled = [problem for rule in RULES for problem in rule.problems(document)]
+    found = {*ruled, *_schema_problems(document, told={problem.path for problem in ruled})}
+    return sorted(found, key=lambda problem: (dotted(problem.path), problem.message))
 
 
 @cache
@@ -57,9 +59,11 @@ def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> I
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
-def _schema_problems(document: Any) -> Iterator[Problem]:
+def _schema_problems(document: Any, told: Collection[Path]) -> Iterator[Problem]:
+    """What the schema finds wrong, without the form of values of which a rule has told in words of their own."""
     for error in _validator().iter_errors(document):
-        yield from _explain(error)
+        if not (error.validator in FORMS and tuple(error.absolute_path) in told):
+            yield from _explain(error)
 
 
 def _explain(error: ValidationError) -> Iterator[Problem]:

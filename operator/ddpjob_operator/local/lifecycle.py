@@ -4,24 +4,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ddpjob_operator.api import DDPJob, DDPJobStatus
+from ddpjob_operator.api import DDPJob, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api.rules import FIXED
 from ddpjob_operator.engine import Event
 
 from .run_directory import RunDirectory, new_uid
 from .runner import Runner
-
-FIXED = (
-    "template",
-    "procs_per_node",
-    "backend",
-    "master_port",
-    "status_port",
-    "control_port",
-    "wait_for_master",
-    "network_policy",
-    "checkpoint",
-)
-"""Fields that may change only while no process of the job runs."""
 
 Tell = Callable[[Event], None]
 
@@ -72,12 +60,18 @@ def _new(wanted: DDPJob) -> DDPJob:
 
 def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
     """The known job with the wanted spec; where that may change only while nothing runs, it is stopped first."""
-    if any(getattr(known.spec, field) != getattr(wanted.spec, field) for field in FIXED):
+    if stops_first(known.spec, wanted.spec):
         known = stop_job(run, known, gpus, tell)
     changed = known.spec != wanted.spec
     generation = known.metadata.generation + changed
     metadata = known.metadata.model_copy(update={"generation": generation})
     return known.model_copy(update={"metadata": metadata, "spec": wanted.spec})
+
+
+def stops_first(known: DDPJobSpec, wanted: DDPJobSpec) -> bool:
+    """Whether a rule forbids the change while processes run; some may, also of a job whose spec says suspend."""
+    before, after = ({**spec.to_dict(), "suspend": False} for spec in (known, wanted))
+    return any(rule.broken(after, before) for rule in FIXED if rule.local)
 
 
 def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:

@@ -21,7 +21,12 @@ NAME = (
     "Pods and the Service are named after it."
 )
 
-RANGE = "must go from a smaller to a larger exit code, both from 1 to 255"
+NOT_A_NAME = (
+    "must be at most 52 lower-case letters, digits and dashes, the first a letter and the last no dash: pods and the "
+    "Service are named after it"
+)
+
+EXIT_CODE = "must be an exit code from 1 to 255, or a range of them like 64-78"
 
 
 def a_rule(matches: str) -> str:
@@ -77,16 +82,11 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "an interval in words": (
         a_file("checkpoint: {path: /runs, everySeconds: often}"),
-        [
-            (
-                "line 6: spec.checkpoint.everySeconds: 'often' is not right; it must be a whole number from 1 to "
-                "31622400 or Auto"
-            ),
-        ],
+        ["line 6: spec.checkpoint.everySeconds: 'often' must be Auto or a whole number from 1 to 31622400"],
     ),
     "no processes": (
         a_file("procsPerNode: 0"),
-        ["line 6: spec.procsPerNode: 0 is not right; it must be a whole number from 1 to 64 or Auto"],
+        ["line 6: spec.procsPerNode: 0 must be Auto or a whole number from 1 to 64"],
     ),
     "a word in the wrong case": (
         a_file("backend: nccl"),
@@ -320,21 +320,11 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "an exit code of nobody": (
         a_rule("exitCodes: [256]"),
-        [
-            (
-                "line 8: spec.restart.rules[0].exitCodes[0]: 256 is not right; "
-                "it must be a whole number from 1 to 255 or a string"
-            ),
-        ],
+        [f"line 8: spec.restart.rules[0].exitCodes[0]: 256 {EXIT_CODE}"],
     ),
     "the exit code of success": (
         a_rule("exitCodes: [3, 0]"),
-        [
-            (
-                "line 8: spec.restart.rules[0].exitCodes[1]: 0 is not right; "
-                "it must be a whole number from 1 to 255 or a string"
-            ),
-        ],
+        [f"line 8: spec.restart.rules[0].exitCodes[1]: 0 {EXIT_CODE}"],
     ),
     "an exit code that is no list": (
         a_rule("exitCodes: 3"),
@@ -342,15 +332,15 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "a range that goes backwards": (
         a_rule("exitCodes: [78-64]"),
-        [f"line 8: spec.restart.rules[0].exitCodes[0]: '78-64' {RANGE}"],
+        [f"line 8: spec.restart.rules[0].exitCodes[0]: '78-64' {EXIT_CODE}"],
     ),
     "a range that begins too early": (
         a_rule("exitCodes: [0-5]"),
-        [f"line 8: spec.restart.rules[0].exitCodes[0]: '0-5' {RANGE}"],
+        [f"line 8: spec.restart.rules[0].exitCodes[0]: '0-5' {EXIT_CODE}"],
     ),
     "a range that ends too late": (
         a_rule("exitCodes: [3, 250-256]"),
-        [f"line 8: spec.restart.rules[0].exitCodes[1]: '250-256' {RANGE}"],
+        [f"line 8: spec.restart.rules[0].exitCodes[1]: '250-256' {EXIT_CODE}"],
     ),
     "a signal without its first letters": (
         a_rule("signals: [SEGV]"),
@@ -436,15 +426,15 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "capitals in the name": (
         a_file().replace("name: digits", "name: Digits"),
-        [f"line 4: metadata.name: 'Digits' does not have the right form: {NAME}"],
+        [f"line 4: metadata.name: 'Digits' {NOT_A_NAME}"],
     ),
     "a digit at the start of the name": (
         a_file().replace("name: digits", "name: 1st"),
-        [f"line 4: metadata.name: '1st' does not have the right form: {NAME}"],
+        [f"line 4: metadata.name: '1st' {NOT_A_NAME}"],
     ),
     "a name that is too long": (
         a_file().replace("name: digits", "name: " + "a" * 53),
-        ["line 4: metadata.name: is too long (53 characters); at most 52 are allowed"],
+        [f"line 4: metadata.name: '{'a' * 53}' {NOT_A_NAME}"],
     ),
     "a date without quotes": (
         a_file(container="env: [{name: SINCE, value: 2026-01-31}]"),
@@ -481,7 +471,7 @@ def test_the_mistakes_of(text: str, expected: list[str]) -> None:
 
 def test_a_name_cannot_end_in_a_line_break() -> None:
     text = a_file().replace("name: digits", 'name: "digits\\n"')
-    assert complaints(text) == [f"line 4: metadata.name: 'digits\\n' does not have the right form: {NAME}"]
+    assert complaints(text) == [f"line 4: metadata.name: 'digits\\n' {NOT_A_NAME}"]
 
 
 ONE = "job.yaml must hold exactly one object of kind DDPJob, but holds"

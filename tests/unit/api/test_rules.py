@@ -1,46 +1,45 @@
-"""The API server's rules, in CEL, and ours, which say the same in words with a line: refused by one, refused by both.
+"""Each rule by its examples, in Python; tests/cluster/test_crd.py tries the same ones on a real API server, in CEL.
 
-What the API server makes of its rules is tried on one (tests/cluster/test_crd.py); here ours meet the same jobs.
+Every rule has something that breaks it and the nearest that does not.
 """
 
-from typing import Any
-
 import pytest
-from ddpjob_operator.api.crd import SPEC_RULES, TEMPLATE_RULES
+from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.problems import dotted
-from ddpjob_operator.api.rules import RULES
+from ddpjob_operator.api.rules import FIXED, RULES, Fixed, Rule
 from ddpjob_operator.api.validation import problems
 
-from tests.support.refused_jobs import NEW_JOBS, Case, a_job
-
-NOT_IN_CEL = {
-    "unique_names": "lists whose items have names are maps to the API server",
-    "bounded_template": "a list's length is the schema's to bound",
-    "known_volumes": "the API server says it of the pod",
-    "checkpoint_mount": "the API server says it of the pod",
-}
-"""Rules that only ours can say beforehand, and why."""
+from tests.support.refused_jobs import BY_CRD, BY_POD, CASES, CHANGES, NEW_JOBS, Case, Values, a_job
 
 
-def refused(values: dict[str, Any]) -> list[str]:
-    return [str(problem) for problem in problems(a_job(values))]
+@pytest.mark.parametrize("case", [*NEW_JOBS, *BY_CRD, *BY_POD], ids=str)
+def test_what_a_cluster_refuses_we_refuse_and_nothing_beside_it(case: Case) -> None:
+    assert isinstance(case.rule, Rule)
+    found = [*case.rule.problems(a_job(case.bad))]
+    assert found
+    assert all(dotted(problem.path).startswith(case.path.partition("[]")[0]) for problem in found)
+    assert set(found) <= set(problems(a_job(case.bad)))
+    assert problems(a_job(case.good)) == []
 
 
-@pytest.mark.parametrize("case", NEW_JOBS, ids=lambda case: f"{case.path}-{next(iter(case.bad.values()))}"[:60])
-def test_what_the_api_server_refuses_we_refuse_and_nothing_beside_it(case: Case) -> None:
-    found = [dotted(problem.path) for problem in problems(a_job(case.bad))]
-    assert any(path.startswith(case.path) for path in found), found
-    assert refused(case.good) == []
+@pytest.mark.parametrize("case", CHANGES, ids=str)
+def test_a_change_that_a_cluster_refuses_breaks_the_rule_in_python_too(case: Case) -> None:
+    def spec(values: Values) -> dict[str, object]:
+        return DDPJob.from_dict(a_job(values)).spec.to_dict()
+
+    assert isinstance(case.rule, Fixed)
+    assert case.rule.broken(spec(case.bad), spec({}))
+    assert case.rule.broken(spec({}), spec(case.bad))
+    assert not case.rule.broken(spec(case.good), spec({}))
+    if case.rule.while_suspended:
+        assert not case.rule.broken(spec({}), spec(case.good))
 
 
-def test_every_rule_of_ours_is_one_of_the_api_server_or_says_why_not() -> None:
-    bad = [a_job(case.bad) for case in NEW_JOBS]
-    met = {rule.__name__ for rule in RULES if any(True for job in bad for _ in rule(job))}
-    assert {rule.__name__ for rule in RULES} == met | set(NOT_IN_CEL)
-    assert met.isdisjoint(NOT_IN_CEL)
+@pytest.mark.parametrize("rule", [*RULES, *FIXED], ids=lambda rule: f"{rule.path}-{rule.said}"[:60])
+def test_every_rule_has_an_example(rule: Rule | Fixed) -> None:
+    assert any(case.rule is rule for case in CASES)
 
 
-def test_every_rule_about_a_new_job_has_a_case() -> None:
-    about_new_jobs = {f"spec{rule['fieldPath']}" for rule in SPEC_RULES if "oldSelf" not in rule["rule"]}
-    about_templates = {f"spec.template{path}" for path in TEMPLATE_RULES}
-    assert about_new_jobs | about_templates <= {case.path for case in NEW_JOBS}
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.path}-{rule.said}"[:60])
+def test_a_rule_is_one_of_the_api_server_or_says_what_happens_instead(rule: Rule) -> None:
+    assert bool(rule.cel) != bool(rule.beside)

@@ -100,7 +100,7 @@ MISTAKES = {
     "-- torchrun elsewhere.py": "elsewhere.py would stay on this machine; to send it with its folder: --source .",
     "src/train.py --checkpoint /ckpt": "--checkpoint /ckpt: must be CLAIM:/path",
     "src/train.py --env SEED": "--env SEED: must be NAME=VALUE",
-    "src/train.py --name Train": "--name: 'Train' does not have the right form",
+    "src/train.py --name Train": "--name: 'Train' must be at most 52 lower-case letters",
     "src/train.py --pip=-rlocked.txt": "--pip -rlocked.txt: options of pip go into a file",
     "src/train.py --pip ./src": "--pip ./src: must be a package as pip takes it",
     "src/train.py --pip a@https://me:x@example.com/a.whl": "--pip has an address with a password; write ${NAME} for",

@@ -4,18 +4,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api import DDPJob
-from ddpjob_operator.api.crd import SPEC_RULES
+from ddpjob_operator.api import DDPJob, DDPJobSpec
 from ddpjob_operator.local import RunDirectory, open_job
-from ddpjob_operator.local.lifecycle import FIXED
-from pydantic.alias_generators import to_camel
+from ddpjob_operator.local.lifecycle import stops_first
+
+TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["x"]}]}}
 
 
-def test_the_fields_that_stop_the_processes_first_are_those_that_a_cluster_lets_change_only_while_suspended() -> None:
-    only_while_suspended = {
-        rule["fieldPath"] for rule in SPEC_RULES if "only while the job is suspended" in rule["message"]
-    }
-    assert {f".{to_camel(field)}" for field in FIXED} == only_while_suspended
+def test_a_change_that_running_processes_cannot_follow_stops_them_first_and_no_other_does() -> None:
+    def spec(**fields: object) -> DDPJobSpec:
+        return DDPJobSpec.model_validate({"template": TEMPLATE, **fields})
+
+    assert stops_first(spec(), spec(masterPort=29600))
+    assert stops_first(spec(suspend=True), spec(masterPort=29600))
+    assert stops_first(spec(), spec(checkpoint={"path": "/runs"}))
+    assert not stops_first(spec(), spec(nodes=2, suspend=True))
+    assert not stops_first(spec(), spec(managedBy="example.com/other"))
 
 
 Opened = Callable[..., tuple[Path | None, list[str]]]
@@ -24,8 +28,7 @@ Opened = Callable[..., tuple[Path | None, list[str]]]
 @pytest.fixture
 def opened_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Opens a run from a directory, and tells where its ranks then work and what was said."""
-    template = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["x"]}]}}
-    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template}})
+    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": TEMPLATE}})
     run = RunDirectory(tmp_path / "runs" / "digits")
     run.create()
 

@@ -1,0 +1,268 @@
+"""The rules' checks in Python, in the order of their table."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ddpjob_operator.api.contract import (
+    CONTRACT_VARIABLES,
+    GROUP,
+    MAX_CONTAINERS,
+    MAX_ENV,
+    MAX_NAME_LENGTH,
+    MAX_NODES,
+    MAX_PROCS_PER_NODE,
+    RESERVED_VOLUME_PREFIX,
+    TRAINER_CONTAINER,
+)
+from ddpjob_operator.api.problems import Path
+from ddpjob_operator.api.restart import LAST_EXIT_CODE, Restart
+from ddpjob_operator.api.schema import NAME_PATTERN
+from ddpjob_operator.api.spec import AUTO, DDPJobSpec, is_gpu
+
+from .reading import POD, TEMPLATE, all_containers, listed, mapping, mappings, whole
+from .record import Breach, Check
+
+RULE_MATCHES = ("exitCodes", "signals", "causes")
+PORTS = {"masterPort": "master_port", "statusPort": "status_port", "controlPort": "control_port"}
+
+Found = Iterator[Breach]
+
+
+def job_name(job: Any) -> Found:
+    """Pods and the Service are named after the job."""
+    metadata = mapping(job, ("metadata",))
+    name = metadata.get("name")
+    if isinstance(name, str) and (
+        len(name) > MAX_NAME_LENGTH or not re.search(NAME_PATTERN.replace("$", r"\Z"), name)
+    ):
+        yield _at(("metadata", "name"), it=repr(name))
+
+
+def auto_or(most: int, *path: str) -> Check:
+    """Auto, or a whole number from 1."""
+
+    def check(job: Any) -> Found:
+        holder = mapping(job, path[:-1])
+        value = holder.get(path[-1], AUTO)
+        if value != AUTO and not (whole(value) and 1 <= value <= most):
+            yield _at(path, it=repr(value))
+
+    return check
+
+
+def trainer_container(job: Any) -> Found:
+    """One container is the trainer."""
+    names = [container.get("name") for _, container in mappings(job, (*POD, "containers"))]
+    if TRAINER_CONTAINER not in names:
+        have = f"; it has {', '.join(str(name) for name in names)}" if names else ""
+        yield _at((*POD, "containers"), have=have)
+
+
+def contract_variables(kind: str) -> Check:
+    """The variables of the contract are the operator's to set."""
+
+    def check(job: Any) -> Found:
+        for path, container in mappings(job, (*POD, kind)):
+            for env_path, variable in mappings(container, ("env",), path):
+                if str(variable.get("name")) in CONTRACT_VARIABLES:
+                    yield _at((*env_path, "name"), it=variable["name"])
+
+    return check
+
+
+def reserved_keys(kind: str) -> Check:
+    """Labels and annotations of ours cannot be the template's."""
+
+    def check(job: Any) -> Found:
+        for name in mapping(job, (*TEMPLATE, "metadata", kind)):
+            if str(name).startswith(f"{GROUP}/"):
+                yield _at((*TEMPLATE, "metadata", kind, name))
+
+    return check
+
+
+def reserved_volumes(job: Any) -> Found:
+    """Neither can volumes."""
+    for path, volume in mappings(job, (*POD, "volumes")):
+        if str(volume.get("name")).startswith(RESERVED_VOLUME_PREFIX):
+            yield _at((*path, "name"))
+
+
+def operators_field(name: str) -> Check:
+    """What DDPJob decides cannot stand in the template."""
+
+    def check(job: Any) -> Found:
+        if name in mapping(job, POD):
+            yield _at((*POD, name))
+
+    return check
+
+
+def restart_policy(job: Any) -> Found:
+    """A kubelet must not start a rank again by itself."""
+    policy = mapping(job, POD).get("restartPolicy", "Never")
+    if policy != "Never":
+        yield _at((*POD, "restartPolicy"), it=repr(policy))
+
+
+def whole_gpus(kind: str) -> Check:
+    """GPUs become processes."""
+
+    def check(job: Any) -> Found:
+        for path, container in mappings(job, (*POD, "containers")):
+            for name, amount in mapping(container, ("resources", kind)).items():
+                if container.get("name") == TRAINER_CONTAINER and is_gpu(str(name)) and not _is_few(amount):
+                    yield _at((*path, "resources", kind, name), it=repr(amount))
+
+    return check
+
+
+def counted_devices(job: Any) -> Found:
+    """Devices that are claimed cannot be counted from the container's requests."""
+    auto = mapping(job, ("spec",)).get("procsPerNode", AUTO) == AUTO
+    for _, container in mappings(job, (*POD, "containers")):
+        claims = mapping(container, ("resources",)).get("claims")
+        if auto and claims and container.get("name") == TRAINER_CONTAINER:
+            yield _at(("spec", "procsPerNode"))
+
+
+def one_interval(job: Any) -> Found:
+    """A checkpoint has one interval."""
+    checkpoint = mapping(job, ("spec", "checkpoint"))
+    if "everySteps" in checkpoint and "everySeconds" in checkpoint:
+        yield _at(("spec", "checkpoint", "everySeconds"))
+
+
+def ordered_backoff(job: Any) -> Found:
+    """The first wait is not longer than the longest."""
+    restart = mapping(job, ("spec", "restart"))
+    first = restart.get("backoffSeconds", Restart().backoff_seconds)
+    longest = restart.get("maxBackoffSeconds", Restart().max_backoff_seconds)
+    if isinstance(first, int) and isinstance(longest, int) and first > longest:
+        yield _at(("spec", "restart", "backoffSeconds"), it=first, bound=f" ({longest})")
+
+
+def different_ports(*names: str) -> Check:
+    """The last of these is none of those before it: two servers cannot listen on one port."""
+
+    def check(job: Any) -> Found:
+        spec = mapping(job, ("spec",))
+        ports = {name: spec.get(name, DDPJobSpec.model_fields[PORTS[name]].default) for name in names}
+        *before, name = names
+        taken = next((other for other in before if ports[other] == ports[name]), None)
+        if taken and isinstance(ports[name], int):
+            said, other = (name, taken) if name in spec else (taken, name)
+            yield _at(("spec", said), it=ports[name], other=other)
+
+    return check
+
+
+def matching_rules(job: Any) -> Found:
+    """A restart rule says what it matches."""
+    for path, rule in mappings(job, ("spec", "restart", "rules")):
+        if not any(rule.get(field) for field in RULE_MATCHES):
+            yield _at(path)
+
+
+def exit_codes(job: Any) -> Found:
+    """Exit codes are numbers of a byte, and ranges go from a smaller to a larger one."""
+    for path, rule in mappings(job, ("spec", "restart", "rules")):
+        for index, code in enumerate(listed(rule, ("exitCodes",))):
+            if not (1 <= code <= LAST_EXIT_CODE if whole(code) else _is_range(code)):
+                yield _at((*path, "exitCodes", index), it=repr(code))
+
+
+def enough_nodes(job: Any) -> Found:
+    """An elastic job has as many nodes as it needs at least."""
+    nodes, least, _ = _sizes(job)
+    if nodes < least:
+        yield _at(("spec", "nodes"), it=nodes, bound=f" ({least})")
+
+
+def few_enough_nodes(job: Any) -> Found:
+    """It has no more than it may have at most."""
+    nodes, _, most = _sizes(job)
+    if nodes > most:
+        yield _at(("spec", "nodes"), it=nodes, bound=f" ({most})")
+
+
+def unique_names(job: Any) -> Found:
+    """Containers, volumes and environment variables are told apart by their names."""
+    lists: list[Path] = [(*POD, "volumes"), *((*path, "env") for path, _ in all_containers(job))]
+    yield from _repeated([*all_containers(job)])
+    for path in lists:
+        yield from _repeated([*mappings(job, path)])
+
+
+def few_containers(job: Any) -> Found:
+    """A bound that lets the API server check every variable of every container."""
+    for kind in ("containers", "initContainers"):
+        yield from _too_many(job, (*POD, kind), MAX_CONTAINERS)
+
+
+def few_variables(job: Any) -> Found:
+    """Another one."""
+    for path, _ in all_containers(job):
+        yield from _too_many(job, (*path, "env"), MAX_ENV)
+
+
+def known_volumes(job: Any) -> Found:
+    """What is mounted is there."""
+    volumes = [str(volume.get("name")) for _, volume in mappings(job, (*POD, "volumes"))]
+    for path, container in all_containers(job):
+        for mount_path, mount in mappings(container, ("volumeMounts",), path):
+            name = mount.get("name")
+            if isinstance(name, str) and name not in volumes:
+                have = f"; there is {', '.join(volumes)}" if volumes else ""
+                yield _at((*mount_path, "name"), it=name, have=have)
+
+
+def checkpoint_mount(job: Any) -> Found:
+    """Two volumes cannot be mounted at one place."""
+    checkpoint = mapping(job, ("spec", "checkpoint"))
+    if "volume" not in checkpoint:
+        return
+    for path, container in all_containers(job):
+        if container.get("name") != TRAINER_CONTAINER:
+            continue
+        for mount_path, mount in mappings(container, ("volumeMounts",), path):
+            if str(mount.get("mountPath")).rstrip("/") == str(checkpoint.get("path")).rstrip("/"):
+                yield _at((*mount_path, "mountPath"))
+
+
+def _at(path: Path, **words: object) -> Breach:
+    return Breach(path, words)
+
+
+def _sizes(job: Any) -> tuple[int, int, int]:
+    """Nodes, and their bounds; bounds that nothing breaks where the job is not elastic, or one is no number."""
+    spec, elastic = mapping(job, ("spec",)), mapping(job, ("spec", "elastic"))
+    sizes = (spec.get("nodes", 1), elastic.get("minNodes", 1), elastic.get("maxNodes", MAX_NODES))
+    return sizes if "elastic" in spec and all(isinstance(one, int) for one in sizes) else (1, 1, 1)
+
+
+def _is_range(code: Any) -> bool:
+    if not isinstance(code, str) or not re.fullmatch(r"[0-9]{1,3}-[0-9]{1,3}", code):
+        return False
+    first, last = (int(end) for end in code.split("-"))
+    return 1 <= first <= last <= LAST_EXIT_CODE
+
+
+def _is_few(amount: Any) -> bool:
+    return re.fullmatch(r"[0-9]{1,4}", str(amount)) is not None and int(amount) <= MAX_PROCS_PER_NODE
+
+
+def _repeated(items: list[tuple[Path, dict[Any, Any]]]) -> Found:
+    seen: set[str] = set()
+    for path, item in items:
+        name = item.get("name")
+        if isinstance(name, str) and name in seen:
+            yield _at((*path, "name"), it=name)
+        seen.add(str(name))
+
+
+def _too_many(job: Any, path: Path, limit: int) -> Found:
+    count = len(listed(job, path))
+    if count > limit:
+        yield _at(path, count=count, limit=limit)

@@ -1,0 +1,105 @@
+"""What a rule is."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpjob_operator.api.problems import Path, Problem
+from ddpjob_operator.api.spec import DDPJobSpec
+
+Words = Mapping[str, object]
+
+FIXED_FOR_EVER = "can never be changed: who brings a job forward is decided when it is made"
+WHILE_SUSPENDED = "may change only while the job is suspended: set spec.suspend first"
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """Where a document breaks a rule, and the words that the rule's message has room for."""
+
+    path: Path
+    words: Words = field(default_factory=dict)
+
+
+Check = Callable[[Any], Iterable[Breach]]
+"""Looks at a document that may be wrong in other ways too, and finds only what it is about."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that every DDPJob has to keep to.
+
+    path     the field that it is about; `[]` after a list stands for each of its items
+    refuses  what breaks it, in words for the reference
+    message  what is said then; `{it}` and the like are filled by the check, where it knows more than the API server
+    check    the same in Python
+    cel      the same in CEL; empty where a cluster refuses it otherwise, as `beside` says
+    at       the part of the document that CEL sees as `self`: the least that has all that is compared
+    general  words that the API server fills the message with
+    """
+
+    path: str
+    refuses: str
+    message: str
+    check: Check
+    cel: str = ""
+    at: str = ""
+    general: Words = field(default_factory=dict)
+    beside: str = ""
+
+    @property
+    def said(self) -> str:
+        """The message as the API server gives it."""
+        return _filled(self.message, self.general)
+
+    def problems(self, job: Any) -> Iterator[Problem]:
+        """Where a document breaks it."""
+        for breach in self.check(job):
+            yield Problem(breach.path, _filled(self.message, breach.words))
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A field of `spec` that cannot change at any time.
+
+    said   what a change gets: WHILE_SUSPENDED, or FIXED_FOR_EVER
+    local  whether `ddpjob run` goes by it too
+    """
+
+    field: str
+    said: str = WHILE_SUSPENDED
+    local: bool = True
+    at: str = "spec"
+
+    @property
+    def path(self) -> str:
+        """The field, as a rule has it."""
+        return f"{self.at}.{self.field}"
+
+    @property
+    def while_suspended(self) -> bool:
+        """Whether suspension lets it change."""
+        return self.said == WHILE_SUSPENDED
+
+    @property
+    def cel(self) -> str:
+        """What the API server checks with each change."""
+        new, old = f"self.{self.field}", f"oldSelf.{self.field}"
+        same = f"{new} == {old}"
+        if self.field in _OPTIONAL:
+            same = f"(has({new}) ? has({old}) && {same} : !has({old}))"
+        return f"{same} || oldSelf.suspend || self.suspend" if self.while_suspended else same
+
+    def broken(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+        """Whether the step from one spec to another breaks it; both with their defaults, as `to_dict` has them."""
+        return new.get(self.field) != old.get(self.field) and not (
+            self.while_suspended and (new["suspend"] or old["suspend"])
+        )
+
+
+_OPTIONAL = frozenset(one.alias for one in DDPJobSpec.model_fields.values() if one.default is None)
+
+
+def _filled(message: str, words: Words) -> str:
+    return message.format_map(defaultdict(str, words)).strip()

@@ -1,0 +1,276 @@
+"""The rules, each with its CEL, its check in Python and its message side by side."""
+
+from ddpjob_operator.api.contract import (
+    CONTRACT_VARIABLES,
+    GPU_RESOURCES,
+    GROUP,
+    MAX_CONTAINERS,
+    MAX_ENV,
+    MAX_NAME_LENGTH,
+    MAX_PROCS_PER_NODE,
+    RESERVED_VOLUME_PREFIX,
+    TRAINER_CONTAINER,
+)
+from ddpjob_operator.api.numbers import MOST_SECONDS
+from ddpjob_operator.api.restart import LAST_EXIT_CODE
+from ddpjob_operator.api.schema import NAME_FORM, NAME_PATTERN
+
+from . import checks
+from .record import FIXED_FOR_EVER, Fixed, Rule
+
+POD = "spec.template.spec"
+METADATA = "spec.template.metadata"
+RESTART_RULES = "spec.restart.rules[]"
+CONTAINERS = f"{POD}.containers"
+
+OF_THE_CRD = "the CRD's own bounds say it"
+OF_THE_POD = "a pod made from it is refused: the job is Blocked, with reason Invalid"
+
+_NAMES = "[" + ", ".join(f"'{name}'" for name in sorted(CONTRACT_VARIABLES)) + "]"
+_IS_GPU = " || ".join(f"k.startsWith('{gpu}')" if gpu.endswith("-") else f"k == '{gpu}'" for gpu in GPU_RESOURCES)
+
+
+def _auto_or(most: int) -> str:
+    """The rule for a value that is Auto or a number: the schema of a CRD knows no `anyOf`."""
+    return f"type(self) == int ? self >= 1 && self <= {most} : self == 'Auto'"
+
+
+def _of_trainer(containers: str, field: str, rule: str) -> str:
+    """The rule for a field of the trainer's resources, if it is there."""
+    there = f"c.name == '{TRAINER_CONTAINER}' && has(c.resources) && has(c.resources.{field})"
+    return f"{containers}.all(c, !({there}) || {rule})"
+
+
+def _few_gpus(amount: str) -> str:
+    """Whether a quantity is a whole number of GPUs, as many as a node may have processes."""
+    small = f"{amount}.matches('^[0-9]{{1,4}}$') && int({amount}) <= {MAX_PROCS_PER_NODE}"
+    return f"(type({amount}) == int ? {amount} >= 0 && {amount} <= {MAX_PROCS_PER_NODE} : {small})"
+
+
+# The API server goes through all rules at each write of a job, also of its status. A rule about a field that is not
+# there costs nothing, and each step on the way to one does: `at` is as deep as it can be.
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "metadata.name",
+        "a name that no pod and no Service can be named after",
+        f"{{it}} must be {NAME_FORM}: pods and the Service are named after it",
+        checks.job_name,
+        f"self.metadata.name.size() <= {MAX_NAME_LENGTH} && self.metadata.name.matches('{NAME_PATTERN}')",
+        general={"it": "metadata.name"},
+    ),
+    Rule(
+        "spec.procsPerNode",
+        "another word than Auto, or a number of processes that no node may have",
+        f"{{it}} must be Auto or a whole number from 1 to {MAX_PROCS_PER_NODE}",
+        checks.auto_or(MAX_PROCS_PER_NODE, "spec", "procsPerNode"),
+        _auto_or(MAX_PROCS_PER_NODE),
+        "spec.procsPerNode",
+    ),
+    Rule(
+        "spec.checkpoint.everySeconds",
+        "another word than Auto, or an interval out of bounds",
+        f"{{it}} must be Auto or a whole number from 1 to {MOST_SECONDS}",
+        checks.auto_or(MOST_SECONDS, "spec", "checkpoint", "everySeconds"),
+        _auto_or(MOST_SECONDS),
+        "spec.checkpoint.everySeconds",
+    ),
+    Rule(
+        RESTART_RULES,
+        "a restart rule without anything to match",
+        f"matches nothing; give one of {', '.join(checks.RULE_MATCHES)}",
+        checks.matching_rules,
+        " || ".join(f"has(self.{field})" for field in checks.RULE_MATCHES),
+        RESTART_RULES,
+    ),
+    Rule(
+        f"{RESTART_RULES}.exitCodes[]",
+        "an exit code that no failed process has, or a range that goes backwards",
+        f"{{it}} must be an exit code from 1 to {LAST_EXIT_CODE}, or a range of them like 64-78",
+        checks.exit_codes,
+        f"type(self) == int ? self >= 1 && self <= {LAST_EXIT_CODE} : self.matches('^[0-9]{{1,3}}-[0-9]{{1,3}}$') && "
+        "int(self.split('-')[0]) >= 1 && int(self.split('-')[0]) <= int(self.split('-')[1]) && "
+        f"int(self.split('-')[1]) <= {LAST_EXIT_CODE}",
+        f"{RESTART_RULES}.exitCodes[]",
+    ),
+    *(
+        Rule(
+            f"{METADATA}.{kind}",
+            f"{kind} that are DDPJob's to set",
+            f"{GROUP}/ is reserved for DDPJob; choose another",
+            checks.reserved_keys(kind),
+            f"self.all(key, !key.startsWith('{GROUP}/'))",
+            f"{METADATA}.{kind}",
+        )
+        for kind in ("labels", "annotations")
+    ),
+    Rule(
+        CONTAINERS,
+        "a template without a trainer",
+        f"needs a container named {TRAINER_CONTAINER}, which runs the training{{have}}",
+        checks.trainer_container,
+        f"self.exists_one(c, c.name == '{TRAINER_CONTAINER}')",
+        CONTAINERS,
+    ),
+    *(
+        Rule(
+            f"{POD}.{kind}",
+            "variables of the contract",
+            "{it} is set by DDPJob itself; remove it",
+            checks.contract_variables(kind),
+            f"self.all(c, !has(c.env) || c.env.all(e, !(e.name in {_NAMES})))",
+            f"{POD}.{kind}",
+            {"it": "a variable of the contract between DDPJob and its pods (MASTER_ADDR, RANK, DDPJOB_NAME, …)"},
+        )
+        for kind in ("containers", "initContainers")
+    ),
+    *(
+        Rule(
+            CONTAINERS,
+            f"{kind} of GPUs that cannot be counted, since GPUs become processes",
+            f"{{it}} must be a whole number of GPUs, at most {MAX_PROCS_PER_NODE}",
+            checks.whole_gpus(kind),
+            _of_trainer(
+                "self", kind, f"c.resources.{kind}.all(k, !({_IS_GPU}) || {_few_gpus(f'c.resources.{kind}[k]')})"
+            ),
+            CONTAINERS,
+            {"it": f"the trainer's {kind}"},
+        )
+        for kind in ("requests", "limits")
+    ),
+    Rule(
+        f"{POD}.volumes",
+        "volumes that are DDPJob's to make",
+        f"{RESERVED_VOLUME_PREFIX} is reserved for DDPJob; choose another name",
+        checks.reserved_volumes,
+        f"self.all(v, !v.name.startsWith('{RESERVED_VOLUME_PREFIX}'))",
+        f"{POD}.volumes",
+    ),
+    *(
+        Rule(
+            f"{POD}.{name}",
+            "a name for the pods",
+            "is set by DDPJob itself; remove it",
+            checks.operators_field(name),
+            "false",
+            f"{POD}.{name}",
+        )
+        for name in ("hostname", "subdomain")
+    ),
+    Rule(
+        f"{POD}.restartPolicy",
+        "restarts of a rank alone",
+        "{it} must be Never: DDPJob restarts the gang as a whole (spec.restart)",
+        checks.restart_policy,
+        "self == 'Never'",
+        f"{POD}.restartPolicy",
+    ),
+    Rule(
+        "spec.procsPerNode",
+        "Auto, where the trainer claims devices",
+        "Auto cannot count devices that are claimed; give a number",
+        checks.counted_devices,
+        "type(self.procsPerNode) == int || "
+        + _of_trainer("self.template.spec.containers", "claims", "c.resources.claims.size() == 0"),
+        "spec",
+    ),
+    Rule(
+        "spec.checkpoint.everySeconds",
+        "two intervals",
+        "cannot be set together with everySteps; keep one",
+        checks.one_interval,
+        "!has(self.checkpoint) || !has(self.checkpoint.everySteps) || !has(self.checkpoint.everySeconds)",
+        "spec",
+    ),
+    Rule(
+        "spec.restart.backoffSeconds",
+        "a first wait that is longer than the longest",
+        "{it} is more than maxBackoffSeconds{bound}",
+        checks.ordered_backoff,
+        "self.restart.backoffSeconds <= self.restart.maxBackoffSeconds",
+        "spec",
+    ),
+    Rule(
+        "spec.statusPort",
+        "one port for two servers",
+        "{it} is {other} already; ports must differ",
+        checks.different_ports("masterPort", "statusPort"),
+        "self.masterPort != self.statusPort",
+        "spec",
+        {"other": "masterPort"},
+    ),
+    Rule(
+        "spec.controlPort",
+        "one port for two servers",
+        "{it} is {other} already; ports must differ",
+        checks.different_ports("masterPort", "statusPort", "controlPort"),
+        "!(self.controlPort in [self.masterPort, self.statusPort])",
+        "spec",
+        {"other": "masterPort or statusPort"},
+    ),
+    Rule(
+        "spec.nodes",
+        "fewer nodes than elastic allows",
+        "{it} is less than elastic.minNodes{bound}",
+        checks.enough_nodes,
+        "!has(self.elastic) || self.nodes >= self.elastic.minNodes",
+        "spec",
+    ),
+    Rule(
+        "spec.nodes",
+        "more nodes than elastic allows",
+        "{it} is more than elastic.maxNodes{bound}",
+        checks.few_enough_nodes,
+        "!has(self.elastic) || !has(self.elastic.maxNodes) || self.nodes <= self.elastic.maxNodes",
+        "spec",
+    ),
+    Rule(
+        POD,
+        "one name for two containers, two volumes, or two variables of a container",
+        "{it} is used twice; names must differ",
+        checks.unique_names,
+        beside=OF_THE_CRD,
+    ),
+    Rule(
+        POD,
+        "more containers than can be checked",
+        f"has {{count}} entries; at most {MAX_CONTAINERS} are allowed",
+        checks.few_containers,
+        general={"count": "too many"},
+        beside=OF_THE_CRD,
+    ),
+    Rule(
+        f"{CONTAINERS}[].env",
+        "more variables than can be checked",
+        f"has {{count}} entries; at most {MAX_ENV} are allowed",
+        checks.few_variables,
+        general={"count": "too many"},
+        beside=OF_THE_CRD,
+    ),
+    Rule(
+        f"{CONTAINERS}[].volumeMounts[].name",
+        "a mount of a volume that is not there",
+        "{it} is no volume of the template{have}",
+        checks.known_volumes,
+        beside=OF_THE_POD,
+    ),
+    Rule(
+        f"{CONTAINERS}[].volumeMounts[].mountPath",
+        "two volumes at one place",
+        "is where spec.checkpoint.volume is mounted already; remove one of them",
+        checks.checkpoint_mount,
+        beside=OF_THE_POD,
+    ),
+)
+
+FIXED: tuple[Fixed, ...] = (
+    # On one machine whoever types `ddpjob run` brings the job forward.
+    Fixed("managedBy", FIXED_FOR_EVER, local=False),
+    *(
+        Fixed(field)
+        for field in (
+            *("template", "procsPerNode", "backend", "masterPort", "statusPort", "controlPort"),
+            *("waitForMaster", "networkPolicy", "checkpoint"),
+        )
+    ),
+)
+"""What pods that are there cannot follow."""
