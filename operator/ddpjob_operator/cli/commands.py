@@ -3,7 +3,9 @@
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
 
@@ -12,7 +14,7 @@ from .counterparts import refuse
 from .init import init
 from .logs import logs, which_of
 from .main import BAD_INPUT
-from .phrases import INTERRUPTED
+from .phrases import INTERRUPTED, Rest
 from .remove import remove
 from .report import report
 from .run import run
@@ -22,6 +24,8 @@ from .stop import stop
 from .target import on_cluster, run_directory
 from .validate import validate
 from .version import version
+
+T = TypeVar("T")
 
 UNREAD = 1
 FAILED = 1
@@ -35,7 +39,8 @@ HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm",
 def call(arguments: argparse.Namespace) -> int:
     """Runs the command that the arguments name, and returns its exit code."""
     try:
-        codes = [_answer(one) for one in each(arguments)]
+        begun = [_answer(partial(_call, one)) for one in each(arguments)]
+        codes = [one if isinstance(one, int) else _answer(one) for one in begun]
         return codes[0] if len(codes) == 1 else FAILED * any(codes)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -65,15 +70,16 @@ def each(arguments: argparse.Namespace) -> list[argparse.Namespace]:
     return [argparse.Namespace(**given | {"name": name}) for name in given.get("names", ())] or [arguments]
 
 
-def _answer(arguments: argparse.Namespace) -> int:
+def _answer(do: Callable[[], T]) -> T | int:
     try:
-        return _call(arguments)
+        return do()
     except BadInputError as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
 
 
-def _call(arguments: argparse.Namespace) -> int:
+def _call(arguments: argparse.Namespace) -> int | Rest:
+    """The exit code or, where others have their turn first, how to come to it."""
     _check_stands_somewhere()
     if arguments.command == "version":
         return version(arguments)

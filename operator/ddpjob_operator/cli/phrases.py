@@ -1,10 +1,14 @@
 """Words and numbers that several commands say in the same way."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, State, words
 from ddpjob_operator.api.reasons import DEADLINES
+
+Rest = Callable[[], int]
+"""What is left of a command once each of its names has had its turn; returns the exit code."""
 
 INTERRUPTED = 128 + 2
 """As a shell has it after Ctrl-C."""

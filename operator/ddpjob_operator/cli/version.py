@@ -3,10 +3,11 @@
 import argparse
 from importlib.metadata import version as version_of
 
+from .phrases import Rest
 from .target import means_cluster
 
 
-def version(arguments: argparse.Namespace) -> int:
+def version(arguments: argparse.Namespace) -> int | Rest:
     """Prints the versions; 1 if the cluster does not tell."""
     print(f"Client Version: {version_of('ddpjob')}", flush=True)
     if arguments.client or not means_cluster(arguments):

@@ -7,6 +7,8 @@ from ddpjob_operator.cli import cluster
 from ddpjob_operator.cli.arguments import parse, parser
 from ddpjob_operator.cli.commands import call
 
+from tests.unit.client.api import JOBS, a_cluster, a_job, a_list, refused
+
 
 @pytest.mark.parametrize(
     ("command", "lacks"),
@@ -87,3 +89,21 @@ def test_delete_waits_as_kubectl_does(flags: list[str], monkeypatch: pytest.Monk
     monkeypatch.setattr(cluster, "connect", lambda *_: None)
     assert call(parse(["delete", "digits", "--cluster", *flags])) == 0
     assert called == {"name": "digits", "wait": waits}
+
+
+def test_all_that_are_named_are_deleted_before_any_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked_first = [answer for name in ("one", "two") for answer in (a_job(name), a_list(), {})]
+    gone = [answer for name in ("one", "two") for answer in (refused(404, name=name), a_list())]
+    there = a_cluster(*asked_first, *gone)
+    monkeypatch.setattr(cluster, "connect", lambda *_: there)
+    assert call(parse(["delete", "one", "two", "--cluster"])) == 0
+    of_jobs = [(method, path) for method, path, *_ in there.asked if path.startswith(JOBS)]
+    assert of_jobs == [(method, f"{JOBS}/{name}") for method, name in ORDER]
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["one: deleting it", "two: deleting it", "one: deleted", "two: deleted"]
+
+
+ORDER = [("GET", "one"), ("DELETE", "one"), ("GET", "two"), ("DELETE", "two"), ("GET", "one"), ("GET", "two")]
+"""What is asked of the jobs themselves, with the questions whether each is gone at the end."""

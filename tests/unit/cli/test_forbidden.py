@@ -20,7 +20,9 @@ def test_a_job_is_deleted_by_whoever_may_delete_it_also_if_they_may_not_see_its_
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     jobs, asked = jobs_of(a_job(), FORBIDDEN, {}, GONE)
-    assert delete(jobs, "digits", wait=True) == 0
+    wait = delete(jobs, "digits", wait=True)
+    assert callable(wait)
+    assert wait() == 0
     assert ("DELETE", f"{JOBS}/digits") in [request[:2] for request in asked]
     assert capsys.readouterr().out.splitlines() == [
         "digits: deleting it; you may not see pods here, so whether its own have ended is not waited for",

@@ -3,9 +3,12 @@
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.logs import which_of
+from ddpjob_operator.cli.phrases import Rest
 from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
 
 from .change import resume, scale, suspend
@@ -18,17 +21,30 @@ from .submit import submit
 __all__ = ["call", "where_there"]
 
 FAILED = 1
+T = TypeVar("T")
 
 
-def call(arguments: argparse.Namespace) -> int:
+def call(arguments: argparse.Namespace) -> int | Rest:
     """Runs the command that the arguments name and returns the exit code: 1 if the cluster does not do its part.
+
+    Of a command with several names it may return what is left of it once each of them has had its turn.
 
     Raises:
         BadInputError: the arguments or the file are wrong.
     """
+    done = _told(partial(_call, arguments))
+    return done if isinstance(done, int) else partial(_told, done)
+
+
+def _call(arguments: argparse.Namespace) -> int | Rest:
+    cluster = connect(arguments.kubeconfig, arguments.context, arguments.namespace)
+    return COMMANDS[arguments.command](cluster, arguments)
+
+
+def _told(do: Callable[[], T]) -> T | int:
+    """What comes of it; that the cluster does not do its part is said."""
     try:
-        cluster = connect(arguments.kubeconfig, arguments.context, arguments.namespace)
-        return COMMANDS[arguments.command](cluster, arguments)
+        return do()
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
@@ -62,7 +78,7 @@ def _logs(cluster: Cluster, given: argparse.Namespace) -> int:
     return logs(Jobs(cluster), given.name, which_of(given), follow=given.follow)
 
 
-COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int]] = {
+COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int | Rest]] = {
     "submit": _submit,
     "status": _status,
     "logs": _logs,

@@ -1,8 +1,10 @@
 """`ddpjob delete NAME`: ends a job on a cluster and removes all that belongs to it."""
 
 import time
+from functools import partial
 
 from ddpjob_operator.api.words import counted
+from ddpjob_operator.cli.phrases import Rest
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError
 
 POLL_SECONDS = 0.5
@@ -11,8 +13,8 @@ DEADLINE_SECONDS = 600.0
 UNSEEN = "; you may not see pods here, so whether its own have ended is not waited for"
 
 
-def delete(jobs: Jobs, name: str, *, wait: bool) -> int:
-    """Removes the job; with `wait` it returns once nothing of it is left.
+def delete(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:
+    """Removes the job. With `wait`, what is left is to wait until there is nothing of it any more.
 
     Raises:
         BadInputError: there is no such job.
@@ -23,10 +25,7 @@ def delete(jobs: Jobs, name: str, *, wait: bool) -> int:
     jobs.delete(job)
     what = f"it, its Service and {counted(len(pods), 'pod')}" if pods else "it"
     print(f"{name}: deleting {what}{'' if pods is not None else UNSEEN}", flush=True)
-    if wait:
-        _wait(jobs, job, with_pods=pods is not None)
-        print(f"{name}: deleted")
-    return 0
+    return partial(_wait, jobs, job, with_pods=pods is not None) if wait else 0
 
 
 def _pods(jobs: Jobs, job: Document) -> list[JobPod] | None:
@@ -39,12 +38,14 @@ def _pods(jobs: Jobs, job: Document) -> list[JobPod] | None:
         raise
 
 
-def _wait(jobs: Jobs, job: Document, *, with_pods: bool) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
+def _wait(jobs: Jobs, job: Document, *, with_pods: bool) -> int:
+    name, deadline = job["metadata"]["name"], time.monotonic() + DEADLINE_SECONDS
     while left := _left(jobs, job, with_pods=with_pods):
         if time.monotonic() > deadline:
-            raise ClusterError(f"still there after {DEADLINE_SECONDS:.0f} s: {', '.join(left)}")
+            raise ClusterError(f"{name}: still there after {DEADLINE_SECONDS:.0f} s: {', '.join(left)}")
         time.sleep(POLL_SECONDS)
+    print(f"{name}: deleted", flush=True)
+    return 0
 
 
 def _left(jobs: Jobs, job: Document, *, with_pods: bool) -> list[str]:
