@@ -225,6 +225,13 @@ HANDLED = "try:\n import lacking\nexcept ImportError:\n sys.exit(-1)"
             id="a sentence",
         ),
         pytest.param(
+            "import click; click.Command('train.py').main(['--lrr'], 'train.py')",
+            2,
+            ("ConfigError", "ConfigError", "No such option '--lrr'."),
+            "Usage: train.py [OPTIONS]\nTry 'train.py --help' for help.\n\nError: No such option '--lrr'.\n",
+            id="wrong options of click",
+        ),
+        pytest.param(
             "import argparse; argparse.ArgumentParser('train.py').parse_args(['--lrr'])",
             2,
             ("ConfigError", "ConfigError", "train.py: error: unrecognized arguments: --lrr"),

@@ -7,9 +7,11 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, MethodType
+from typing import Any
 
 from .environment import Env
 from .errors import ConfigError, TrainerError
@@ -92,7 +94,10 @@ TRAPS = (
 
 
 USAGE_ERROR = 2
-"""What argparse exits with; a program may have its parser exit with another code for any reason."""
+"""What argparse and click exit with; a program may have its parser exit with another code for any reason."""
+
+OF_CLICK = frozenset({"click", "rich_click", "typer"})
+"""click, and packages that end a program in its place."""
 
 PACKAGES = {
     "PIL": "pillow",
@@ -120,13 +125,29 @@ def known(error: BaseException) -> TrainerError | None:
 
 
 def wrong_arguments(leaving: SystemExit) -> ConfigError | None:
-    """What argparse said of a program's arguments before it left; None: it has said nothing."""
-    *_, (frame, _) = traceback.walk_tb(leaving.__traceback__)
-    by = (frame.f_globals.get("__name__"), frame.f_code.co_name, leaving.code)
-    if by != ("argparse", "exit", USAGE_ERROR):
+    """What argparse or click said of a program's arguments before it left; None: it has said nothing."""
+    if leaving.code != USAGE_ERROR:
         return None
-    said = str(frame.f_locals.get("message") or "").strip()
+    *_, (frame, _) = traceback.walk_tb(leaving.__traceback__)
+    module, said = str(frame.f_globals.get("__name__")), ""
+    if (module, frame.f_code.co_name) == ("argparse", "exit"):
+        said = str(frame.f_locals.get("message") or "").strip()
+    elif module.partition(".")[0] in OF_CLICK:
+        said = _said_by_click(leaving, frame)
     return ConfigError(said.splitlines()[-1]) if said else None
+
+
+def _said_by_click(leaving: SystemExit, frame: FrameType) -> str:
+    """It leaves while it handles its error; from 8.5 on after that, with the method at hand that has shown it."""
+    shown = (value.__self__ for value in frame.f_locals.values() if isinstance(value, MethodType))
+    errors: Iterator[Any] = (one for one in (leaving.__context__, *shown) if _is_usage_error(one))
+    return next((str(error.format_message()).strip() for error in errors), "")
+
+
+def _is_usage_error(error: object) -> bool:
+    """By its names, since it is not to be imported here. Others have a click of their own inside."""
+    kinds = ((kind.__module__, kind.__name__) for kind in type(error).__mro__)
+    return any(name == "UsageError" and module.endswith("click.exceptions") for module, name in kinds)
 
 
 def not_there(modules: Mapping[str, str]) -> ConfigError:
