@@ -211,6 +211,27 @@ def test_an_error_is_told_without_our_own_frames_and_reported(launch: Launcher) 
 
 
 STOPPED = ("Stopped", None, "it stopped, and nobody had asked its supervisor for that")
+LATE = """
+class Late:
+    def write(self, text):
+        os.write(2, text.encode())
+        signal.raise_signal(signal.SIGTERM)
+    def flush(self): pass
+sys.stderr = Late()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+sys.exit('no data')
+"""
+"""It is asked to stop, which it answers by leaving, while what it said at its end is written."""
+LATE_THREAD = """
+import threading
+def stops():
+    threading.main_thread().join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    say('late')
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+threading.Thread(target=stops).start()
+"""
+"""The same while a thread goes on."""
 HANDLED = "try:\n import lacking\nexcept ImportError:\n sys.exit(-1)"
 
 
@@ -223,6 +244,13 @@ HANDLED = "try:\n import lacking\nexcept ImportError:\n sys.exit(-1)"
             ("Application", "SystemExit", "no data in /data"),
             "no data in /data\n",
             id="a sentence",
+        ),
+        pytest.param(
+            f"exec({LATE!r})",
+            1,
+            ("Application", "SystemExit", "no data"),
+            "no data\n",
+            id="a sentence, and told to stop by then",
         ),
         pytest.param(
             "import click; click.Command('train.py').main(['--lrr'], 'train.py')",
@@ -279,12 +307,13 @@ def test_no_rank_outlives_its_supervisor(launch: Launcher) -> None:
     [
         ("import atexit; atexit.register(say, 'at exit'); sys.exit(3)", 3, "at exit"),
         ("import threading; threading.Thread(target=lambda: (time.sleep(0.2), say('thread'))).start()", 0, "thread"),
+        (LATE_THREAD, 0, "late"),
         ("print('printed', end='')", 0, "printed"),
         ("sys.exit(256 + 7)", 7, ""),
         ("sys.exit(None)", 0, ""),
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "KeyboardInterrupt"),
     ],
-    ids=["exit functions", "threads", "output", "a large code", "none", "an interrupt"],
+    ids=["exit functions", "threads", "a signal while threads end", "output", "a large code", "none", "an interrupt"],
 )
 def test_a_program_ends_as_it_would_by_itself(launch: Launcher, program: str, code: int, said: str) -> None:
     ended, output = launch(program).end()

@@ -1,13 +1,17 @@
 """Becoming a rank: what a process does with the program that it was started, or forked, to run."""
 
 import atexit
+import contextlib
 import dataclasses
 import os
+import signal
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
 
 from ddpjob_trainer import bars_seen, reporting, request, spawned, steps_seen, traps
 from ddpjob_trainer.console import complain
@@ -54,13 +58,29 @@ def become(program: Program) -> NoReturn:
 def _exit_code_of(program: Program) -> int:
     """Runs it as the interpreter would, to its exit code. An interrupt is left to the interpreter."""
     try:
-        program.run()
+        try:
+            program.run()
+        finally:
+            _let_handlers_raise_nothing()
     except SystemExit as leaving:
         return _exit_code_by(leaving)
     except Exception as error:  # noqa: BLE001  (it is the interpreter's part that is played here)
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
+
+
+def _let_handlers_raise_nothing() -> None:
+    """From now on: how the program has ended is decided, whatever comes while that is told and threads end."""
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if callable(handler):
+            signal.signal(number, partial(_quietly, handler))
+
+
+def _quietly(handler: Callable[..., Any], number: int, frame: FrameType | None) -> None:
+    with contextlib.suppress(BaseException):
+        handler(number, frame)
 
 
 def _exit_code_by(leaving: SystemExit) -> int:
