@@ -100,7 +100,7 @@ KUBERNETES := 1.36.3
 vendor-kubernetes: $(READY) ## Take the pod template's schema from the Kubernetes release named here (needs Go)
 	@cd "$$(mktemp -d)" && go mod init vendor 2>/dev/null
 	module=$$(go mod download -json k8s.io/kubernetes@v$(KUBERNETES) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
-	$(CURDIR)/$(BIN)/python -m ddpjob_operator.api.kubernetes.vendor $(KUBERNETES) \
+	$(CURDIR)/$(BIN)/python $(CURDIR)/deploy/vendor_kubernetes.py $(KUBERNETES) \
 	  "$$module/api/openapi-spec/v3/api__v1_openapi.json"
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

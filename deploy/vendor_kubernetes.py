@@ -1,4 +1,4 @@
-"""Writes definitions.json from the OpenAPI document of a Kubernetes release.
+"""Writes definitions.json of `api/kubernetes` from the OpenAPI document of a Kubernetes release.
 
 The document is `api/openapi-spec/v3/api__v1_openapi.json` of the Go module k8s.io/kubernetes;
 `make vendor-kubernetes` gets it and calls this.
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+TARGET = Path(__file__).parents[1] / "operator/ddpjob_operator/api/kubernetes/definitions.json"
 ROOT = "io.k8s.api.core.v1.PodTemplateSpec"
 KEPT = (
     "type",
@@ -54,8 +55,7 @@ def main(version: str, source: str) -> None:
         "source": f"Kubernetes {version}, Apache-2.0, https://github.com/kubernetes/kubernetes",
         "definitions": definitions,
     }
-    target = Path(__file__).with_name("definitions.json")
-    target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    TARGET.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _template_metadata(meta: dict[str, Any], what: str) -> dict[str, Any]:
