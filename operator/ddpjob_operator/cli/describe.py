@@ -7,8 +7,7 @@ from datetime import datetime
 from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted, duration, restarts
-from ddpjob_operator.engine import deadline, expiry, start_deadline
-from ddpjob_operator.engine.incidents import price
+from ddpjob_operator.engine import deadline, expiry, present_budget, start_deadline
 
 from .phrases import age, world
 from .screen import Screen
@@ -101,7 +100,7 @@ def _how_fast(said: DDPJobStatus, now: datetime) -> Iterator[str]:
 def _left(job: DDPJob, now: datetime) -> dict[str, object]:
     """What has been used and what is left: of the budget, and of time."""
     said, restart = job.status, job.spec.restart
-    used = price.present(job.spec, said, now)
+    used = present_budget(job.spec, said, now)
     left = f"{max(0, restart.max_restarts - used.used)} of {counted(restart.max_restarts, 'restart')}"
     if restart.max_disruptions is not None:
         free = max(0, restart.max_disruptions - used.disruptions)

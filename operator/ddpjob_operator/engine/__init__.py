@@ -1,5 +1,6 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
+from .conditions import events
 from .decide import decide
 from .decision import (
     Action,
@@ -16,9 +17,11 @@ from .decision import (
     StopPod,
 )
 from .foreign import LARGEST_ANSWER, document_of
+from .incidents.price import present as present_budget
 from .manifests.children import CHECKPOINT_VOLUME, SECRET_VOLUME
 from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
 from .manifests.names import network_policy_name, pod_name
+from .manifests.volumes import lost_with_pods
 from .policies.end import deadline, expiry, start_deadline
 from .reports import Heard, HeardIncident, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
 from .settings import Settings
@@ -62,12 +65,15 @@ __all__ = [
     "deadline",
     "decide",
     "document_of",
+    "events",
     "expiry",
     "fingerprint",
     "heard_of",
     "is_news",
+    "lost_with_pods",
     "network_policy_name",
     "pod_name",
+    "present_budget",
     "start_deadline",
     "unheard",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ddpjob_operator.api import Checkpoint, CleanPodPolicy, DDPJobSpec
-from ddpjob_operator.engine.manifests.volumes import lost_with_pods
+from ddpjob_operator.engine import lost_with_pods
 
 A_YEAR = 366 * 24 * 3600
 

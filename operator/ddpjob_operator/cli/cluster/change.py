@@ -4,7 +4,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.client import Document, Jobs, as_job
-from ddpjob_operator.engine.manifests.volumes import lost_with_pods
+from ddpjob_operator.engine import lost_with_pods
 
 
 def suspend(jobs: Jobs, name: str) -> int:

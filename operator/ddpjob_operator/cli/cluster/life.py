@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.client import ClusterError, Document, Jobs, as_job
-from ddpjob_operator.engine import Event
-from ddpjob_operator.engine.conditions import events
+from ddpjob_operator.engine import Event, events
 
 WAITING = frozenset({State.PENDING, State.STARTING, State.RESTARTING, State.SUSPENDING})
 SETTLED_SECONDS = 3.0

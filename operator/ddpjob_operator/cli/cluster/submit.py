@@ -19,8 +19,7 @@ from ddpjob_operator.cli.screen import Screen, as_far_as_read, drop_output
 from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
 from ddpjob_operator.client.submission import check, replace, send
-from ddpjob_operator.engine import Event
-from ddpjob_operator.engine.manifests.volumes import lost_with_pods
+from ddpjob_operator.engine import Event, lost_with_pods
 
 from .change import unfinished
 from .life import Life
