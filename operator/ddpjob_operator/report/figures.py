@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from .incidents import Incident
+from .incidents import Interruption
 from .records import Entry, Records, Start
 
 INK, RULE, MARK = "#010101", "#020202", "#030303"
@@ -61,7 +61,7 @@ STYLE: Any = {
 }
 
 
-def loss(recorded: Records, incidents: Sequence[Incident]) -> str | None:
+def loss(recorded: Records, incidents: Sequence[Interruption]) -> str | None:
     """Loss by step, in training and in evaluation; where training went on after an incident."""
     trained, evaluated = (_points(recorded.of(event), "loss") for event in ("progress", "evaluated"))
     if not trained and not evaluated:
@@ -94,7 +94,7 @@ def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
             yield name, _svg(axes, f"{name} by step")
 
 
-def throughput(recorded: Records, incidents: Sequence[Incident], zero: datetime) -> str | None:
+def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datetime) -> str | None:
     """How much is done in a second over time, of all processes together, also of steps that were lost."""
     what, paces = "samples/s", [_samples_per_second(start) for start in recorded.starts]
     if not any(paces):

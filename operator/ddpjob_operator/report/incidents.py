@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from ddpjob_operator import api
+from ddpjob_operator.api import DDPJob, Incident
 
 from .records import Records, Start
 
@@ -14,7 +14,7 @@ STOPPED = "StoppedOnRequest"
 
 
 @dataclass(frozen=True, slots=True)
-class Incident:
+class Interruption:
     """One interruption, numbered in the order of time."""
 
     number: int
@@ -29,7 +29,7 @@ class Incident:
     """The step from which training went on; None: it did not, or that is not known."""
 
 
-def incidents(job: api.DDPJob | None, recorded: Records) -> list[Incident]:
+def incidents(job: DDPJob | None, recorded: Records) -> list[Interruption]:
     """All that the job's history still has, and every other start of which the metrics tell.
 
     Training that goes on after its end, with more epochs say, was not interrupted.
@@ -41,13 +41,13 @@ def incidents(job: api.DDPJob | None, recorded: Records) -> list[Incident]:
         if not told and not before.of("finished"):
             found.append(_of_start(before, after))
     ordered = sorted(found, key=lambda one: one[0])
-    return [Incident(number, *rest) for number, rest in enumerate(ordered, 1)]
+    return [Interruption(number, *rest) for number, rest in enumerate(ordered, 1)]
 
 
 _Parts = tuple[datetime, int, str, str, int | None, int | None]
 
 
-def _of_incident(incident: api.Incident, starts: Sequence[Start]) -> _Parts:
+def _of_incident(incident: Incident, starts: Sequence[Start]) -> _Parts:
     later = (start.began.step for start in starts if start.began.attempt > incident.attempt)
     before = (_last_step(start) for start in reversed(starts) if start.began.attempt <= incident.attempt)
     step = next(before, None) if incident.step is None else incident.step

@@ -13,7 +13,7 @@ from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.api.words import counted, duration, restarts
 
 from . import figures, masking
-from .incidents import STOPPED, Incident, incidents
+from .incidents import STOPPED, Interruption, incidents
 from .records import Records
 from .run_data import RunData
 
@@ -143,7 +143,7 @@ def _results(recorded: Records) -> Iterator[tuple[str, str]]:
 
 
 def _figures(
-    recorded: Records, told: Records, interruptions: list[Incident], zero: datetime | None
+    recorded: Records, told: Records, interruptions: list[Interruption], zero: datetime | None
 ) -> Iterator[tuple[str, str, Markup]]:
     """Headings, captions, and curves where there is something to draw; `told` has loss and metrics."""
     evaluated = ", of all in evaluation" if told.of("evaluated") else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.report import figures
-from ddpjob_operator.report.incidents import Incident
+from ddpjob_operator.report.incidents import Interruption
 from ddpjob_operator.report.records import Records, read
 from matplotlib.axes import Axes
 
@@ -33,8 +33,10 @@ def run(tmp_path: Path) -> Run:
     return recorded
 
 
-def incident(number: int, *, resumed: int | None = None, minutes: float = 0, cause: str = "rank 1: OOM") -> Incident:
-    return Incident(number, ZERO + timedelta(minutes=minutes), 1, cause, "", 5, resumed)
+def incident(
+    number: int, *, resumed: int | None = None, minutes: float = 0, cause: str = "rank 1: OOM"
+) -> Interruption:
+    return Interruption(number, ZERO + timedelta(minutes=minutes), 1, cause, "", 5, resumed)
 
 
 def curves(axes: Axes) -> dict[str, list[tuple[float, float]]]:

@@ -4,6 +4,6 @@
 """
 
 from .record import FIXED_FOR_EVER, WHILE_SUSPENDED, Fixed, Rule
-from .table import FIXED, RULES
+from .spec_rules import FIXED, RULES
 
 __all__ = ["FIXED", "FIXED_FOR_EVER", "RULES", "WHILE_SUSPENDED", "Fixed", "Rule"]
