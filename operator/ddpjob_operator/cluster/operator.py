@@ -37,7 +37,9 @@ SPREAD_SHARE = 0.1
 """And over no more than this share of the time until everything is read anew again."""
 CRD_RETRY_SECONDS = 2.0
 STOP_SECONDS = 4.0
-"""Work in flight may take so long to finish when the operator is told to stop."""
+"""How long work in flight may take to finish when the operator is told to stop."""
+IN_HAND_SECONDS = 2.0
+"""And how long rounds may begin further writes: what a large job lacks then, the next leader makes."""
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 """So the API server answers for a namespace that is not ours to read."""
 
@@ -84,6 +86,8 @@ class Operator:
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
+        self._leaving = False
+        """Whether nothing more may be written, so that the Lease can be released."""
         self._leading = False
         """Whether this replica knows more than jobs, or is about to."""
         self._listed = asyncio.Event()
@@ -133,12 +137,20 @@ class Operator:
         self._not_ready = "stopping"
         try:
             async with asyncio.timeout(STOP_SECONDS):
-                await self._queue.close()
+                await self._end_rounds()
                 await self._recorder.drained()
                 if self._elector is not None:
                     await self._elector.release()
         except (TimeoutError, ApiError) as error:
             logger.warning("not all was finished: %s", str(error) or f"it took more than {STOP_SECONDS} s")
+
+    async def _end_rounds(self) -> None:
+        try:
+            async with asyncio.timeout(IN_HAND_SECONDS):
+                await self._queue.close()
+        except TimeoutError:
+            self._leaving = True  # The fence refuses each further write: rounds end with those under way.
+            await self._queue.close()
 
     async def _work(self) -> None:
         await self._until_installed()
@@ -309,4 +321,4 @@ class Operator:
             self._queue.done(key, REST_SECONDS_PER_POD * pods)
 
     def _leads(self) -> bool:
-        return self._elector is None or self._elector.leads
+        return not self._leaving and (self._elector is None or self._elector.leads)

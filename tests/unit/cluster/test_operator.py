@@ -1,6 +1,7 @@
 """What the operator as a whole makes of a namespace that is closed to it, and of an API server that is slow."""
 
 import asyncio
+import contextlib
 import logging
 from contextlib import AsyncExitStack
 from itertools import chain
@@ -9,12 +10,14 @@ from typing import Any
 
 import aiohttp
 import pytest
-from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError, Resource
+from ddpjob_operator.cluster import operator as module
+from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError, FencedError, Resource
 from ddpjob_operator.cluster.kube.objects import read
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.options import parse
 
 from tests.support.ports import hold_port
+from tests.support.waiting import patience
 
 
 class Closed(ApiClient):
@@ -93,6 +96,32 @@ def test_it_is_alive_however_long_a_job_waits_for_the_api_server() -> None:
             running.cancel()
 
     assert asyncio.run(play()) == (200, "ok\n")
+
+
+def test_a_stop_does_not_wait_for_all_that_a_large_job_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IN_HAND_SECONDS", 0.05)
+
+    async def play() -> None:
+        operator, key = an_operator(), ("team", "digits")
+        operator._queue.open()
+        operator._queue.mark(key)
+        await operator._queue.take()
+
+        async def endless_round() -> None:
+            with contextlib.suppress(FencedError):
+                while True:
+                    operator._api._fence()  # As before each write.
+                    await asyncio.sleep(0.001)
+            operator._queue.failed(key)
+
+        async with AsyncExitStack() as stack, asyncio.timeout(patience(2)):
+            stack.push_async_callback(operator._supervisors.close)
+            stack.push_async_callback(operator._witnesses.close)
+            going_on = asyncio.create_task(endless_round())
+            await operator._end_rounds()
+            await going_on
+
+    asyncio.run(play())
 
 
 async def answer(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
