@@ -65,4 +65,4 @@ def test_a_mount_of_a_volume_that_is_not_there_is_named(here: Here) -> None:
     pod = {"volumes": [{"name": "data", "emptyDir": {}}]}
     code, output = here.says("run", here.job("mount", *script("pass"), container=container, pod=pod))
     assert code == 2
-    assert "volumeMounts[0].name: date is no volume of the template; there is data" in output
+    assert "volumeMounts[0].name: date is not a volume of the template; it has data" in output

@@ -241,7 +241,7 @@ BY_CRD = [
 BY_POD = [
     Case(
         f"{POD}.containers[].volumeMounts[].name",
-        "is no volume of the template",
+        "is not a volume of the template",
         MOUNTED | {f"{CONTAINER}.volumeMounts": [{"name": "date", "mountPath": "/data"}]},
         MOUNTED | {f"{CONTAINER}.volumeMounts": [{"name": "data", "mountPath": "/data"}]},
     ),

@@ -13,11 +13,11 @@ class Reason(StrEnum):
 
     # The job is blocked.
     SERVICE_TAKEN = "ServiceTaken"
-    """A Service that is not the job's has its name."""
+    """A Service that is not the job's already has its name."""
     POD_TAKEN = "PodTaken"
-    """A pod that is not the job's has the name of one of its pods."""
+    """A pod that is not the job's already has the name of one of its pods."""
     NETWORK_POLICY_TAKEN = "NetworkPolicyTaken"
-    """A NetworkPolicy that is not the job's has the name of its own."""
+    """A NetworkPolicy that is not the job's already has its name."""
     IMAGE_MISSING = "ImageMissing"
     """The trainer's container names no image, and the operator's administrator has set none."""
     QUOTA_EXCEEDED = "QuotaExceeded"
@@ -25,11 +25,11 @@ class Reason(StrEnum):
     POD_SECURITY_VIOLATION = "PodSecurityViolation"
     """The namespace's Pod Security Standard does not allow the job's pods."""
     FORBIDDEN = "Forbidden"
-    """The operator may not make what the job needs, or a webhook or policy of the cluster forbids it."""
+    """The operator may not create what the job needs, or a webhook or policy of the cluster forbids it."""
     WEBHOOK_FAILED = "WebhookFailed"
-    """A webhook of the cluster that must agree to each pod does not answer."""
+    """A webhook of the cluster that has to approve each pod does not answer."""
     INVALID = "Invalid"
-    """The API server finds a fault in a pod that the template leads to."""
+    """The API server rejects a pod made from the template as invalid."""
     UNBLOCKED = "Unblocked"
     """Nothing is in the way any more."""
 
@@ -37,34 +37,35 @@ class Reason(StrEnum):
     PODS_CREATED = "PodsCreated"
     """All pods of this attempt exist."""
     PODS_STARTING = "PodsStarting"
-    """Some pods do not run yet; the message tells what the first of them waits for."""
+    """Some pods are not running yet; the message says what the first of them is waiting for."""
     ALL_PODS_RUNNING = "AllPodsRunning"
     """The trainer runs in every pod."""
     SUPERVISOR_OUTDATED = "SupervisorOutdated"
-    """The same, and its image is older than the operator: its supervisors believe whoever reaches them."""
+    """The trainer runs in every pod, but its image is older than the operator: its supervisors trust anyone who can
+    reach them."""
     RESTARTED = "Restarted"
-    """The next attempt runs."""
+    """The next attempt is running."""
     UNSTALLED = "Unstalled"
-    """Steps are finished again, or the gang does not run."""
+    """Steps finish again, or the gang is not running."""
     SUPERVISOR_SILENT = "SupervisorSilent"
-    """Rank 0's supervisor has not answered for 30 s; the message tells what happens instead."""
+    """Rank 0's supervisor has not answered for 30 s; the message says what happens instead."""
     SUPERVISOR_HEARD = "SupervisorHeard"
-    """It answers again, or the gang does not run."""
+    """Rank 0's supervisor answers again, or the gang is not running."""
     RESIZED = "Resized"
     """`nodes` was changed: the gang starts again with the new size."""
     SHRUNK = "Shrunk"
     """Some pods found no place for elastic.shrinkAfterSeconds: the gang starts again without them."""
     GROWN = "Grown"
-    """Places were found for pods that were missing: the gang starts again with them."""
+    """Missing pods have found places: the gang starts again with them."""
     GANG_INCOMPLETE = "GangIncomplete"
-    """Some pods found no nodes within scheduleTimeoutSeconds, or did not come to run: all is given back, and tried
-    again."""
+    """Some pods found no nodes within scheduleTimeoutSeconds, or did not get to run there: the gang gives all its
+    nodes back, and tries again."""
 
     # Suspension.
     SUSPENDED = "Suspended"
     """The job is suspended, so this does not hold."""
     JOB_SUSPENDED = "JobSuspended"
-    """`suspend` is set, and nothing runs."""
+    """`suspend` is set, and nothing is running."""
     JOB_RESUMED = "JobResumed"
     """`suspend` was lifted."""
 
@@ -76,16 +77,16 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     """The job was active for activeDeadlineSeconds."""
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
-    """The job was active for startDeadlineSeconds, and its ranks have never yet all run."""
+    """The job was active for startDeadlineSeconds, and its ranks had never yet all been running."""
     MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
-    """One more failure than restart.maxRestarts allows."""
+    """One more incident than restart.maxRestarts allows."""
     MAX_DISRUPTIONS_EXCEEDED = "MaxDisruptionsExceeded"
     """One more disruption than restart.maxDisruptions allows."""
     CRASH_LOOP = "CrashLoop"
     """Trying again does not help: the same error twice before any step, or three failures in a row, and none of the
     attempts got further than the first of them."""
     RESTORED_WITHOUT_STATUS = "RestoredWithoutStatus"
-    """The job had finished, and was made anew with the annotation that says so and without its status."""
+    """The job had finished, and was created again with the annotation that says so but without its status."""
 
 
 DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
@@ -97,8 +98,9 @@ READ_THE_LOG = (
 )
 
 ADVICE: dict[Reason | Cause, str] = {
-    Reason.SERVICE_TAKEN: "Delete the Service, or give the job another name. That of a deleted job goes by itself.",
-    Reason.POD_TAKEN: "Delete the pod, or give the job another name. That of a deleted job goes by itself.",
+    Reason.SERVICE_TAKEN: "Delete the Service, or give the job another name. The Service of a deleted job goes away "
+    "by itself.",
+    Reason.POD_TAKEN: "Delete the pod, or give the job another name. The pod of a deleted job goes away by itself.",
     Reason.NETWORK_POLICY_TAKEN: "Delete the NetworkPolicy, or give the job another name.",
     Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask whoever runs the "
     "operator to set `trainerImage`.",
@@ -118,14 +120,14 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.SUPERVISOR_OUTDATED: "Build the image anew. Then suspend the job, give it that image, and resume it.",
     Reason.RESTARTED: NOTHING,
     Reason.UNSTALLED: NOTHING,
-    Reason.SUPERVISOR_SILENT: "Nothing, if it lasts for a moment. Else see whether a NetworkPolicy or a firewall "
-    "keeps the operator from the pod's statusPort.",
+    Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "
+    "firewall keeps the operator from the pod's statusPort.",
     Reason.SUPERVISOR_HEARD: NOTHING,
     Reason.RESIZED: NOTHING,
     Reason.SHRUNK: "Nothing; free or add nodes and the gang grows again.",
     Reason.GROWN: NOTHING,
-    Reason.GANG_INCOMPLETE: "Free nodes, or ask for fewer. Without either the job tries for ever; "
-    "startDeadlineSeconds bounds that.",
+    Reason.GANG_INCOMPLETE: "Free nodes, or ask for fewer. Otherwise the job keeps trying, "
+    "for startDeadlineSeconds at most.",
     Reason.SUSPENDED: NOTHING,
     Reason.JOB_SUSPENDED: "`ddpjob resume NAME` lets it go on.",
     Reason.JOB_RESUMED: NOTHING,
@@ -133,7 +135,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.RANK_ZERO_SUCCEEDED: NOTHING,
     Reason.DEADLINE_EXCEEDED: "Read `ddpjob logs NAME`: the pods were stopped, not removed. Submit again with a "
     "later deadline; training goes on from the checkpoint if the volume is the same.",
-    Reason.START_DEADLINE_EXCEEDED: "Read the message: it tells what was waited for last.",
+    Reason.START_DEADLINE_EXCEEDED: "Read the message: it says what the job was waiting for last.",
     Reason.MAX_RESTARTS_EXCEEDED: READ_THE_LOG,
     Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who takes the pods away: `status.history` names each time and cause.",
     Reason.CRASH_LOOP: "Mend what the message names. Where it is a step that fails each time, look at its data and "
@@ -155,7 +157,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.PEER_LOST: "The rank that went away is unknown: look at the node of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, unless nobody meant to delete it.",
-    Cause.EVICTED: "Nothing where a node was drained. If a node ran short of memory or disk, set requests that hold.",
+    Cause.EVICTED: "Nothing, if a node was drained. If a node ran short of memory or disk, set requests that hold.",
     Cause.PREEMPTED: "Nothing, or a priority class that is high enough.",
     Cause.NODE_LOST: "Have the node that the message names looked at; new pods keep away from it for an hour.",
 }

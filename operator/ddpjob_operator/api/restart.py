@@ -91,47 +91,48 @@ _ATOMIC = {"x-kubernetes-list-type": "atomic"}
 
 
 class RestartRule(Model):
-    """What to do about some incidents. It matches when every field that it has matches the rank that failed first."""
+    """What to do about some incidents. A rule matches when each of its fields matches the rank that failed first."""
 
     exit_codes: Annotated[
         tuple[ExitCodes, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None
-    """Exit codes of the trainer container from 1 to 255, and ranges of them: `[3, 64-78]`. A pod that the cluster
-    takes away has one too; `causes: [Application]` beside it leaves those out."""
+    """Exit codes of the trainer container, from 1 to 255, and ranges of them: `[3, 64-78]`. A pod that the cluster
+    takes away has an exit code too; add `causes: [Application]` to leave those out."""
     signals: Annotated[
         tuple[Signal, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None
-    """Names of the signals that ended the trainer: `[SIGBUS, SIGSEGV]`."""
+    """Signals that ended the trainer, by name: `[SIGBUS, SIGSEGV]`."""
     causes: Annotated[
         tuple[Cause, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None
-    """Why it failed, as `status.lastFailure.cause` says it."""
+    """Why the rank failed, as in `status.lastFailure.cause`."""
     action: RestartAction
-    """Restart: start again, and count it. RestartFree: start again, and do not count it. Fail: the job fails."""
+    """Restart: the gang starts again, which counts. RestartFree: it starts again, which does not count. Fail: the job
+    fails."""
 
 
 class Restart(Model):
-    """Whether, how often, how fast and how gently a failed gang starts again."""
+    """Whether, how often, how soon and how gently a failed gang starts again."""
 
     mode: RestartMode = RestartMode.IN_PLACE
-    """InPlace: the supervisors in the pods start the processes again, within a second; only a pod that is lost is
-    replaced. Recreate: all pods are replaced, as always with an image without supervisor."""
+    """InPlace: the supervisors start the processes again inside their pods, within a second; only lost pods are
+    replaced. Recreate: all pods are replaced, as they always are when the image has no supervisor."""
     in_place_restarts: Annotated[int, Field(ge=0, le=10_000)] = 5
-    """With mode InPlace: after so many such restarts within windowSeconds all pods are replaced."""
+    """With mode InPlace: after this many restarts in place within windowSeconds, all pods are replaced."""
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 6
-    """Incidents that are answered by a restart, within windowSeconds of healthy running. An incident counts once,
-    however many ranks it took down."""
+    """How many incidents are answered with a restart before the job fails; counted again from 0 after windowSeconds
+    of healthy running. An incident counts once, however many ranks it took down."""
     max_disruptions: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    """The same for incidents that are not counted as restarts. Without it there is no limit."""
+    """The same for restarts that do not count against maxRestarts. Without it there is no limit."""
     window_seconds: PositiveSeconds = 3600
-    """After all ranks have run this long without a failure the whole of maxRestarts is free again."""
+    """Once all ranks have run for this long without a failure, all of maxRestarts is available again."""
     backoff_seconds: Seconds = 1
-    """Wait before the first restart; doubled with every further incident until training gets further than at the last
-    one, or was healthy for windowSeconds."""
+    """Wait before the first restart. It doubles with every further incident, until training gets further than it was
+    at the last one or has been healthy for windowSeconds."""
     max_backoff_seconds: Seconds = 300
-    """The longest such wait."""
+    """The longest that this wait can get."""
     grace_period_seconds: Seconds = 5
-    """Time between SIGTERM and SIGKILL for the survivors of a failed gang, which have nothing left to save; at least
-    a second."""
+    """Time from SIGTERM to SIGKILL for the survivors of a failed gang, which have nothing left to save; at least one
+    second."""
     rules: Annotated[tuple[RestartRule, ...], Field(max_length=MAX_RULES, json_schema_extra=_ATOMIC)] = ()
-    """What to do about which failure: the first rule that matches decides, and where none does the defaults do."""
+    """What to do about which incident: the first rule that matches decides; if none does, the defaults apply."""

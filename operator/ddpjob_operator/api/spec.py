@@ -29,7 +29,7 @@ PodPort = Annotated[int, Field(ge=1024, le=65535)]
 
 
 class Backend(StrEnum):
-    """The library that moves the gradients."""
+    """The library that exchanges gradients."""
 
     AUTO = AUTO
     NCCL = "NCCL"
@@ -70,88 +70,93 @@ class Elastic(Model):
     """How small and how large the gang may be."""
 
     min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
-    """The job goes on with so few nodes where the cluster has no more."""
+    """The fewest nodes that the job runs with while the cluster has no room for more."""
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
-    """The most that `nodes` may be set to, by `kubectl scale` or an autoscaler too; without it, any number."""
+    """The largest value that `nodes` may have, also when `kubectl scale` or an autoscaler sets it. Without it there
+    is no limit."""
     shrink_after_seconds: PositiveSeconds = 120
-    """When some pods have had no place for so long, the gang starts again without them. And when places are found
-    for some of those that are missing, but not for all, it starts again with those after so long."""
+    """How long the gang waits for pods that find no place before it starts again without them. Likewise, when only
+    some of the missing pods find one, how long it waits for the rest before it starts again with those that do."""
 
 
 class Checkpoint(Model):
-    """Where and how often the trainer saves what it needs to go on."""
+    """Where and how often the trainer saves what it needs to continue."""
 
     path: Annotated[str, Field(pattern=r"^/+[^/:][^:]*$", max_length=1024)]
-    """Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."""
+    """Directory for checkpoints inside the trainer container: an absolute path other than /, without a colon."""
     volume: JsonObject | None = None
-    """A volume source, as in a pod's `volumes` but without `name`, to mount at path. Without it, path lies on a
-    volume of the template or, where that mounts none there, on an emptyDir, which does not outlive the pod."""
+    """The volume to mount at path: a volume source as in a pod's `volumes`, without `name`. Without it, path is on a
+    volume that the template mounts there or else on an emptyDir, which is lost with its pod."""
     every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Save every so many steps. Without everySteps and everySeconds: at the end of each epoch."""
+    """Number of steps from one save to the next. With neither everySteps nor everySeconds, the trainer saves at the
+    end of each epoch."""
     every_seconds: PositiveSeconds | Literal["Auto"] | None = None
-    """Save every so many seconds. Auto: as often as pays, by how long a save takes and how often the job fails."""
+    """Seconds from one save to the next. Auto: as often as is worthwhile, given how long a save takes and how often
+    the job fails."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
-    """How many of the newest checkpoints stay."""
+    """How many of the newest checkpoints to keep."""
 
 
 class DDPJobSpec(Model):
-    """A training run: a template for one pod per node, and how the gang of them starts, restarts and ends."""
+    """A training job: a template for its pods, one per node, and how they start, restart and end as one gang."""
 
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
-    """Number of nodes; each gets one pod."""
+    """Number of nodes; each is one pod."""
     procs_per_node: Annotated[int, Field(ge=1, le=MAX_PROCS_PER_NODE)] | Literal["Auto"] = "Auto"
-    """Training processes per node. Auto: one per GPU that the trainer container asks for, else 1."""
+    """Training processes per node. Auto: one for each GPU that the trainer container requests, or 1 without GPUs."""
     backend: Backend = Backend.AUTO
-    """Auto: NCCL where the trainer container asks for GPUs, else Gloo."""
+    """Auto: NCCL if the trainer container requests GPUs, otherwise Gloo."""
     master_port: PodPort = DEFAULT_MASTER_PORT
-    """Port on which rank 0 meets the others."""
+    """Port on which rank 0 waits for the other ranks."""
     status_port: PodPort = DEFAULT_STATUS_PORT
-    """Port on which a supervisor tells how its gang is doing: `GET /status`, `/metrics`, `/healthz`."""
+    """Port on which a supervisor reports how training is going: `GET /status`, `/metrics`, `/healthz`."""
     control_port: PodPort = DEFAULT_CONTROL_PORT
     """Port on which supervisors talk to each other. The three ports must differ."""
     wait_for_master: bool = True
-    """Pods of rank 1 and above start their trainer once rank 0's port accepts connections; this takes a python in
-    the image. False: the trainer itself has to try until then."""
+    """True: pods of rank 1 and above start their trainer only once rank 0 accepts connections; this needs `python` in
+    the image. False: the trainer itself has to retry until then."""
     network_policy: NetworkPolicy | None = None
-    """Enabled: only the job's own pods reach its pods, and the operator their status port, since PyTorch's store asks
-    nobody who he is. Without it, what the operator is set to when the job first starts: Enabled, as a rule."""
+    """Enabled: only the job's own pods can reach its pods, and the operator their status port, because PyTorch's
+    store authenticates nobody. Without it, the operator's setting when the job first starts, which is Enabled by
+    default."""
     suspend: bool = False
-    """True: the pods get their full grace period to save, then go. False again: training goes on from the
-    checkpoint, and startTime and the clock of activeDeadlineSeconds begin anew."""
+    """True: the pods are stopped, with their full grace period to save. False again: training continues from the
+    checkpoint, and startTime and the clock of activeDeadlineSeconds start over."""
     managed_by: Annotated[str, Field(max_length=63, pattern=MANAGED_BY_PATTERN)] | None = None
-    """Who brings the job forward: a name with a prefix, like `example.com/other`. With another name than
-    `ddpjob.dev/operator` the operator leaves the job alone. It can never be changed."""
+    """The controller that manages the job: a name with a prefix, such as `example.com/other`. With any name but
+    `ddpjob.dev/operator`, the operator leaves the job alone. It can never be changed."""
     active_deadline_seconds: PositiveSeconds | None = None
-    """The job fails when it has been active for so long, whatever it is doing."""
+    """The job fails once it has been active for this long, whatever it is doing."""
     start_deadline_seconds: PositiveSeconds | None = None
-    """The job fails when it has been active for so long and its ranks have never yet all run."""
+    """The job fails if, after it has been active for this long, its ranks have never yet all been running."""
     schedule_timeout_seconds: PositiveSeconds = 600
-    """A gang that holds nodes for some of its pods and finds none for others gives all back after so long, and a
-    little more, and tries again: two jobs must not wait for each other's nodes for ever. One that has all its nodes,
-    and pods that do not come to run there, does so after three times as long."""
+    """A gang that has found nodes for some of its pods but not for all gives them back after this long, or slightly
+    longer, and tries again, so that two jobs never wait for each other's nodes forever. A gang that has all its
+    nodes, but pods that do not get to run there, does so after three times as long."""
     success_policy: SuccessPolicy = SuccessPolicy.ALL_RANKS
     """AllRanks: the job succeeds when every rank has exited with 0. RankZero: when rank 0 has; the others are then
-    told to stop."""
+    stopped."""
     finish_timeout_seconds: PositiveSeconds = 1800
-    """With successPolicy AllRanks, where some ranks have finished: the others have so long to finish too, counted
-    anew with each that does. One that has not is taken for stalled."""
+    """With successPolicy AllRanks: how long after one rank has finished the others may take to finish too, counted
+    again from each one that does. A rank that takes longer counts as stalled."""
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
-    """What is removed when the job has finished. Running: pods that still run; those that ended keep their logs. All:
-    every pod. None: nothing, and what runs goes on."""
+    """Which pods are removed when the job has finished. Running: those that are still running; those that have ended
+    stay, with their logs. All: every pod. None: no pod, and those that are running go on."""
     ttl_seconds_after_finished: Seconds | None = None
-    """The job is deleted, with all that belongs to it, so long after it has finished. Without it, never."""
+    """How long after it has finished the job is deleted, with all that belongs to it. Without it, never."""
     restart: Restart = Restart()
-    """What happens when a rank fails: whether, how often, how fast and how gently the gang starts again."""
+    """What happens when a rank fails: whether, how often, how soon and how gently the gang starts again."""
     elastic: Elastic | None = None
-    """Lets the job run with fewer nodes than `nodes` where the cluster has no more, and grow again."""
+    """Lets the job run with fewer nodes than `nodes` while the cluster has no room for more, and grow again later."""
     stall_timeout_seconds: PositiveSeconds | None = None
-    """The gang is stalled when no step was finished for so long. Without it, the limit is learned from the job's own
-    steps. The first step, saves and evaluations have longer limits; who reports no steps is never stalled."""
+    """The gang is stalled when no step has finished for this long. Without it, the limit is learned from the job's
+    own steps. The first step, saves and evaluations are given longer; a program that reports no steps is never
+    stalled."""
     preflight: Preflight = Preflight.FAST
-    """What is checked before ranks start. Fast: rank 0's name, clocks, shared memory, open files, disk, the
-    number of GPUs. Full: what GPUs compute and the network carries too. Disabled: nothing."""
+    """What is checked before the ranks start. Fast: rank 0's name, clocks, shared memory, open files, disk and the
+    number of GPUs. Full: also what the GPUs compute and what the network carries. Disabled: nothing."""
     checkpoint: Checkpoint | None = None
-    """Where and how often the trainer saves. Without it, training that is restarted begins anew."""
+    """Where and how often the trainer saves. Without it, training starts over after a restart."""
     template: JsonObject
     """Pod template of every node, with a container named `trainer` that runs the training."""
 

@@ -83,59 +83,60 @@ class ConditionType(StrEnum):
     """Conditions of a job. Several can be true at once; `State` is the one word for all of them."""
 
     BLOCKED = "Blocked"
-    """Something outside of the job keeps its pods from being made: a quota, a policy, a name that is taken."""
+    """Something outside the job keeps its pods from being created: a quota, a policy, a name that is taken."""
     CREATED = "Created"
     """The Service and all pods of this attempt exist."""
     RUNNING = "Running"
     """The trainer runs in every pod."""
     RESTARTING = "Restarting"
-    """An incident ended the last attempt and the next one does not run yet."""
+    """An incident ended the last attempt, and the next one is not running yet."""
     STALLED = "Stalled"
-    """The ranks run, and no step is finished any more."""
+    """The ranks are running, but no step finishes any more."""
     PROGRESS_UNKNOWN = "ProgressUnknown"
-    """Rank 0's supervisor, which did, does not answer the operator any more. Training may well go on."""
+    """Rank 0's supervisor has stopped answering the operator. Training may well be going on."""
     SUSPENDED = "Suspended"
-    """The spec asks for suspension and nothing runs."""
+    """`suspend` is set, and nothing is running."""
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
-    """Every rank has exited with 0; the job is being brought to its end."""
+    """The ranks that successPolicy asks for have exited with 0; what still runs is being stopped."""
     FAILURE_TARGET = "FailureTarget"
-    """The job will fail; it is being brought to its end."""
+    """The job will fail; what still runs is being stopped."""
     SUCCEEDED = "Succeeded"
-    """Done, and nothing of it runs any more. Final."""
+    """Done, and nothing of the job is running any more. Final."""
     FAILED = "Failed"
-    """Given up, and nothing of it runs any more. Final."""
+    """Given up, and nothing of the job is running any more. Final."""
 
 
 class State(StrEnum):
     """What a job is doing, in one word."""
 
     PENDING = "Pending"
-    """Nothing runs yet: the pods are still to be made."""
+    """Nothing is running yet: the pods have yet to be created."""
     STARTING = "Starting"
-    """All pods exist, and not all run yet."""
+    """All pods exist, but not all are running yet."""
     RUNNING = "Running"
-    """The trainer runs in every pod, or has already ended well there."""
+    """The trainer is running in every pod, or has already succeeded there."""
     STALLED = "Stalled"
-    """All ranks run, and no step is finished any more."""
+    """All ranks are running, but no step finishes any more."""
     RESTARTING = "Restarting"
-    """The last attempt has ended early; the next one does not run yet."""
+    """The last attempt ended early, and the next one is not running yet."""
     SUSPENDING = "Suspending"
-    """Suspension was asked for; pods save and stop."""
+    """Suspension was requested; the pods are saving and stopping."""
     SUSPENDED = "Suspended"
     """Nothing runs until suspension is lifted."""
     SUCCEEDED = "Succeeded"
-    """Every rank has exited with 0. Final."""
+    """Every rank has exited with 0 or, with successPolicy RankZero, rank 0 has. Final."""
     FAILED = "Failed"
     """Given up. Final."""
 
 
 class PodSecurity(StrEnum):
-    """What pods are given where their template says nothing: a setting of the operator."""
+    """What pods get where their template says nothing: a setting of the operator."""
 
     RESTRICTED = "Restricted"
-    """All that Kubernetes' restricted Pod Security Standard asks for, and a home that its user can write to."""
+    """All that Kubernetes' restricted Pod Security Standard requires, and a home directory that its user can write
+    to."""
     NONE = "None"
-    """Nothing: user, rights and home are what the image and the cluster make of them."""
+    """Nothing: user, rights and home directory are whatever the image and the cluster make them."""
 
 
 class Condition(_Said):
@@ -146,7 +147,7 @@ class Condition(_Said):
     type: Annotated[ConditionType | str, _Open(ConditionType, TYPE, 316)]
     """Its name."""
     status: Annotated[str, Field(pattern="^(True|False|Unknown)$")]
-    """Whether it holds."""
+    """Whether the condition holds."""
     reason: Annotated[str, Field(max_length=128, pattern=REASON)]
     """Why, in one CamelCase word for programs."""
     message: Annotated[str, Field(max_length=1024)]
@@ -154,7 +155,7 @@ class Condition(_Said):
     last_transition_time: Time
     """When `status` last changed."""
     observed_generation: int
-    """The `metadata.generation` of the spec that it speaks of."""
+    """The `metadata.generation` of the spec that the condition refers to."""
 
 
 class RankIncarnation(_Said):
@@ -165,20 +166,20 @@ class RankIncarnation(_Said):
     rank: int
     """The node's rank."""
     incarnation: int
-    """Number of pods that it has had."""
+    """How many pods the rank has had."""
 
 
 class Incarnations(_Said):
     """Which pod of each rank is the present one."""
 
     default: int = 0
-    """Number of pods that every rank has had. A pod with a smaller number is a previous one."""
+    """How many pods every rank has had. A pod with a lower number is a previous one."""
     exceptions: Annotated[
         tuple[RankIncarnation, ...], Field(max_length=MAX_EXCEPTIONS, json_schema_extra=_by("rank"))
     ] = ()
-    """Ranks that have had more, since their pod was lost and replaced alone."""
+    """Ranks that have had more, because their pod was lost and replaced alone."""
     former: int = 0
-    """What default was before the gang was last started as a whole."""
+    """The value of `default` before the gang last started as a whole."""
 
     def of(self, rank: int) -> int:
         """The number of a rank's present pod."""
@@ -203,14 +204,15 @@ class Incarnations(_Said):
 
 
 class Budget(_Said):
-    """What is used of the restart budget since the job was last healthy for windowSeconds."""
+    """How much of the restart budget has been used since the job was last healthy for windowSeconds."""
 
     used: int = 0
     """Restarts that count against maxRestarts."""
     disruptions: int = 0
     """Restarts that count against maxDisruptions."""
     streak: int = 0
-    """Incidents of any kind since training last got further than at the one before; the exponent of the backoff."""
+    """Incidents of any kind since training last got further than it was at the one before; the exponent of the
+    backoff."""
 
 
 class Incident(_Said):
@@ -219,44 +221,45 @@ class Incident(_Said):
     KEY = "attempt"
 
     time: Time
-    """When the rank's process ended; without that, when it was noticed."""
+    """When the rank's process ended or, if that is unknown, when its failure was noticed."""
     attempt: int
-    """The attempt that it ended."""
+    """The attempt that the incident ended."""
     rank: int
-    """The node's rank that failed first."""
+    """Rank of the node that failed first."""
     process: int | None = None
-    """Which of all ranks it was, where the program, its supervisor or torchrun says so."""
+    """Number of the process that failed first, among all of the job, if the program, its supervisor or torchrun says
+    so."""
     pod: str
-    """That rank's pod."""
+    """The pod of that rank."""
     node: str | None = None
-    """The machine that it ran on, where that is known."""
+    """The machine that it ran on, if known."""
     cause: Annotated[Cause | str, _Open(Cause)]
     """Why."""
     exit_code: int | None = None
-    """How the process ended: its own code, or 128+n for signal n."""
+    """The process's own exit code, or 128+n if signal n ended it."""
     signal: Annotated[str, Field(pattern="^SIG[A-Z0-9]+$", max_length=16)] | None = None
-    """The signal that ended it, as rules name it: `SIGKILL`."""
+    """The signal that ended it, by name as in rules: `SIGKILL`."""
     message: Annotated[str, Field(max_length=512)] = ""
-    """The program's last words: as a rule the last line of its exception."""
+    """The program's last words: usually the last line of its exception."""
     step: int | None = None
-    """The last step that the rank had finished or, where it does not say so, the last that any other says. Of a
-    disruption: how far training was known to be."""
+    """The last step that the rank had finished or, if it reports none, the last that any other rank reports. After a
+    disruption: how far training is known to have come."""
     at_start: bool = False
-    """No step was finished before or, where none is reported, all ranks ran for less than a minute; for less than ten
-    where it ended with exit code 2, a usage error."""
+    """No step had finished before it. Where no steps are reported: all ranks had run for less than a minute, or for
+    less than ten minutes if the process ended with exit code 2, a usage error."""
     tied: bool = False
-    """Another rank failed in the same way at the same moment; which came first is unknown."""
+    """Another rank failed in the same way at the same moment, so which came first is unknown."""
     action: Annotated[RestartAction | str, _Open(RestartAction)] = RestartAction.RESTART
     """What was decided about it."""
     rule: Annotated[str, Field(max_length=64)] = ""
-    """What decided: a rule, as in `spec.restart.rules[0]`, `default`, or `spec.suspend`: the job went on when it was
-    resumed."""
+    """What decided that: a rule, such as `spec.restart.rules[0]`; `default`; or `spec.suspend`, if the job went on
+    because it was resumed."""
     consequences: int = 0
-    """Ranks that failed with it."""
+    """How many other ranks failed with it."""
     consequence_ranks: Annotated[
         tuple[int, ...], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """The first eight of them."""
+    """The first eight of these ranks."""
 
     @property
     def who(self) -> str:
@@ -273,34 +276,35 @@ class AvoidedNode(_Said):
     node: Annotated[str, Field(max_length=253)]
     """Its name."""
     until: Time
-    """When it is forgotten."""
+    """When pods may be placed on it again."""
 
 
 class Progress(_Said):
-    """How far training has come, as rank 0's supervisor says it."""
+    """How far training has come, as rank 0's supervisor reports it."""
 
     epoch: int | None = None
-    """The present epoch, from 1."""
+    """The current epoch, from 1."""
     step: int | None = None
-    """Steps that are finished, in all epochs."""
+    """Steps finished so far, in all epochs together."""
     steps_since_restart: int | None = None
-    """The same since the last restart, of a program that reports none: nobody knows at which step it went on."""
+    """Steps finished since the last restart, of a program that reports no step numbers: nobody knows at which step it
+    went on."""
     total_steps: int | None = None
-    """Steps that there are to be."""
+    """How many steps there will be in all."""
     percent: float | None = None
-    """How much of them is done."""
+    """Percentage of these steps that is finished."""
     eta_seconds: int | None = None
-    """Seconds that are left, at the present speed."""
+    """Seconds that are left, at the current speed."""
     loss: float | None = None
     """The last loss that was reported."""
     samples_per_second: float | None = None
-    """The speed of all ranks together."""
+    """Samples per second of all ranks together."""
     last_step_time: Time | None = None
-    """When the last step was finished."""
+    """When the last step finished."""
     slowest_rank: int | None = None
-    """The node's rank whose steps take longest."""
+    """Rank of the node whose steps take longest."""
     display: Annotated[str, Field(max_length=32)] = ""
-    """The same for a table: `30%`; `step 120` where nobody knows how many there are; or `12 since restart`."""
+    """Progress for a table: `30%`; `step 120` if the total is unknown; or `12 since restart`."""
     eta: Annotated[str, Field(max_length=16)] = ""
     """etaSeconds for a table: `56s`, `1h5m`, `3d4h`."""
 
@@ -309,9 +313,9 @@ class CheckpointSeen(_Said):
     """The last checkpoint that is complete."""
 
     step: int
-    """The step that it was saved after."""
+    """The step after which it was saved."""
     time: Time | None = None
-    """When."""
+    """When it was saved."""
 
 
 class Straggler(_Said):
@@ -331,53 +335,53 @@ class DDPJobStatus(_Said):
     """The job as last seen, and all that the next look must know about the past."""
 
     observed_generation: int = 0
-    """The `metadata.generation` of the spec that this status speaks of."""
+    """The `metadata.generation` of the spec that this status refers to."""
     state: Annotated[State | str, _Open(State)] = State.PENDING
     """What the job is doing, in one word."""
     reason: Annotated[str, Field(max_length=128, pattern=REASON)] = ""
-    """Why, in one word: the reason of the condition that tells most."""
+    """Why, in one word: the reason of the condition that says most."""
     message: Annotated[str, Field(max_length=1024)] = ""
     """What the job is doing or waiting for, in one sentence."""
     ready_nodes: int = 0
-    """Pods whose trainer runs, as far as its supervisor is heard, or has ended well."""
+    """Number of pods whose trainer is running, or has succeeded; one whose supervisor has fallen silent is not
+    counted."""
     ready: str = ""
-    """The same for a table, of all: `2/2`."""
+    """The same for a table, out of all pods: `2/2`."""
     completed_indexes: Annotated[
         str, Field(max_length=MAX_INDEXES, pattern=r"^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$")
     ] = ""
-    """Node ranks that have finished since the gang was last started as a whole, in the format of an Indexed Job:
-    `0,3-5`. They stay finished when their pods go."""
+    """Ranks of the nodes that have finished since the gang last started as a whole, in the format of an Indexed Job:
+    `0,3-5`. They remain finished when their pods are removed."""
     last_completed_time: Time | None = None
     """When the last of them finished."""
     attempt: int = 0
-    """Starts of the gang."""
+    """How often the gang has been started."""
     incarnations: Incarnations = Incarnations()
-    """Tells the present pods from previous ones."""
+    """Tells the current pods from previous ones."""
     selector: str = ""
-    """Selects the job's pods, for autoscalers."""
+    """Label selector of the job's pods, for autoscalers."""
     nodes: int | None = None
-    """Present number of nodes. This and the next five are fixed when the gang starts."""
+    """Current number of nodes. This and the next five fields are fixed when the gang starts."""
     procs_per_node: int | None = None
     """Processes on each node: the number that `spec.procsPerNode` stands for."""
     backend: Annotated[Backend | str, _Open(Backend)] | None = None
     """The backend that `spec.backend` stands for."""
     master_port: int | None = None
-    """Port of the master."""
+    """Port on which rank 0 waits for the other ranks."""
     status_port: int | None = None
     """Port of the supervisors' status pages."""
     control_port: int | None = None
     """Port on which supervisors talk to each other."""
     pod_security: Annotated[PodSecurity | str, _Open(PodSecurity)] | None = None
-    """What the operator's setting was when the job started or was last resumed."""
+    """The operator's setting when the job started or was last resumed."""
     network_policy: Annotated[NetworkPolicy | str, _Open(NetworkPolicy)] | None = None
-    """What `networkPolicy` stands for: as it says or, where it says nothing, as the operator was set when the job
-    first started."""
+    """What `spec.networkPolicy` says or, if it is not set, the operator's setting when the job first started."""
     trainer_image: str | None = None
-    """The image of containers whose template names none: what the operator was set to when the job first started."""
+    """The image for containers whose template names none: the operator's setting when the job first started."""
     supervised: bool = False
-    """Whether a supervisor in rank 0's pod has answered since the gang was last started as a whole."""
+    """Whether a supervisor in rank 0's pod has answered since the gang last started as a whole."""
     progress: Progress | None = None
-    """How far training has come; brought up to date every ten seconds at most."""
+    """How far training has come; updated every ten seconds at most."""
     checkpoint: CheckpointSeen | None = None
     """The last checkpoint that is complete."""
     stragglers: Annotated[tuple[Straggler, ...], Field(max_length=MAX_STRAGGLERS, json_schema_extra=_by("rank"))] = ()
@@ -385,19 +389,19 @@ class DDPJobStatus(_Said):
     restarts: int = 0
     """Restarts that counted against the budget, in the job's whole life."""
     disruptions: int = 0
-    """Restarts that were nobody's fault and did not count."""
+    """Restarts that did not count, in the job's whole life: mostly after disruptions."""
     budget: Budget = Budget()
-    """What is used of the restart budget."""
+    """How much of the restart budget has been used."""
     start_time: Time | None = None
     """When the job became active; cleared by suspension."""
     suspend_time: Time | None = None
     """When the job was told to save and stop, or not to start; cleared when it starts again."""
     backoff_until: Time | None = None
-    """The next attempt starts no earlier."""
+    """The next attempt does not start before this time."""
     completion_time: Time | None = None
     """When the job succeeded or failed."""
     first_run_time: Time | None = None
-    """When all ranks ran for the first time since startTime."""
+    """When all ranks first ran after startTime."""
     last_failure: Incident | None = None
     """The last incident: who failed first, and why."""
     history: Annotated[
@@ -407,7 +411,7 @@ class DDPJobStatus(_Said):
     avoided_nodes: Annotated[
         tuple[AvoidedNode, ...], Field(max_length=MAX_AVOIDED, json_schema_extra=_by("node"))
     ] = ()
-    """Machines that were lost lately: pods are put elsewhere where that is possible."""
+    """Machines that were lost lately: pods are placed elsewhere if possible."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=_by("type"))] = ()
     """What is true of the job, and since when."""
 

@@ -115,7 +115,7 @@ def _none_of(value: Any, known: list[str]) -> str:
     said = str(value).lower() if isinstance(value, bool) else repr(value)
     switched = SWITCHES.get(str(value).lower())
     advice = f"; did you mean {switched}?" if switched in known else _did_you_mean(str(value), known)
-    return f"{said} is none of {', '.join(known)}" + advice
+    return f"{said} is not one of {', '.join(known)}" + advice
 
 
 def _did_you_mean(name: str, known: list[str]) -> str:

@@ -15,7 +15,7 @@ of_ours = pytest.mark.parametrize("leaf", OURS, ids=lambda leaf: leaf.path)
 NOT_NOW = {
     When.ALWAYS: "",
     When.WHILE_SUSPENDED: "may change only while the job is suspended: set spec.suspend first",
-    When.NEVER: "can never be changed: who brings a job forward is decided when it is made",
+    When.NEVER: "can never be changed: which controller manages a job is decided when it is created",
 }
 """What is said to a change of a job that runs."""
 

@@ -26,6 +26,10 @@ NOT_A_NAME = (
     "Service are named after it"
 )
 
+CHECKPOINTS = (
+    "Directory for checkpoints inside the trainer container: an absolute path other than /, without a colon."
+)
+
 EXIT_CODE = "must be an exit code from 1 to 255, or a range of them like 64-78"
 
 
@@ -66,19 +70,19 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "a word that YAML takes for a truth": (
         a_file("preflight: Off"),
-        ["line 6: spec.preflight: false is none of Disabled, Fast, Full; did you mean Disabled?"],
+        ["line 6: spec.preflight: false is not one of Disabled, Fast, Full; did you mean Disabled?"],
     ),
     "the same in quotes": (
         a_file('preflight: "Off"'),
-        ["line 6: spec.preflight: 'Off' is none of Disabled, Fast, Full; did you mean Disabled?"],
+        ["line 6: spec.preflight: 'Off' is not one of Disabled, Fast, Full; did you mean Disabled?"],
     ),
     "a switch turned on": (
         a_file("networkPolicy: on"),
-        ["line 6: spec.networkPolicy: true is none of Enabled, Disabled; did you mean Enabled?"],
+        ["line 6: spec.networkPolicy: true is not one of Enabled, Disabled; did you mean Enabled?"],
     ),
     "another word for it": (
         a_file("preflight: none"),
-        ["line 6: spec.preflight: 'none' is none of Disabled, Fast, Full"],
+        ["line 6: spec.preflight: 'none' is not one of Disabled, Fast, Full"],
     ),
     "an interval in words": (
         a_file("checkpoint: {path: /runs, everySeconds: often}"),
@@ -90,7 +94,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "a word in the wrong case": (
         a_file("backend: nccl"),
-        ["line 6: spec.backend: 'nccl' is none of Auto, NCCL, Gloo; did you mean NCCL?"],
+        ["line 6: spec.backend: 'nccl' is not one of Auto, NCCL, Gloo; did you mean NCCL?"],
     ),
     "a deadline of nothing": (
         a_file("activeDeadlineSeconds: 0"),
@@ -246,29 +250,18 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     # checkpoint and restart
     "the root as checkpoint path": (
         a_file("checkpoint:\n  path: //"),
-        [
-            (
-                "line 7: spec.checkpoint.path: '//' does not have the right form: "
-                "Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."
-            )
-        ],
+        [(f"line 7: spec.checkpoint.path: '//' does not have the right form: {CHECKPOINTS}")],
     ),
     "a relative checkpoint path": (
         a_file("checkpoint:\n  path: runs"),
         [
-            (
-                "line 7: spec.checkpoint.path: 'runs' does not have the right form: "
-                "Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."
-            ),
+            (f"line 7: spec.checkpoint.path: 'runs' does not have the right form: {CHECKPOINTS}"),
         ],
     ),
     "a checkpoint nowhere": (
         a_file("checkpoint:\n  keep: 2"),
         [
-            (
-                "line 6: spec.checkpoint.path: is missing: "
-                "Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."
-            ),
+            (f"line 6: spec.checkpoint.path: is missing: {CHECKPOINTS}"),
         ],
     ),
     "two intervals": (
@@ -309,8 +302,8 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         a_file("restart:\n  rules:\n    - causes: [Preempted]"),
         [
             (
-                "line 8: spec.restart.rules[0].action: is missing: Restart: start again, and count it. "
-                "RestartFree: start again, and do not count it. Fail: the job fails."
+                "line 8: spec.restart.rules[0].action: is missing: Restart: the gang starts again, "
+                "which counts. RestartFree: it starts again, which does not count. Fail: the job fails."
             ),
         ],
     ),
@@ -344,16 +337,24 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "a signal without its first letters": (
         a_rule("signals: [SEGV]"),
-        [f"line 8: spec.restart.rules[0].signals[0]: 'SEGV' is none of {', '.join(Signal)}; did you mean SIGSEGV?"],
+        [
+            (
+                f"line 8: spec.restart.rules[0].signals[0]: 'SEGV' is not one of {', '.join(Signal)}; "
+                "did you mean SIGSEGV?"
+            )
+        ],
     ),
     "a cause that is none": (
         a_rule("causes: [OutOfMemory, Bad]"),
-        [f"line 8: spec.restart.rules[0].causes[1]: 'Bad' is none of {', '.join(Cause)}"],
+        [f"line 8: spec.restart.rules[0].causes[1]: 'Bad' is not one of {', '.join(Cause)}"],
     ),
     "an empty list of causes": (
         a_rule("causes: [], signals: [SIGBUS]"),
         [
-            ("line 8: spec.restart.rules[0].causes: is empty: Why it failed, as `status.lastFailure.cause` says it."),
+            (
+                "line 8: spec.restart.rules[0].causes: is empty: "
+                "Why the rank failed, as in `status.lastFailure.cause`."
+            ),
         ],
     ),
     "21 rules": (
@@ -382,19 +383,19 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "a policy of another operator": (
         a_file("cleanPodPolicy: running"),
-        ["line 6: spec.cleanPodPolicy: 'running' is none of None, Running, All; did you mean Running?"],
+        ["line 6: spec.cleanPodPolicy: 'running' is not one of None, Running, All; did you mean Running?"],
     ),
     "another rank's success": (
         a_file("successPolicy: RankOne"),
-        ["line 6: spec.successPolicy: 'RankOne' is none of AllRanks, RankZero; did you mean RankZero?"],
+        ["line 6: spec.successPolicy: 'RankOne' is not one of AllRanks, RankZero; did you mean RankZero?"],
     ),
     "a manager without a prefix": (
         a_file("managedBy: kueue"),
         [
             (
-                "line 6: spec.managedBy: 'kueue' does not have the right form: Who brings the job forward: a name "
-                "with a prefix, like `example.com/other`. With another name than `ddpjob.dev/operator` the operator "
-                "leaves the job alone. It can never be changed."
+                "line 6: spec.managedBy: 'kueue' does not have the right form: The controller that manages the "
+                "job: a name with a prefix, such as `example.com/other`. With any name but `ddpjob.dev/operator`, "
+                "the operator leaves the job alone. It can never be changed."
             ),
         ],
     ),
@@ -452,11 +453,8 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         a_file("nodes: 0\nbackend: Mpi\ncheckpoint: {path: runs}", container="env: [{name: RANK, value: 0}]"),
         [
             "line 6: spec.nodes: 0 is too small; it must be at least 1",
-            "line 7: spec.backend: 'Mpi' is none of Auto, NCCL, Gloo",
-            (
-                "line 8: spec.checkpoint.path: 'runs' does not have the right form: "
-                "Directory of the checkpoints inside the trainer container: an absolute path, not /, without a colon."
-            ),
+            "line 7: spec.backend: 'Mpi' is not one of Auto, NCCL, Gloo",
+            (f"line 8: spec.checkpoint.path: 'runs' does not have the right form: {CHECKPOINTS}"),
             f"line 14: {TRAINER}.env[0].name: RANK is set by DDPJob itself; remove it",
             f"line 14: {TRAINER}.env[0].value: 0 must be a string; put it in quotes",
         ],

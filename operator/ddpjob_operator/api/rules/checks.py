@@ -214,7 +214,7 @@ def known_volumes(job: Any) -> Found:
         for mount_path, mount in mappings(container, ("volumeMounts",), path):
             name = mount.get("name")
             if isinstance(name, str) and name not in volumes:
-                have = f"; there is {', '.join(volumes)}" if volumes else ""
+                have = f"; it has {', '.join(volumes)}" if volumes else ""
                 yield _at((*mount_path, "name"), it=name, have=have)
 
 

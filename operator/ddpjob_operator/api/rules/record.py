@@ -10,7 +10,7 @@ from ddpjob_operator.api.spec import DDPJobSpec
 
 Words = Mapping[str, object]
 
-FIXED_FOR_EVER = "can never be changed: who brings a job forward is decided when it is made"
+FIXED_FOR_EVER = "can never be changed: which controller manages a job is decided when it is created"
 WHILE_SUSPENDED = "may change only while the job is suspended: set spec.suspend first"
 
 

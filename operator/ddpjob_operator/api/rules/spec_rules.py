@@ -249,7 +249,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         f"{CONTAINERS}[].volumeMounts[].name",
         "a mount of a volume that is not there",
-        "{it} is no volume of the template{have}",
+        "{it} is not a volume of the template{have}",
         checks.known_volumes,
         beside=OF_THE_POD,
     ),
@@ -263,7 +263,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 FIXED: tuple[Fixed, ...] = (
-    # On one machine whoever types `ddpjob run` brings the job forward.
+    # On one machine `ddpjob run` manages the job, whatever this says.
     Fixed("managedBy", FIXED_FOR_EVER, local=False),
     *(
         Fixed(field)
