@@ -38,7 +38,7 @@ class Label:
     JOB_NAME = f"{GROUP}/job-name"
     """The job's name."""
     JOB_UID = f"{GROUP}/job-uid"
-    """The job's uid: another one for a job made anew under the same name."""
+    """The job's uid: another one for a job created again under the same name."""
     RANK = f"{GROUP}/rank"
     """On pods only: the node's rank."""
     INCARNATION = f"{GROUP}/incarnation"
@@ -131,8 +131,8 @@ class Env:
     RESTART_WINDOW_SECONDS = "DDPJOB_RESTART_WINDOW_SECONDS"
     """That window: `spec.restart.windowSeconds`."""
     LEAVE_TO_OPERATOR = "DDPJOB_LEAVE_TO_OPERATOR"
-    """Failures for which a supervisor has to end its pod, since the job may have to fail: exit codes, ranges of them,
-    and causes, with commas between."""
+    """Incidents for which a supervisor has to end its pod, since the job may have to fail: exit codes, ranges of
+    them, and causes, with commas between."""
     STALL_TIMEOUT_SECONDS = "DDPJOB_STALL_TIMEOUT_SECONDS"
     """`spec.stallTimeoutSeconds`, where that is set."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
@@ -173,11 +173,11 @@ class ExitCode(IntEnum):
     PREFLIGHT_NEVER = 202
     """The supervisor found something unfit that no machine mends."""
     STALLED = 203
-    """The supervisor ended a gang that did not go on."""
+    """The supervisor ended a gang that was stalled."""
     PEER_LOST = 204
     """The supervisor ends because the failure of another rank was left to the operator."""
     SAVED_AND_STOPPED = 205
-    """Asked to stop, the process has finished its step, saved, and stopped."""
+    """Told to stop, the process has finished its step, saved, and stopped."""
 
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-")

@@ -58,8 +58,8 @@ class Reason(StrEnum):
     GROWN = "Grown"
     """Missing pods have found places: the gang starts again with them."""
     GANG_INCOMPLETE = "GangIncomplete"
-    """Some pods found no nodes within scheduleTimeoutSeconds, or did not get to run there: the gang gives all its
-    nodes back, and tries again."""
+    """Some pods found no machine within scheduleTimeoutSeconds, or did not get to run there: the gang gives all of
+    them back, and tries again."""
 
     # Suspension.
     SUSPENDED = "Suspended"
@@ -83,7 +83,7 @@ class Reason(StrEnum):
     MAX_DISRUPTIONS_EXCEEDED = "MaxDisruptionsExceeded"
     """One more disruption than restart.maxDisruptions allows."""
     CRASH_LOOP = "CrashLoop"
-    """Trying again does not help: the same error twice before any step, or three failures in a row, and none of the
+    """Trying again does not help: the same error twice before any step, or three incidents in a row, and none of the
     attempts got further than the first of them."""
     RESTORED_WITHOUT_STATUS = "RestoredWithoutStatus"
     """The job had finished, and was created again with the annotation that says so but without its status."""
@@ -114,7 +114,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.INVALID: "Suspend the job, mend what the message names in the template, and resume it.",
     Reason.UNBLOCKED: NOTHING,
     Reason.PODS_CREATED: NOTHING,
-    Reason.PODS_STARTING: "Read the message. A pod without a node: free one, or ask for less. An image: mend its "
+    Reason.PODS_STARTING: "Read the message. A pod without a machine: free one, or ask for less. An image: mend its "
     "name.",
     Reason.ALL_PODS_RUNNING: NOTHING,
     Reason.SUPERVISOR_OUTDATED: "Build the image anew. Then suspend the job, give it that image, and resume it.",
@@ -124,10 +124,10 @@ ADVICE: dict[Reason | Cause, str] = {
     "firewall keeps the operator from the pod's statusPort.",
     Reason.SUPERVISOR_HEARD: NOTHING,
     Reason.RESIZED: NOTHING,
-    Reason.SHRUNK: "Nothing; free or add nodes and the gang grows again.",
+    Reason.SHRUNK: "Nothing; free or add machines, and the gang grows again.",
     Reason.GROWN: NOTHING,
-    Reason.GANG_INCOMPLETE: "Free nodes, or ask for fewer. Otherwise the job keeps trying, "
-    "for startDeadlineSeconds at most.",
+    Reason.GANG_INCOMPLETE: "Free machines, or ask for fewer nodes. Otherwise the job keeps trying, "
+    "until startDeadlineSeconds where that is set.",
     Reason.SUSPENDED: NOTHING,
     Reason.JOB_SUSPENDED: "`ddpjob resume NAME` lets it go on.",
     Reason.JOB_RESUMED: NOTHING,
@@ -154,7 +154,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.START_ERROR: "Mend the command, or make the ConfigMap or Secret that the message names.",
     Cause.PREFLIGHT_FAILED: "Have the machine that the message names looked at.",
     Cause.STALLED: READ_THE_LOG,
-    Cause.PEER_LOST: "The rank that went away is unknown: look at the node of each rank, and at the network.",
+    Cause.PEER_LOST: "The rank that went away is unknown: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, unless nobody meant to delete it.",
     Cause.EVICTED: "Nothing, if a node was drained. If a node ran short of memory or disk, set requests that hold.",

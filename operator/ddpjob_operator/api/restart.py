@@ -125,7 +125,7 @@ class Restart(Model):
     max_disruptions: Annotated[int, Field(ge=0, le=10_000)] | None = None
     """The same for restarts that do not count against maxRestarts. Without it there is no limit."""
     window_seconds: PositiveSeconds = 3600
-    """Once all ranks have run for this long without a failure, all of maxRestarts is available again."""
+    """Once all ranks have run for this long without an incident, all of maxRestarts is available again."""
     backoff_seconds: Seconds = 1
     """Wait before the first restart. It doubles with every further incident, until training gets further than it was
     at the last one or has been healthy for windowSeconds."""

@@ -130,9 +130,9 @@ class DDPJobSpec(Model):
     start_deadline_seconds: PositiveSeconds | None = None
     """The job fails if, after it has been active for this long, its ranks have never yet all been running."""
     schedule_timeout_seconds: PositiveSeconds = 600
-    """A gang that has found nodes for some of its pods but not for all gives them back after this long, or slightly
-    longer, and tries again, so that two jobs never wait for each other's nodes forever. A gang that has all its
-    nodes, but pods that do not get to run there, does so after three times as long."""
+    """A gang that has found machines for some of its pods but not for all gives them back after this long, or
+    slightly longer, and tries again, so that two jobs never wait for each other's machines forever. A gang that has
+    found all, but has pods that do not get to run there, does so after three times as long."""
     success_policy: SuccessPolicy = SuccessPolicy.ALL_RANKS
     """AllRanks: the job succeeds when every rank has exited with 0. RankZero: when rank 0 has; the others are then
     stopped."""
