@@ -1,6 +1,6 @@
 """What the `ddpjob` command takes: its commands and their arguments, in kubectl's words where kubectl has one.
 
-Imports nothing that takes long: whoever asks for help gets it at once.
+Imports nothing slow, so that help appears at once.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from .invocation import called_by_kubectl
 
 END_OF_OPTIONS = "--"
 OF_ITSELF = frozenset({"-h", "--help", "--version"})
-"""What may stand in place of a command."""
+"""What may take the place of a command."""
 RUNS_A_PROGRAM = frozenset({"run", "init", "submit"})
-"""Commands after whose options `--` and a program's own arguments may stand."""
+"""Commands whose options may be followed by `--` and a program's own arguments."""
 
 OF_A_PROGRAM = (
     "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n       %(prog)s [options] -- COMMAND [ARGUMENT ...]"
@@ -40,7 +40,7 @@ DURATION = re.compile(rf"(?:{PART_OF_DURATION.pattern})+")
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The arguments; `program` are those after `--`, None where there is no `--`. Ends the process on wrong ones."""
+    """The arguments; `program` are those after `--`, None without a `--`. Ends the process on wrong ones."""
     top, program = parser("kubectl ddpjob" if called_by_kubectl() else "ddpjob"), None
     completion.answer(top)
     if words[:1] and words[0] in RUNS_A_PROGRAM and END_OF_OPTIONS in words:
@@ -69,7 +69,7 @@ def _refuse(said: str) -> NoReturn:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One whose errors are one line: who has mistyped a word need not read what else there is."""
+    """One whose errors are one line: after mistyping a word nobody wants to read everything else."""
 
     def error(self, message: str) -> NoReturn:
         """Refuses the arguments."""
@@ -101,7 +101,7 @@ def _run(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--dry-run", action="store_true", help="check it; start nothing")
     command.add_argument(
-        "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print the DDPJob that it is"
+        "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print the DDPJob that would run"
     )
     _machine(command)
 
@@ -119,7 +119,7 @@ def _validate(command: argparse.ArgumentParser) -> None:
 
 
 def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> None:
-    """What a job is made of that has no file."""
+    """What a job without a file is made of."""
     command.add_argument("target", nargs="?", metavar=target, help=meaning)
     command.add_argument("-n", "--nodes", type=_whole, metavar="N", help="how many nodes (default: 1)")
     command.add_argument(
@@ -179,10 +179,10 @@ def _submit(command: argparse.ArgumentParser) -> None:
         help="a package to install beside those of the image, such as 'einops>=0.8' (can be repeated)",
     )
     program.add_argument(
-        "-r", "--requirements", type=_path, metavar="FILE", help="install what this file of pip's names"
+        "-r", "--requirements", type=_path, metavar="FILE", help="install what this requirements file names"
     )
     program.add_argument(
-        "--image", metavar="IMAGE", help="what the pods run (default: as the operator's administrator has set it)"
+        "--image", metavar="IMAGE", help="the pods' image (default: the one that the administrator has set)"
     )
     program.add_argument("--cpu", metavar="QUANTITY", help="processors of each node, such as 4 or 500m")
     program.add_argument("--memory", metavar="QUANTITY", help="memory of each node, such as 16Gi")
@@ -207,9 +207,11 @@ def _submit(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--replace", action="store_true", help="if the job exists: suspend it, change it, and let it go on"
     )
-    command.add_argument("--wait", action="store_true", help="show what becomes of it until it ends")
-    command.add_argument("--dry-run", action="store_true", help="let the API server check it; make nothing")
-    command.add_argument("-o", "--output", choices=["yaml", "json"], help="with --dry-run: print what would be made")
+    command.add_argument("--wait", action="store_true", help="show what happens to it until it ends")
+    command.add_argument("--dry-run", action="store_true", help="let the API server check it; create nothing")
+    command.add_argument(
+        "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print what it would create"
+    )
     _cluster(command)
 
 
@@ -225,7 +227,7 @@ def _status(command: argparse.ArgumentParser) -> None:
 
 
 def _logs(command: argparse.ArgumentParser) -> None:
-    _named(command, "the job; not needed where there is only one", nargs="?")
+    _named(command, "the job; not needed if there is only one", nargs="?")
     command.add_argument("--rank", type=_whole, metavar="N", help="only this node's")
     command.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
     command.add_argument("--tail", type=_tail, metavar="N", help="the last N lines of each rank (default: all)")
@@ -234,22 +236,20 @@ def _logs(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--timestamps", action="store_true", help="each line with its time (cluster only)")
     attempt = command.add_mutually_exclusive_group()
-    attempt.add_argument("-p", "--previous", action="store_true", help="of the attempt before the present one")
-    attempt.add_argument(
-        "--attempt", type=_whole, metavar="N", help="of this attempt, where its logs are still there"
-    )
+    attempt.add_argument("-p", "--previous", action="store_true", help="of the previous attempt")
+    attempt.add_argument("--attempt", type=_whole, metavar="N", help="of this attempt, if its logs still exist")
     _either(command)
 
 
 def _whole(text: str) -> int:
-    """A whole number; whether it is one that fits is told with all that is wrong."""
+    """A whole number; whether it fits is reported together with everything else that is wrong."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number, such as 2")
     return int(text)
 
 
 def _given(text: str) -> str:
-    """A word that is there: a variable of the shell that is not set leaves an empty one."""
+    """A word that is not empty: an unset variable of the shell leaves an empty one."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return text
@@ -288,7 +288,7 @@ def _tail(text: str) -> int | None:
 
 
 def _seconds(text: str) -> int:
-    """A length of time as kubectl takes it, in whole seconds: the API takes no part of one, and no 0."""
+    """A length of time as kubectl takes it, in whole seconds: the API accepts neither fractions nor 0."""
     if not DURATION.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text} is not a length of time, such as 90s, 5m or 1h30m")
     seconds = sum(float(number) * UNITS[unit] for number, unit in PART_OF_DURATION.findall(text))
@@ -320,8 +320,8 @@ def _stop(command: argparse.ArgumentParser) -> None:
 
 def _rm(command: argparse.ArgumentParser) -> None:
     command.description = (
-        "Remove runs on this machine that do not run: their directories, with the logs and the checkpoints in them. A"
-        " directory of your own that --checkpoint has named stays."
+        "Remove runs on this machine that are not running: their directories, with the logs and the checkpoints in"
+        " them. A directory of your own that --checkpoint has named stays."
     )
     _each_named(command, "a run (can be repeated)", completion.runs)
     _machine(command)
@@ -334,7 +334,7 @@ def _change(command: argparse.ArgumentParser) -> None:
 
 def _scale(command: argparse.ArgumentParser) -> None:
     _named(command, "the job")
-    command.add_argument("--nodes", type=_whole, required=True, metavar="N", help="how many it is to have")
+    command.add_argument("--nodes", type=_whole, required=True, metavar="N", help="how many it should have")
     _either(command)
 
 
@@ -357,7 +357,7 @@ def _version(command: argparse.ArgumentParser) -> None:
 
 
 def _either(command: argparse.ArgumentParser) -> None:
-    """Flags of what this machine has, and a cluster too."""
+    """Flags of what both this machine and a cluster have."""
     command.add_argument("--local", action="store_true", help="the run on this machine")
     command.add_argument("--cluster", action="store_true", help="the job on the cluster")
     _machine(command)
@@ -383,7 +383,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "submit": ("run a DDPJob on a cluster", _submit),
     "status": ("say what a job is doing and why", _status),
     "logs": ("print what the ranks have written", _logs),
-    "report": ("write how a run went into one HTML page", _report),
+    "report": ("write a report of a run as one HTML page", _report),
     "ls": ("list the runs on this machine, wherever their directories are", _ls),
     "stop": ("let runs on this machine save and stop, and keep them", _stop),
     "rm": ("remove runs on this machine, with the logs and checkpoints in their directories", _rm),

@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 UNREAD = 1
 FAILED = 1
-"""Of several names one at least: those after it have had their turn all the same, as for kubectl."""
+"""At least one of several names failed: those after it were still done, as with kubectl."""
 
 
 HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm", "completion"})
-"""Commands that are about this machine, whatever else there is."""
+"""Commands that are always about this machine."""
 
 
 def call(arguments: argparse.Namespace) -> int:
@@ -45,13 +45,13 @@ def call(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough of it, as `head` does.
+        # The reader of our output has enough of it, as `head` does.
         drop_output()
         return UNREAD
 
 
 def _check_stands_somewhere() -> None:
-    """Most of what is named is found from here.
+    """Most names are resolved from here.
 
     Raises:
         BadInputError: the working directory was removed.
@@ -65,7 +65,7 @@ def _check_stands_somewhere() -> None:
 
 
 def each(arguments: argparse.Namespace) -> list[argparse.Namespace]:
-    """The arguments once for each name, of a command that takes several."""
+    """The arguments once for each name, for a command that takes several."""
     given = vars(arguments)
     return [argparse.Namespace(**given | {"name": name}) for name in given.get("names", ())] or [arguments]
 

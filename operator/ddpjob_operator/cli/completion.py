@@ -9,11 +9,11 @@ from .invocation import PROGRAM
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"
-"""The variable by which a shell asks."""
+"""The variable through which a shell asks."""
 Names = Callable[..., Iterable[str]]
-"""Which names there are, as far as the arguments say."""
+"""Which names the arguments ask for."""
 ANSWER_SECONDS = 1.0
-"""Whoever has pressed TAB does not wait longer for a cluster."""
+"""Someone who has pressed TAB does not wait longer for a cluster."""
 
 
 def script(shell: str) -> int:
@@ -25,7 +25,7 @@ def script(shell: str) -> int:
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Tells a shell what may stand where its user is, and ends the process, if a shell has asked."""
+    """Tells a shell what may stand at its user's cursor, and ends the process, if a shell has asked."""
     if ASKED in os.environ:
         import argcomplete  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def jobs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
 
     names = {*(() if given(parsed_args, CLUSTER_FLAGS) else runs(parsed_args))}
     if not given(parsed_args, LOCAL_FLAGS):
-        with suppress(Exception):  # A TAB is no place for errors: whatever it is, the command itself will tell.
+        with suppress(Exception):  # A TAB is no place for errors: whatever it is, the command itself will say it.
             names |= {*in_time(lambda: _of_cluster(parsed_args), ANSWER_SECONDS)}
     return sorted(names)
 

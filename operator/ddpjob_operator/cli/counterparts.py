@@ -1,4 +1,4 @@
-"""Commands for clusters, called for a run on this machine: what does the same here."""
+"""Commands for clusters, called for a run on this machine: which command does the same here."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ RUNNING = {
     "resume": "process {pid} is running it",
     "scale": f"to change its size, stop it with: {STOP}; then {{resize}}",
 }
-"""By command, where a process carries the run on."""
+"""By command, if a process carries on the run."""
 IDLE = {
     "suspend": f"no ddpjob run is in charge of it now; let it go on with: {GO_ON}",
     "resume": f"let it go on with: {GO_ON}",
     "scale": "to change its size, {resize}",
 }
-"""By command, where none does."""
+"""By command, if none does."""
 
 
 def refuse(runs: Path, name: str, command: str) -> int:
@@ -37,7 +37,7 @@ def refuse(runs: Path, name: str, command: str) -> int:
 
 
 def _how_to_resize(run: RunDirectory) -> str:
-    """What has no file goes on as it was started."""
+    """A run without a file goes on as it was started."""
     begun = run.begun
     if program := begun.get("program"):
         return f"start another run of {program}, with --nodes: this one goes on as it was started"

@@ -1,4 +1,4 @@
-"""A job in full, for a person: what it does and why, what went wrong before, and what is left to it."""
+"""A job in full, for a person: what it does and why, what went wrong before, and what it has left."""
 
 import math
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEED
 def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None = None, **more: str) -> None:
     """Prints a job as it is now; `more` are lines to add below its name.
 
-    Its age counts from when its object was `made`, where the API server has said that, else from its start.
+    Its age counts from when its object was `made`, if the API server has said so, otherwise from its start.
     """
     lines = {
         "Name": job.metadata.name,
@@ -54,7 +54,7 @@ def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
 
 
 def _training(job: DDPJob, now: datetime) -> dict[str, object]:
-    """How far training has come, as its supervisors say it."""
+    """How far training has come, as its supervisors say."""
     said = job.status
     saved = said.checkpoint
     when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
@@ -98,7 +98,7 @@ def _how_fast(said: DDPJobStatus, now: datetime) -> Iterator[str]:
 
 
 def _left(job: DDPJob, now: datetime) -> dict[str, object]:
-    """What has been used and what is left: of the budget, and of time."""
+    """What has been used and what is left, of the budget and of the time."""
     said, restart = job.status, job.spec.restart
     used = present_budget(job.spec, said, now)
     left = f"{max(0, restart.max_restarts - used.used)} of {counted(restart.max_restarts, 'restart')}"
@@ -133,7 +133,7 @@ def _until(time: datetime, now: datetime) -> str:
 
 
 def _last_failure(job: DDPJob) -> dict[str, object]:
-    """Who failed first the last time, and what decided about it."""
+    """Which rank failed first the last time, and what decided about it."""
     incident = job.status.last_failure
     if incident is None:
         return {}

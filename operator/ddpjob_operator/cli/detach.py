@@ -1,4 +1,4 @@
-"""`ddpjob run --detach`: a run that goes on when its terminal is gone."""
+"""`ddpjob run --detach`: a run that goes on after its terminal is gone."""
 
 import contextlib
 import os
@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 Leave = Callable[[Path], None]
-"""Leaves the terminal; what is said from then on goes to the end of this file."""
+"""Leaves the terminal; what is said from then on is appended to this file."""
 
 SIGNALLED = 128
 """As a shell has it: the exit code of what a signal ended, less the signal's number."""
 
 
 def detachable() -> Leave | int:
-    """Returns twice: in a process that may leave the terminal, and in this one once that has left it or ended.
+    """Returns twice: in a process that may leave the terminal, and in this one once the other has left it or ended.
 
-    The first gets the way to leave: until then it refuses, asks and is interrupted as any command. This one gets
-    the exit code: 0, or that of a process that has ended before it left.
+    The first gets the function to leave: until then it refuses, asks and is interrupted like any command. This one
+    gets the exit code: 0, or that of a process that has ended before it left.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()

@@ -30,12 +30,13 @@ REFRESH_SECONDS = 0.1
 PIECE = 1 << 17
 """Characters that are printed at once."""
 LAST_SECONDS = 5.0
-"""For what is still to be shown where the user has asked for the end."""
+"""For what is still to be shown when the user has asked for the end."""
 BLOCKED_SECONDS = 3.0
-"""Who takes none of the output for longer does not read it: the terminal stands still, or the pipe's reader does."""
+"""If none of the output is taken for longer than this, nobody reads it: the terminal or the pipe's reader stands
+still."""
 CUT_SHORT = Text("ddpjob: the rest of what was written is only in the logs", "yellow")
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
-"""By the name of what stands below. A program's other fields have their own names."""
+"""By the name of the field that stands below. A program's other fields have their own names."""
 
 
 class Display:
@@ -56,7 +57,7 @@ class Display:
         self._live = Live(console=screen, auto_refresh=False, transient=True) if has_picture else None
 
     def tell(self, event: Event) -> None:
-        """Shows an event. While the ranks are followed nobody waits here for whoever reads it."""
+        """Shows an event. While the ranks are followed, this does not wait for the reader."""
         lines = self._source.lines()  # What was written before it happened comes before it.
         if self._thread is None:
             self._show_event(lines, event)
@@ -64,12 +65,12 @@ class Display:
             self._events.put((lines, event))
 
     def catch_up(self) -> None:
-        """Takes note of what was written while nobody looked, without showing it again."""
+        """Takes note of what was written while nobody was watching, without showing it again."""
         for line in self._source.lines():
             self._take(line)
 
     def forget(self) -> None:
-        """What was noted belongs to a former job."""
+        """Forgets what was noted, which belongs to a former job."""
         self.progress = LoggedProgress()
         self._source.skip()
 
@@ -82,9 +83,9 @@ class Display:
     ) -> Iterator[None]:
         """Shows what the ranks write as long as this lasts, to the last line.
 
-        Calls `lost` when nobody reads any more, as after `| head` or when the terminal is gone. `heard` tells how far
-        the job is where its ranks write nothing of that. Who has `stopped` it, or interrupts this, does not wait long
-        for lines that are still to come, and not at all for an output that is blocked.
+        Calls `lost` when nobody reads any more, as after `| head` or when the terminal is gone. `heard` says how far
+        the job is if its ranks do not write it. If the user has `stopped` it, or interrupts this, it does not wait
+        long for lines that are still to come, and not at all for a blocked output.
         """
         self._lost, self._heard = lost, heard
         self._watched = Watched(self._screen.file)
@@ -100,12 +101,12 @@ class Display:
                 self._wait_shown(self._thread, lambda: interrupted or stopped())
             except KeyboardInterrupt:  # What is on its way is still shown, and the terminal gets its cursor back.
                 self._cut_short.set()
-                self._blocked = True  # For who interrupts this too; until it is seen to end.
+                self._blocked = True  # In case the user interrupts this too; until it is seen to end.
                 self._wait_shown(self._thread, lambda: True)
                 raise
 
     def leave_if_blocked(self, code: int) -> None:
-        """Ends this process with this exit code where its output is blocked: Python's own end would wait for it."""
+        """Ends this process with this exit code if its output is blocked: Python's own exit would wait for it."""
         if self._blocked:
             os._exit(code)
 
@@ -158,8 +159,8 @@ class Display:
     def _show(self, lines: Iterator[Line]) -> None:
         for piece in self._pieces(lines):
             if self._cut_short.is_set():
-                continue  # They are still taken note of: the summary names the last checkpoint.
-            # Rich would look at each line for a while; there may be a million, and nothing to find in them.
+                continue  # They are still noted: the summary names the last checkpoint. Rich would spend some
+            # time on each line; there may be a million, with nothing to find in them.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
             told = _picture(self.progress) if self.progress.ranks else _picture_of(self._heard())
@@ -198,7 +199,7 @@ class Display:
 
     @contextmanager
     def _printing(self) -> Iterator[None]:
-        """That nobody reads it must not end what it tells of."""
+        """If nobody reads it, that must not end the run it shows."""
         try:
             yield
         except OSError:

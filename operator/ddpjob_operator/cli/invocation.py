@@ -1,4 +1,4 @@
-"""How this command is called, so that what it advises can be typed as it stands."""
+"""How this command is called, so that what it advises can be typed as it is."""
 
 import shutil
 import sys

@@ -28,19 +28,19 @@ class Which:
     previous: bool = False
     """Of the attempt before the present one."""
     tail: int | None = None
-    """Only so many lines of each, its last; None: all."""
+    """Only this many lines of each, the last ones; None: all."""
     since_seconds: int | None = None
-    """Only what is no older; None: all."""
+    """Only what is not older; None: all."""
     timestamps: bool = False
-    """Each line with the moment it was written."""
+    """Each line with the time at which it was written."""
 
     @property
     def past(self) -> bool:
-        """Whether nothing is to come of them."""
+        """Whether nothing more will come."""
         return self.previous or self.attempt is not None
 
     def shown(self, moment: str, text: str) -> str:
-        """A line as it is printed, as by `kubectl logs`."""
+        """A line as `kubectl logs` prints it."""
         return f"{moment} {text}" if self.timestamps else text
 
 
@@ -112,7 +112,7 @@ def _last(lines: Iterable[Line], number: int | None) -> Iterable[Line]:
 
 
 def _attempt(run: RunDirectory, status: DDPJobStatus, which: Which) -> int:
-    """The attempt that is asked for. A gang's logs are those of all attempts until the next gang was made."""
+    """The attempt that is asked for. A gang's logs are those of all attempts until the next gang is made."""
     gangs = run.gangs()
     if not gangs:
         raise BadInputError("nothing has been started yet")

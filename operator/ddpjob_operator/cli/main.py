@@ -1,4 +1,4 @@
-"""The `ddpjob` command. Exit codes: that of the job; 2 for bad input; 1 where a cluster does not do its part."""
+"""The `ddpjob` command. Exit codes: that of the job; 2 for bad input; 1 if a cluster does not do its part."""
 
 import io
 import signal
@@ -9,15 +9,13 @@ BAD_INPUT = 2
 
 def main() -> None:
     """Runs the command that the arguments name."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # What it cannot write is written out, as Python does on stderr.
+    if isinstance(sys.stdout, io.TextIOWrapper):  # What it cannot encode is escaped, as on stderr.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # To import all takes most of a second, in which nothing is there yet that Ctrl-C would have to stop.
+    # Importing everything takes most of a second, in which there is nothing yet that Ctrl-C would have to stop.
     heeded = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .arguments import parse  # noqa: PLC0415
 
-    arguments = parse(
-        sys.argv[1:]
-    )  # What was called for help or by mistake ends here, and has not imported the rest.
+    arguments = parse(sys.argv[1:])  # A call for help or with a mistake ends here, before the rest is imported.
     try:
         from .commands import call  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What people type who know kubectl, torchrun and others, and what to type here instead."""
+"""What people who know kubectl, torchrun and others type, and what to type here instead."""
 
 import difflib
 import shlex
@@ -20,17 +20,17 @@ SAME = {
     **dict.fromkeys(("nnodes", "num-machines", "num-nodes", "replicas"), "--nodes"),
     **dict.fromkeys(("nproc-per-node", "num-processes", "gpus", "gpus-per-node"), "--procs-per-node"),
 }
-"""Flags of torchrun, accelerate and kubectl, without what they begin with and with dashes, that are others here."""
+"""Flags of torchrun, accelerate and kubectl with other names here, without leading dashes and with `-` for `_`."""
 
 OF_NODES = frozenset({"gpus", "gpus-per-node"})
-"""What `submit` takes as they are: on a cluster nodes have GPUs of their own."""
+"""Those that `submit` takes as they are: on a cluster nodes have GPUs of their own."""
 
 NEEDLESS = {
     **dict.fromkeys(("node-rank", "machine-rank", "master-addr", "master-port", "main-process-port", "rdzv-id"), 1),
     **dict.fromkeys(("rdzv-backend", "rdzv-endpoint", "rdzv-conf"), 1),
     **dict.fromkeys(("standalone", "multi-gpu"), 0),
 }
-"""Those that each rank is told here by itself, and how many words follow them."""
+"""Those that each rank is told automatically here, and how many words follow them."""
 
 LEFT_OUT = {
     "-f": "name the file without it",
@@ -42,22 +42,22 @@ LEFT_OUT = {
     "-r": "nothing here needs it",
     "-rf": "nothing here needs it",
 }
-"""Flags that have no place here at all, and why."""
+"""Flags that do not exist here at all, and why."""
 
 KINDS = frozenset({"ddp", "ddpjob", "ddpjobs", "job", "jobs"})
-"""What kubectl is told before a name."""
+"""What kubectl expects before a name."""
 
 OF_RUNS = frozenset({"rm", "stop"})
 """Commands for runs on this machine, which take several names."""
 
 PROGRAMS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
-"""What a person may write where a script is to stand."""
+"""What a person may write in place of a script."""
 
 FILES = (".yaml", ".yml", ".json")
 
 
 def of_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
-    """What to say of a first word that is no command."""
+    """What to say about a first word that is not a command."""
     if word.startswith("-") and rest:
         command = next((one for one in rest if one in known), "run")
         others = (one for one in (word, *rest) if one != command)
@@ -71,9 +71,9 @@ def of_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
 
 
 def of_names(words: Sequence[str]) -> str | None:
-    """What to say where a job is named as for kubectl: `ddp/digits` or `ddp digits`."""
+    """What to say if a job is named as for kubectl: `ddp/digits` or `ddp digits`."""
     command, *rest = words
-    if command in OF_RUNS:  # No kind stands before a run, but several runs may be named.
+    if command in OF_RUNS:  # A run has no kind before it, but several runs may be named.
         return None
     kind, slash, name = (rest or [""])[0].partition("/")
     own = [name, *rest[1:]] if slash else rest[1:]
@@ -83,7 +83,7 @@ def of_names(words: Sequence[str]) -> str | None:
 
 
 def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, program: Sequence[str] | None) -> str:
-    """What to say of a command's words where some are none of its own; `target` and `program` are what it runs."""
+    """What to say about a command's words if some are not its own; `target` and `program` are what it runs."""
     after, said = program or [], " ".join(unknown)
     if target in PROGRAMS:
         at = words.index(target)
@@ -104,7 +104,7 @@ def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, p
 
 
 def of_foreign(words: Sequence[str], ours: Sequence[str], program: Sequence[str] | None) -> str:
-    """What to say of words that are `ours` in other words."""
+    """What to say about words that correspond to `ours`."""
     foreign = [word for word in words if word not in ours]
     right = _line(*ours, *(["--", *program] if program is not None else []))
     return f"unrecognized arguments: {' '.join(foreign)}; here that is: {right}"
@@ -133,5 +133,5 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
 
 
 def _line(*words: str) -> str:
-    """What can be typed as it stands."""
+    """A line that can be typed as it is."""
     return f"{itself()} {shlex.join(words)}"

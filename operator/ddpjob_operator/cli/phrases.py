@@ -1,4 +1,4 @@
-"""Words and numbers that several commands say in the same way."""
+"""Words and numbers that several commands print in the same way."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -40,12 +40,12 @@ def world(nodes: int, procs_per_node: int) -> str:
 
 
 def writer(procs_per_node: int | None) -> str:
-    """What a log is of: where a node has several ranks, they write into one."""
+    """What a log belongs to: if a node has several ranks, they write into one."""
     return "node" if procs_per_node and procs_per_node > 1 else "rank"
 
 
 def restarts(status: DDPJobStatus) -> str:
-    """How often the gang started again, and what came first the last time."""
+    """How often the gang started again, and which rank failed first the last time."""
     incident, failed = status.last_failure, status.condition(ConditionType.FAILED)
     is_why_it_failed = failed is not None and failed.reason not in DEADLINES
     last = (
@@ -66,18 +66,18 @@ def incident_of(status: DDPJobStatus, attempt: int) -> Incident | None:
 
 
 def nothing_ran(status: DDPJobStatus) -> bool:
-    """Whether no attempt has come so far that there is a log, as far back as the history goes."""
+    """Whether no attempt got far enough to have a log, as far back as the history goes."""
     causes = {incident.cause for incident in status.history}
     return status.first_run_time is None and causes <= NEVER_RAN
 
 
 def span_of_attempts(first: int, last: int) -> str:
-    """Attempts that a gang has gone through without being made anew."""
+    """Attempts that a gang has gone through without being replaced."""
     return str(first) if first == last else f"{first} to {last}"
 
 
 def file_path(path: Path) -> str:
-    """A path as a person at this place would write it."""
+    """A path as a person in the current directory would write it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -87,7 +87,7 @@ def file_path(path: Path) -> str:
 def age(since: datetime | None, now: datetime | None = None) -> str:
     """How long ago something was, as kubectl shows it: 45s, 12m, 3h, 2d; lengths of time are `words.duration`'s.
 
-    Clocks differ, so it may be a little less than none.
+    Clocks differ, so it may be slightly negative.
     """
     if since is None:
         return "<none>"

@@ -1,4 +1,4 @@
-"""What a program has printed of its progress, as something to draw curves of."""
+"""What a program has printed about its progress, in a form to draw curves of."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -15,7 +15,7 @@ OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
 
 
 def printed(logs: Path, moment: datetime) -> Records:
-    """The progress of rank 0, by its log. `moment` stands for the time of each line, which no log tells."""
+    """The progress of rank 0, from its log. `moment` stands for the time of each line, which no log has."""
     starts: list[Start] = []
     for line in RunLogs(logs, ranks=frozenset({0})).lines(last=True):
         said = parse(line.text)

@@ -1,4 +1,4 @@
-"""What `ddpjob run` is to run, if not a YAML file: found, looked at and made a DDPJob of, not started."""
+"""What `ddpjob run` runs, if not a YAML file: it is found, examined and made into a DDPJob, but not started."""
 
 import argparse
 import ast
@@ -22,7 +22,7 @@ from ddpjob_operator.api.launchers import Size
 from .mistakes import PROGRAMS
 
 OPTIONS = ("module", "nodes", "procs_per_node", "name", "env", "max_restarts", "checkpoint", "program")
-"""Arguments that say what a YAML file says otherwise."""
+"""Arguments for what a YAML file says itself."""
 
 YAML = frozenset({".yaml", ".yml", ".json"})
 NOT_PYTHON = {
@@ -31,14 +31,14 @@ NOT_PYTHON = {
 }
 
 DEFAULT_CHECKPOINT = {"path": "/checkpoints"}
-"""Here a directory of the run, which a script finds in DDPJOB_CHECKPOINT_DIR."""
+"""A directory of the run, which a script finds in DDPJOB_CHECKPOINT_DIR."""
 
 
 def is_program(arguments: argparse.Namespace) -> bool:
     """Whether a program is named, and not a YAML file.
 
     Raises:
-        BadInputError: Neither is, or both are.
+        BadInputError: neither is, or both are.
     """
     target, named = arguments.target, [*filter(None, [arguments.target, arguments.module])]
     if len(named) > 1:
@@ -102,7 +102,7 @@ def checkpoint_in(directory: Path | None) -> dict[str, Any]:
 
 
 def check_can_run(document: dict[str, Any]) -> None:
-    """Finds out whether this machine has what the job's command needs.
+    """Checks whether this machine has what the job's command needs.
 
     Raises:
         BadInputError: it has not.
@@ -140,7 +140,7 @@ def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
 
 
 def _is_script(file: Path) -> bool:
-    """A file for Python, by its name or its first line; whatever else there is, is taken for YAML as ever."""
+    """A file for Python, by its name or its first line; anything else is taken as YAML."""
     if file.suffix in {".py", *NOT_PYTHON} or not file.is_file():
         return True
     if file.suffix in YAML:
@@ -176,12 +176,12 @@ def _check_script(target: str, words: list[str]) -> None:
 
 
 def _is_read_once(file: Path) -> bool:
-    """A pipe, or what this process alone has open: each rank reads the script for itself."""
+    """A pipe, or what only this process has open: each rank reads the script for itself."""
     return file.absolute().is_relative_to("/dev") or file.is_fifo()
 
 
 def _check_stands_alone(file: Path, text: ast.Module) -> None:
-    """A script has no package to import from; what is tried under a condition may know that."""
+    """A script has no package to import from; code that tries it under a condition may know that."""
     relative = next((one for one in text.body if isinstance(one, ast.ImportFrom) and one.level), None)
     if relative is not None:
         parts = Path(os.path.relpath(file)).with_suffix("").parts
@@ -207,7 +207,7 @@ def _some(files: Iterable[Path]) -> str:
 
 
 def _check_module(name: str) -> None:
-    """Looks for a module without importing what it is in, as that would run it."""
+    """Looks for a module without importing its package, since that would run it."""
     if name.endswith(".py"):
         raise BadInputError(f"-m {name}: a script is named without -m, and a module without .py")
     if not all(part.isidentifier() for part in name.split(".")):

@@ -1,8 +1,8 @@
-"""What a trainer says of its progress, read from its log.
+"""What a trainer says about its progress, read from its log.
 
 A line counts when its first word is one of EVENTS and the rest are `key=value` pairs, so any program can say how far
-it is: `progress step=120/450 loss=0.12`. Such a line of progress is shown in a picture instead, so what only looks
-like one is none: it would not be seen at all.
+it is: `progress step=120/450 loss=0.12`. Such a line of progress is shown in a picture instead, so a line that only
+looks like one must not count: it would not be seen at all.
 """
 
 import re
@@ -27,7 +27,7 @@ class Report:
     values: dict[str, str]
 
     def number(self, key: str) -> float | None:
-        """A value as a number; of `3/10` the first. None where there is no such number."""
+        """A value as a number; of `3/10` the first. None if there is no such number."""
         return self._number(key, 1)
 
     def total(self, key: str) -> float | None:
@@ -58,7 +58,7 @@ def _tells_how_far(report: Report) -> bool:
 
 @dataclass
 class LoggedProgress:
-    """How far each rank is, and what was said last of the whole."""
+    """How far each rank is, and what was last said about the whole."""
 
     ranks: dict[int, Report] = field(default_factory=dict)
     evaluated: Report | None = None
@@ -66,7 +66,7 @@ class LoggedProgress:
     finished: Report | None = None
 
     def take(self, rank: int, report: Report) -> None:
-        """Takes note of a report. A rank may say which one it is where several write into one log."""
+        """Takes note of a report. A rank may say which one it is if several write into one log."""
         match report.event:
             case "progress":
                 said = report.number("rank")

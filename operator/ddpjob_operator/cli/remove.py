@@ -9,7 +9,7 @@ from .invocation import itself
 
 
 def remove(runs: Path, name: str) -> int:
-    """Removes a run that does not run.
+    """Removes a run that is not running.
 
     Raises:
         BadInputError: there is no such run, it runs, or something of it cannot be removed.

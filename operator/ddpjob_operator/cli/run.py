@@ -50,11 +50,11 @@ class Wanted:
     program: str = ""
     """The script, module or command, if it is none."""
     directory: RunDirectory | None = None
-    """That of the run to go on with; None leaves it to the name."""
+    """That of the run to go on with; None means by its name."""
     new: bool = False
-    """Whether it is a run that there is not yet."""
+    """Whether it is a new run."""
     numbered: bool = False
-    """Whether its name gets a number where it is taken."""
+    """Whether its name gets a number if it is taken."""
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Wanted:
 
     @property
     def again(self) -> str:
-        """What `ddpjob run --fresh` takes to train it anew."""
+        """The arguments of `ddpjob run --fresh` that train it again."""
         return str(self.file) if self.file else f"--resume {self.name}"
 
     def named(self, name: str) -> "Wanted":
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace, runs: Path) -> int:
     try:
         return _run(wanted, runs, gpus, leave, fresh=arguments.fresh)
     except BrokenPipeError:
-        raise  # Of our output, before anything was started.
+        raise  # Our output broke, before anything was started.
     except OSError as error:
         raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
 
@@ -152,7 +152,7 @@ def _dry_run(wanted: Wanted, runs: Path, gpus: list[str], output: str | None) ->
 
 
 def _free_names(wanted: Wanted, runs: Path) -> Iterator[str]:
-    """Names for a new run: `train`, `train-2` and so on, or the one that was asked for.
+    """Names for a new run: `train`, `train-2` and so on, or the requested one.
 
     Raises:
         BadInputError: that one is taken.
@@ -202,7 +202,7 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
 
 
 def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
-    """A new run's directory and the lock on it. Of two that begin at the same moment, only one gets a name."""
+    """A new run's directory and the lock on it. If two begin at the same moment, only one gets a name."""
     for name in _free_names(wanted, runs):
         directory = RunDirectory((runs / name).absolute())
         if lock := directory.claim():
@@ -214,10 +214,10 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
     """The directory of a run that may have begun, and the lock on it.
 
     Raises:
-        BadInputError: somebody runs it, or it is another program's.
+        BadInputError: it is being run, or it belongs to another program.
     """
     directory = wanted.directory or RunDirectory((runs / wanted.name).absolute())
-    if not wanted.directory:  # One to go on with is there, unless somebody has just removed it.
+    if not wanted.directory:  # A run to go on with exists, unless it has just been removed.
         directory.create()
     lock = directory.lock
     if not lock.acquire():
@@ -235,7 +235,7 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
 
 
 def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
-    """A run of a script and a file's job may have the same name, and nothing else in common.
+    """A run of a script and a file's job may have the same name but nothing else in common.
 
     Raises:
         BadInputError: the directory is that of the other kind.
@@ -252,7 +252,7 @@ def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
 
 
 def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) -> int:
-    """Says so; who has edited the file meanwhile wants something else, and must not take that for done.
+    """Says so; a user who has edited the file since then wants something else, and must not think that it was done.
 
     Raises:
         BadInputError: the file is not that of the job that succeeded.
@@ -273,8 +273,8 @@ def _carry_on(runner: Runner, display: Display) -> bool:
     """Runs the job to its end, or until it is stopped; True if it was stopped before its end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.interrupt())
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Else the user has asked for that, by nohup.
-        # A terminal that is closed may say so several times, and be an output that is lost besides.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Else the user has asked for that, with nohup.
+        # A terminal that closes may send the signal several times, and is a lost output as well.
         signal.signal(signal.SIGHUP, lambda *_: runner.stop())
     with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):
         status = runner.run()

@@ -12,10 +12,10 @@ PIECE = 1 << 20
 """Bytes that are read at once."""
 
 DETOUR = re.compile(rb"\n+\r[^\r\n]*(?:\x1b\[A)+")
-"""Down, a line there, and up again: how bars below a bar are written."""
+"""Down, a line there, and up again: how bars below another bar are written."""
 PART_OF_DETOUR = re.compile(rb"(?:\r[^\r\n]*)?")
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""What a terminal takes for a colour, or a move."""
+"""What a terminal takes as a colour or a cursor movement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Line:
     attempt: int
     text: str
     writer: str = "rank"
-    """What wrote it: a rank, or a node where several ranks write into one log."""
+    """What wrote it: a rank, or a node if several ranks write into one log."""
 
     def __str__(self) -> str:
         return f"[{self.writer} {self.rank}] {self.text}"
@@ -40,9 +40,9 @@ class LineSource(Protocol):
         """Passes over what has been written so far."""
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:
-        """What has been written up to this call and was not taken before; nothing is held back in the last call.
+        """What has been written up to this call and was not taken before; the last call holds nothing back.
 
-        It is read while it is taken. Of several calls the first is to be taken first.
+        It is read while it is taken. Take the results of several calls in their order.
         """
         ...
 
@@ -52,27 +52,27 @@ class LineSource(Protocol):
 
 
 def shown_last(text: str) -> str | None:
-    """What a line that overwrites itself shows in the end, as a terminal does; None if it has wiped itself out."""
+    """What a line that overwrites itself finally shows on a terminal; None if it has erased itself."""
     *former, last = text.removesuffix("\r").split("\r")
     return None if former and not last.strip() else last
 
 
 @dataclass
 class RunLogs:
-    """Reads a run's logs on where it stopped the last time."""
+    """Reads a run's logs from where it stopped the last time."""
 
     logs: Path
     from_attempt: int = 0
     ranks: frozenset[int] | None = None
     """Only these; None for all."""
     to_attempt: int | None = None
-    """The last one to read; None for all that come."""
+    """The last one to read; None for all to come."""
     writer: str = "rank"
     first: int | None = None
-    """The rank whose lines come before those of the others, where several have some."""
+    """The rank whose lines come before those of the others, if several have some."""
     _read: dict[Path, int] = field(default_factory=dict)
     _open: dict[Path, bytes] = field(default_factory=dict)
-    """What has been read, and is no whole line yet; of one that overwrites itself only the last of it."""
+    """What has been read and is not a whole line yet; of a line that overwrites itself only the last part."""
 
     def skip(self) -> None:
         """Passes over what has been written so far."""
@@ -80,7 +80,7 @@ class RunLogs:
         self._open = {}
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:
-        """What has been written up to now and was not taken; the last call also gives a line that has no end yet."""
+        """What has been written up to now and was not taken; the last call also gives an unfinished line."""
         return self._lines([(*one, one[0].stat().st_size) for one in self._files()], last=last)
 
     def _lines(self, ends: list[tuple[Path, int, int, int]], *, last: bool) -> Iterator[Line]:
@@ -127,8 +127,8 @@ def _shown(whole: list[bytes]) -> Iterator[str]:
 
 
 def _kept(whole: list[bytes], rest: bytes) -> bytes:
-    """What is to be read on with the next data: what has no end, and an end that may be the way down of a detour."""
+    """What to keep for the next data: what has no end, and an end that may be the way down of a detour."""
     if whole and b"\r" in whole[-1].removesuffix(b"\r") and PART_OF_DETOUR.fullmatch(rest):
         return whole.pop() + b"\n" + rest
-    # The last character may be the one that begins to overwrite what is shown still.
+    # The last character may be the one that begins to overwrite what is still shown.
     return rest[max(0, rest.rfind(b"\r", 0, len(rest) - 1)) :]

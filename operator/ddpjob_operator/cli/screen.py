@@ -1,4 +1,4 @@
-"""The one door by which words come to a screen: as they were said, whoever said them."""
+"""The one way by which text gets to a screen: as it was written, whoever wrote it."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from rich.console import Console  # noqa: TID251  Here it is given its rule.
 from rich.text import Text
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""All but tabs and ends of lines."""
+"""All except tabs and ends of lines."""
 SIP = 1 << 11
 """Characters that are written at once: even a serial line at 9600 baud takes them in a few seconds."""
 
@@ -24,23 +24,23 @@ class Screen(Console):
         super().__init__(highlight=False, markup=False, emoji=False, soft_wrap=True, **options)
 
     def render_str(self, text: str, *arguments: Any, **options: Any) -> Text:
-        """All text that is printed comes by here, also that of a table's cells."""
+        """All printed text comes through here, including that of a table's cells."""
         return super().render_str(visible(text), *arguments, **options)
 
     def on_broken_pipe(self) -> None:
-        """Lets the caller decide; rich would end the process, and a run must not end because nobody reads of it."""
+        """Lets the caller decide; rich would end the process, and a run must not end because nobody reads it."""
         raise BrokenPipeError
 
 
 class Watched:
-    """A file that knows for how long its reader has taken nothing of it."""
+    """A file that knows how long its reader has taken nothing from it."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
         self._since: float | None = None
 
     def write(self, text: str) -> int:
-        """Writes little at once: a write of much lasts for a slow reader as for one who is asleep."""
+        """Writes little at once: a large write takes as long with a slow reader as with one that is asleep."""
         try:
             for begin in range(0, len(text), SIP):
                 self._since = time.monotonic()
@@ -57,13 +57,13 @@ class Watched:
         return 0.0 if since is None else time.monotonic() - since
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the file's own."""
+        """Everything else is the file's own."""
         return getattr(self._file, name)
 
 
 @contextlib.contextmanager
 def as_far_as_read() -> Iterator[None]:
-    """What is printed here is printed as far as somebody reads it; that nobody does changes nothing."""
+    """What is printed here is printed as far as somebody reads it; if nobody does, nothing changes."""
     try:
         yield
     except OSError:
@@ -71,7 +71,7 @@ def as_far_as_read() -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """What else is printed goes nowhere: at its end Python would print the rest again, and fail."""
+    """Discards further output: at its end Python would print the rest again, and fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -19,7 +19,7 @@ from .table import COLUMNS, Growing, Row, path_end, row, tabulate, whole
 
 POLL_SECONDS = 0.2
 NARROW = ("NAME", "STATE", "PROGRESS", "RESTARTS", "AGE")
-"""Beside these a directory has room on a terminal of 80 columns."""
+"""Beside these there is room for a directory on a terminal of 80 columns."""
 
 
 def status(runs: Path, name: str | None, *, as_json: bool) -> int:
@@ -53,7 +53,7 @@ def _list(runs: Path, *, as_json: bool) -> int:
 
 
 def _loaded(runs: Iterable[RunDirectory]) -> Iterator[tuple[RunDirectory, DDPJob]]:
-    """The runs with their jobs; of one whose file is damaged that is said, and the others are there all the same."""
+    """The runs with their jobs; a damaged file is reported, and the other runs are still returned."""
     for run in runs:
         try:
             if job := run.load():
@@ -81,7 +81,7 @@ def watch(runs: Path, name: str | None) -> NoReturn:
 
 
 def _as_written(run: RunDirectory, read: dict[Path, tuple[object, DDPJob]]) -> DDPJob | None:
-    """The job of a run, `read` only where its file was replaced; None where that is gone."""
+    """The job of a run, `read` only if its file was replaced; None if that is gone."""
     try:
         found = run.job_file.stat()
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def _as_written(run: RunDirectory, read: dict[Path, tuple[object, DDPJob]]) -> D
 
 
 def ls(runs: Path, *, wide: bool) -> int:
-    """Prints a line for each run of this user on this machine, wherever it is; `wide`, with more of each."""
+    """Prints a line for each run of this user on this machine, wherever it is; with `wide`, more of each."""
     everywhere = {run.root: run for run in (*registered(), *find_runs(runs.absolute()).values())}
     columns = COLUMNS[:-1] if wide else NARROW
     rows = []

@@ -1,4 +1,4 @@
-"""`ddpjob stop NAME`: a run on this machine saves and stops, and stays, so that it can go on."""
+"""`ddpjob stop NAME`: a run on this machine saves and stops, and is kept, so that it can go on."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ def stop(runs: Path, name: str) -> int:
     """Stops a run, and returns once nothing of it runs.
 
     Raises:
-        BadInputError: there is no such run, or somebody goes on with it meanwhile.
+        BadInputError: there is no such run, or it was started again meanwhile.
     """
     run = find_run(runs, name)
     if holder := run.lock.holder():
@@ -33,7 +33,7 @@ def stop(runs: Path, name: str) -> int:
 
 
 def _stop_what_goes_on(run: RunDirectory) -> None:
-    """What a `ddpjob run` that was killed has left behind."""
+    """Stops what a killed `ddpjob run` has left behind."""
     lock, job = run.lock, run.load()
     if job is None or job.status.finished:
         return

@@ -14,7 +14,7 @@ NO_NCCL = (
 
 
 def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoint: str | None, logs: str) -> None:
-    """How the job ended and what came of it; `logs` tells where they are."""
+    """How the job ended and its results; `logs` says where the logs are."""
     status = job.status
     screen.print(f"\n{job.metadata.name}: {status.state}. {status.message}")
     for name, value in _results(job, progress):
@@ -25,7 +25,7 @@ def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoi
 
 
 def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
-    """Where to look after a failure; `flags` lead `ddpjob logs` to the job."""
+    """Where to look after a failure; with `flags`, `ddpjob logs` finds the job."""
     incident = job.status.last_failure
     if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
         command = f"{itself()} logs {job.metadata.name}{flags} --rank {incident.rank}"

@@ -12,17 +12,17 @@ from .screen import Screen, visible
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
 DELETED = "Deleted"
-"""In place of the state of a job that is not there any more."""
+"""In place of the state of a job that no longer exists."""
 GAP = 3
 """Cells between columns."""
 LEAST = 16
-"""Cells of the last column; a terminal that has no room for them breaks the lines itself."""
+"""Cells of the last column; a terminal without room for them breaks the lines itself."""
 UNLIMITED = 100_000
-"""Cells of a line that nobody looks at on a terminal."""
+"""Cells of a line that is not shown on a terminal."""
 
 Row = tuple[str, ...]
 Fit = Callable[[str, int], list[str]]
-"""The lines by which a text of the last column fits into so many cells."""
+"""The lines by which a text of the last column fits into that many cells."""
 
 
 def folded(text: str, room: int) -> list[str]:
@@ -31,7 +31,7 @@ def folded(text: str, room: int) -> list[str]:
 
 
 def path_end(text: str, room: int) -> list[str]:
-    """A path's end, which tells most, from the beginning of a name where there is one."""
+    """A path's end, which says most, from the beginning of a name if there is one."""
     if cell_len(text) <= room:
         return [text]
     end = text
@@ -46,7 +46,7 @@ def whole(text: str, _room: int) -> list[str]:
 
 
 def tabulate(columns: Row, rows: Sequence[Row], fit: Fit = folded) -> None:
-    """Prints a table. On a terminal its last column takes what room there is; in a pipe a row is a line."""
+    """Prints a table. On a terminal its last column takes the available room; in a pipe a row is a line."""
     _print(columns, rows, widths=_widths(columns, [columns, *rows]), header=True, fit=fit)
 
 
@@ -64,11 +64,11 @@ class Growing:
     columns: Row
     _rows: dict[str, Row] = field(default_factory=dict)
     _widths: dict[str, int] = field(default_factory=lambda: {"STATE": max(map(len, State))})
-    """What has been shown in a column fits into it from then on; of the state it is known beforehand."""
+    """What has been shown in a column fits into it from then on; the width of the state is known beforehand."""
     _begun: bool = False
 
     def show(self, rows: Mapping[str, Row]) -> None:
-        """Prints what has changed; `rows` are those of all jobs that there are, by what tells the jobs apart."""
+        """Prints what has changed; `rows` are those of all jobs, keyed by what identifies each job."""
         gone = {job: self._gone(known) for job, known in self._rows.items() if job not in rows}
         changed = [cells for job, cells in rows.items() if self._is_news(job, cells)]
         self._rows = dict(rows)

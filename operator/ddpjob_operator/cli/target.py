@@ -2,7 +2,7 @@
 
 A flag says it: `--local` or `--run-dir`, or `--cluster`, `--namespace`, `--all-namespaces`, `--context` or
 `--kubeconfig`; `kubectl ddpjob` is a cluster. Without a flag it is the place that has a job of that name or, without
-a name, any. Where both have one, the command asks for a flag, whatever it would do.
+a name, any. If both have one, the command asks for a flag, whatever it would do.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from ddpjob_operator.local import RUNS, find_runs, names_in_use
 from .invocation import called_by_kubectl
 
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
-"""Who names no run on this machine means a cluster, also where no kubeconfig tells of one."""
+"""A name of no run on this machine means a cluster, even if no kubeconfig names one."""
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
 T = TypeVar("T")
 
 ANSWER_SECONDS = 3.0
-"""Who asks for a run on this machine does not wait longer for a cluster that may be out of reach."""
+"""Someone who asks for a run on this machine does not wait longer for a cluster that may be unreachable."""
 
 
 def run_directory(arguments: argparse.Namespace) -> Path:
@@ -38,7 +38,7 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
     """Whether the command is for a cluster.
 
     Raises:
-        BadInputError: the flags say both, or nothing says which, and both have what it names.
+        BadInputError: the flags say both, or no flag says which and both have what is named.
     """
     here, there = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
     if here and there:
@@ -56,12 +56,12 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
 
 
 def means_cluster(arguments: argparse.Namespace) -> bool:
-    """Whether a cluster is named, for a command that is about no job."""
+    """Whether a cluster is named, for a command that is not about a job."""
     return bool(given(arguments, CLUSTER_FLAGS)) or called_by_kubectl() or _has_kubeconfig()
 
 
 def _check_only_here(arguments: argparse.Namespace) -> None:
-    """Finds out whether the cluster has it too. Where the cluster does not tell, that is said.
+    """Checks whether the cluster has it too. If the cluster does not say, a line says so.
 
     Raises:
         BadInputError: it has.
@@ -82,7 +82,7 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
 
 
 def in_time(ask: Callable[[], T], seconds: float) -> T:
-    """What a cluster has for an answer, which is not waited for any longer.
+    """A cluster's answer, if it comes in time.
 
     Raises:
         TimeoutError: there is none yet.
@@ -104,7 +104,7 @@ def in_time(ask: Callable[[], T], seconds: float) -> T:
 
 
 def given(arguments: argparse.Namespace, flags: tuple[str, ...]) -> list[str]:
-    """Those of these flags that are there."""
+    """Those of these flags that were given."""
     return [f"--{flag.replace('_', '-')}" for flag in flags if getattr(arguments, flag, None)]
 
 

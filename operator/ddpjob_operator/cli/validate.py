@@ -10,10 +10,10 @@ INPUT = Path("-")
 
 
 def validate(files: list[Path]) -> int:
-    """Says of each file whether its DDPJob is valid.
+    """Says for each file whether its DDPJob is valid.
 
     Raises:
-        BadInputError: some are not; the text says all that is wrong in any.
+        BadInputError: some are not; the text says everything that is wrong in any of them.
     """
     wrong = []
     for file in files:

@@ -1,4 +1,4 @@
-"""`ddpjob version`: of this command and, where a cluster is named, of what runs there."""
+"""`ddpjob version`: of this command and, if a cluster is named, of what runs there."""
 
 import argparse
 from importlib.metadata import version as version_of
@@ -8,7 +8,7 @@ from .target import means_cluster
 
 
 def version(arguments: argparse.Namespace) -> int | Rest:
-    """Prints the versions; 1 if the cluster does not tell."""
+    """Prints the versions; 1 if the cluster does not say."""
     print(f"Client Version: {version_of('ddpjob')}", flush=True)
     if arguments.client or not means_cluster(arguments):
         return 0

@@ -51,10 +51,10 @@ def _told(do: Callable[[], T]) -> T | int:
 
 
 def where_there(name: str | None) -> str | None:
-    """Where the cluster of the kubeconfig has a job of that name or, without one, any; None if there is none.
+    """Where the cluster of the kubeconfig has a job of that name or, without a name, any job; None if there is none.
 
     Raises:
-        ClusterError: the cluster does not tell.
+        ClusterError: the cluster does not say.
     """
     try:
         cluster = connect()

@@ -45,7 +45,7 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
     """Changes a job's number of nodes.
 
     Raises:
-        BadInputError: there is no such job, it has finished, or it may not have so many.
+        BadInputError: there is no such job, it has finished, or it may not have that many.
         ClusterError: the cluster does not do its part.
     """
     if nodes < 1:
@@ -60,7 +60,7 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
 
 
 def _what_it_does(job: DDPJob) -> str:
-    """What another size does to the pods that a job has."""
+    """What another size does to the job's present pods."""
     if job.spec.suspend or not job.status.attempt:
         return ""
     lost = lost_with_pods(job.spec)

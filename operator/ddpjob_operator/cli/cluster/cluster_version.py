@@ -1,4 +1,4 @@
-"""`ddpjob version`: what a cluster has of DDPJob, and whether that is of the client's version."""
+"""`ddpjob version`: which DDPJob a cluster has, and whether it has the client's version."""
 
 import sys
 from importlib.metadata import version as version_of

@@ -9,8 +9,8 @@ from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, Refused
 
 POLL_SECONDS = 0.5
 DEADLINE_SECONDS = 600.0
-"""Pods get their grace period; more than this is a node that does not answer."""
-UNSEEN = "; you may not see pods here, so whether its own have ended is not waited for"
+"""Pods get their grace period; if it takes longer than this, a node does not answer."""
+UNSEEN = "; you may not see pods here, so this does not wait for them to end"
 
 
 def delete(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:
@@ -29,7 +29,7 @@ def delete(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:
 
 
 def _pods(jobs: Jobs, job: Document) -> list[JobPod] | None:
-    """The job's pods; None where the user may not see any: the right to delete the job is enough to do so."""
+    """The job's pods; None if the user may not see any: the right to delete the job is enough to delete it."""
     try:
         return jobs.pods(job)
     except RefusedError as error:

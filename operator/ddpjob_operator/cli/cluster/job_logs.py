@@ -16,9 +16,9 @@ POLL_SECONDS = 0.2
 
 
 def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
-    """Prints the logs of the present pods, or those that are left of an attempt before.
+    """Prints the logs of the present pods, or those that are left of an earlier attempt.
 
-    What it waits for, and whatever else is not a line of a log, goes to standard error.
+    What it waits for, and everything else that is not a line of a log, goes to standard error.
 
     Raises:
         BadInputError: there is no such job, rank or attempt.
@@ -41,7 +41,7 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
 
 
 def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
-    """Says that the log that tells the most is gone: that of a pod that still ran when it was judged, say."""
+    """Says that the most telling log is gone: for example that of a pod that still ran when it was judged."""
     first = incident_of(job.status, job.status.attempt)
     if not job.status.finished or first is None or first.cause in NEVER_RAN:
         return
@@ -50,7 +50,7 @@ def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
 
 
 def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
-    """The pods that are asked for, of those with a log that still exist."""
+    """The requested pods among those with a log that still exist."""
     status = job.status
     started = [pod for pod in pods if pod.started]
     attempt = previous_attempt(started, status) if which.attempt is None else which.attempt
@@ -72,7 +72,7 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
 
 
 def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which) -> int:
-    """Prints each log as far as it goes, the one that failed first before the others; 1 if one cannot be had."""
+    """Prints each log as far as it goes, the one that failed first before the others; 1 if one cannot be read."""
     code = 0
     for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.last_attempt(job.status))):
         try:
@@ -96,7 +96,7 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which) -> int:
 
 
 def _nothing(job: DDPJob) -> str:
-    """Why there is no log, nor has ever been one."""
+    """Why there is no log, and never was one."""
     return f"nothing has started{'' if job.status.finished else ' yet'}: {job.status.message or unnoticed(job)}"
 
 

@@ -15,7 +15,7 @@ from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, a
 from .life import unnoticed
 
 EVENTS = 10
-"""So many of the last events are shown."""
+"""How many of the last events are shown."""
 
 
 def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> int:
@@ -60,7 +60,7 @@ def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
 
 @contextmanager
 def _allowed(jobs: Jobs, *, everywhere: bool) -> Iterator[None]:
-    """Says what it takes to see the jobs of all namespaces: a right in each of them is not enough."""
+    """Says which right is needed to see the jobs of all namespaces: a right in each of them is not enough."""
     try:
         yield
     except RefusedError as error:
@@ -99,7 +99,7 @@ def _row(document: Document, *, everywhere: bool) -> Row:
 def _tell_events(screen: Screen, jobs: Jobs, document: Document) -> None:
     try:
         events = jobs.events(document)[-EVENTS:]
-    except RefusedError as error:  # What is above is worth having without them.
+    except RefusedError as error:  # What is printed above is useful without them.
         screen.print(f"Events are not shown: {error}")
         return
     if events:

@@ -1,4 +1,4 @@
-"""What becomes of a cluster's job, told while it happens in the words of local mode."""
+"""What happens to a cluster's job, told while it happens in the words of local mode."""
 
 import queue
 import threading
@@ -11,14 +11,14 @@ from ddpjob_operator.engine import Event, events
 
 WAITING = frozenset({State.PENDING, State.STARTING, State.RESTARTING, State.SUSPENDING})
 SETTLED_SECONDS = 3.0
-"""A message that has stood for so long is what the job waits for; others pass by too fast to be read."""
+"""A message that has stood this long is what the job waits for; others pass too fast to be read."""
 UNNOTICED = "no operator has taken note of the job yet; is one installed and running?"
 UNNOTICED_SECONDS = 10.0
-"""An operator takes note of a job within a second, also while another takes over the lead."""
+"""An operator takes note of a job within a second, even while another takes over the lead."""
 
 
 def unnoticed(job: DDPJob) -> str:
-    """Why nothing is said of a job yet."""
+    """Why nothing is known of a job yet."""
     if job.spec.ours:
         return UNNOTICED
     return f"{job.spec.managed_by} brings the job forward (managedBy); the operator of DDPJob leaves it alone"
@@ -40,7 +40,7 @@ class Life:
         return self.job.status.finished
 
     def news(self, seconds: float) -> Iterator[Event]:
-        """What has happened since the last call; waits so long for something.
+        """What has happened since the last call; waits this long for something.
 
         Raises:
             ClusterError: the job was deleted, or the cluster cannot be reached any more.

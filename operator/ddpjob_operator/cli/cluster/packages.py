@@ -1,4 +1,4 @@
-"""Packages that a program needs and the image may lack: what a person names of them, and the file that travels."""
+"""Packages that a program needs and the image may lack: those that its user names, and the file that is sent."""
 
 import argparse
 import re
@@ -13,18 +13,18 @@ from .pod_options import CODE_DIRECTORY
 REQUIREMENT = re.compile(
     r"[A-Za-z0-9][^\s/\\]*(\s.*)?|[A-Za-z0-9+]+://\S+(\s.*)?|\S+\s*@\s*[A-Za-z0-9+]+://\S+(\s.*)?"
 )
-"""A name with what may follow it, or an address; a path would be one of this machine."""
+"""A name with what may follow it, or an address; a path would be one on this machine."""
 PASSWORD = re.compile(r"https?://(?!(?:[^/@\s:]+:)?\$\{[A-Z0-9_]+\}@)[^/@\s]+@")
 """In an address, unless a variable stands for it, as pip takes one: in capital letters."""
 ELSEWHERE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
-"""A line of a requirements file that names another one."""
+"""A line of a requirements file that names another file."""
 
 
 def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Source | None, tuple[str, ...]]:
-    """What travels, with the requirements file, and what pip is to install; nothing without any.
+    """What is sent, with the requirements file, and what pip should install; nothing without any.
 
     Raises:
-        BadInputError: a requirement is none, or the file is not there, does not travel, or holds a password.
+        BadInputError: a requirement is not one, or the file does not exist, is not sent, or contains a password.
     """
     for text in given.pip:
         _check(text)
@@ -63,7 +63,7 @@ def _check(text: str) -> None:
 
 
 def _check_password(text: str, what: str) -> None:
-    """Whoever may read jobs and ConfigMaps would read it."""
+    """Anyone who may read jobs and ConfigMaps could read it."""
     if PASSWORD.search(text):
         raise BadInputError(f"{what} has an address with a password; write ${{NAME}} for it, a variable of the pods")
 

@@ -20,18 +20,18 @@ from .packages import with_packages, within
 from .pod_options import PodOptions, checkpoint_on, with_pod_options
 
 NAMED = 20
-"""So many files are named; that there are more is said."""
+"""This many files are named; the others are only counted."""
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """A job and its code, not yet made."""
+    """A job and its code, not yet created."""
 
     document: Document
     code: Document | None
-    """The ConfigMap with the code; None where all of it is in the image."""
+    """The ConfigMap with the code; None if all of it is in the image."""
     told: tuple[str, ...] = ()
-    """What travels and what does not, in lines for people."""
+    """What is sent and what is not, in lines for people."""
     file: Path | None = None
     """The YAML file that it was read from; None for a program."""
 
@@ -40,7 +40,7 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
     """The job that the arguments describe, for a namespace.
 
     Raises:
-        BadInputError: there is no such program, it is too large to travel, or an option is wrong.
+        BadInputError: there is no such program, it is too large to send, or an option is wrong.
     """
     folder = read_folder(given.source) if given.source is not None else None
     entrypoint = _entrypoint(given)
@@ -80,7 +80,7 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
     """With paths as they are in the pod."""
     words: Sequence[str] = given.program or ()
     if given.module is not None:
-        return module(given.module, words)  # Perhaps it is in the image alone.
+        return module(given.module, words)  # Perhaps it is only in the image.
     found = program.entrypoint(given)
     if given.target is None:
         _check_travels(words, given.source)
@@ -90,7 +90,7 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
 
 
 def _check_travels(words: Sequence[str], source: Path | None) -> None:
-    """A script that a command names is here; in the pod it is only with its folder."""
+    """A script that a command names is here; it is in the pod only if its folder is sent."""
     here = [word for word in words if word.endswith(".py") and not Path(word).is_absolute() and Path(word).is_file()]
     if here and source is None:
         raise BadInputError(f"{here[0]} would stay on this machine; to send it with its folder: --source .")
@@ -106,7 +106,7 @@ def _packed(source: Source) -> Iterator[str]:
 
 
 def _beside(given: argparse.Namespace) -> Iterator[str]:
-    """What a script that travels alone imports from the folder that it leaves."""
+    """What a script that is sent alone imports from the folder that it leaves."""
     if given.source is not None or given.target is None:
         return
     script = Path(given.target)

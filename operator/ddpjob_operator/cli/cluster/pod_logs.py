@@ -10,7 +10,7 @@ from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
 
 FOLLOWED = 64
-"""Ranks whose logs are followed at once where none is asked for: each takes a connection."""
+"""Ranks whose logs are followed at once if no rank is asked for: each takes a connection."""
 EVERYTHING = Which()
 RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 20.0
@@ -29,7 +29,7 @@ class PodLogs:
         which: Which = EVERYTHING,
     ) -> None:
         self.problem: ClusterError | None = None
-        """Why no more logs come, where that is so."""
+        """Why no more logs come, if that is so."""
         self._jobs = jobs
         self._document = document
         self._ranks = ranks
@@ -42,13 +42,13 @@ class PodLogs:
         self._starting = threading.Lock()
 
     def follow(self, skipped: Collection[JobPod] = (), begun: Collection[JobPod] = ()) -> None:
-        """Begins to read all logs but those of these pods; what had begun before is read only as far as is asked."""
+        """Begins to read all logs except those of these pods; of those begun before, only what was asked for."""
         self._begun = frozenset(pod.uid for pod in begun)
         self._readers |= {pod.uid: threading.Thread() for pod in skipped}
         threading.Thread(target=self._watch, daemon=True, name="pods").start()
 
     def skip(self) -> None:
-        """Passes over what has been read so far."""
+        """Skips what has been read so far."""
         for _ in self.lines():
             pass
 

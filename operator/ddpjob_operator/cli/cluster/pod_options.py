@@ -1,4 +1,4 @@
-"""What the pods of a program have on a cluster: its code, its GPUs, its volumes, as a person types them."""
+"""What the pods of a program have on a cluster: its code, its GPUs, its volumes, as its user types them."""
 
 import json
 import re
@@ -18,7 +18,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 GPU = "nvidia.com/gpu"
 
 CODE_DIRECTORY = "/ddpjob/code"
-"""Where a program is unpacked, and works."""
+"""Where a program is unpacked, and its working directory."""
 ARCHIVE_DIRECTORY = "/ddpjob/archive"
 CODE_VOLUME, ARCHIVE_VOLUME = "code", "code-archive"
 UNPACK_CONTAINER = "unpack-code"
@@ -31,7 +31,7 @@ NO_PYTHON = json.dumps(
 """A failure report, left as the last words of the log: trying again cannot help."""
 
 PACKAGES_DIRECTORY = "/ddpjob/packages"
-"""Where packages are installed that the image lacks; their Python is in its `bin`."""
+"""Where packages that the image lacks are installed; their Python is in its `bin`."""
 PACKAGES_PATH = f"{PACKAGES_DIRECTORY}/site"
 PACKAGES_VOLUME = "packages"
 PATH = "PYTHONPATH"
@@ -51,7 +51,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """What is said of pods beside the program; None and nothing is not said."""
+    """What is said about pods besides the program; None and empty are left unsaid."""
 
     gpus_per_node: int | None = None
     cpu: str | None = None
@@ -64,13 +64,13 @@ class PodOptions:
     code: str | None = None
     """Name of the ConfigMap with the code."""
     works_in_code: bool = True
-    """Whether the code has the program; else it has what beside it travels."""
+    """Whether the code contains the program; otherwise it contains what is sent besides it."""
     packages: Sequence[str] = ()
-    """What pip is to install, in its own words."""
+    """What pip should install, in its own words."""
 
 
 def checkpoint_on(text: str | None) -> Json:
-    """`spec.checkpoint` for a `CLAIM:/path`; without one, a directory that goes with its pod.
+    """`spec.checkpoint` for a `CLAIM:/path`; without one, a directory that is deleted with its pod.
 
     Raises:
         BadInputError: it is none.
@@ -85,7 +85,7 @@ def with_pod_options(document: Json, wanted: PodOptions) -> Json:
     """A program's job with what its pods need.
 
     Raises:
-        BadInputError: an option is wrong; the text says all that is.
+        BadInputError: an option is wrong; the text names all that are.
     """
     pod = document["spec"]["template"]["spec"]
     trainer, *others = pod["containers"]
@@ -118,7 +118,7 @@ def _labels(wanted: PodOptions) -> Json:
 
 
 def _resources(wanted: PodOptions) -> Json | None:
-    """The same as request and as limit: what a pod may use is what the scheduler has kept for it."""
+    """The same as request and as limit: what a pod may use is what the scheduler has reserved for it."""
     for flag, amount in (("--cpu", wanted.cpu), ("--memory", wanted.memory)):
         if amount is not None and not QUANTITY.fullmatch(amount):
             raise BadInputError(f"{flag} {amount}: must be a quantity as Kubernetes has it, such as 4, 500m or 16Gi")
@@ -174,7 +174,7 @@ def _claim(name: str) -> Json:
 
 
 def _unpacking() -> Json:
-    """The init container, in the trainer's image: that names none here, so the operator gives it the trainer's."""
+    """The init container, in the trainer's image: it names no image here, so the operator gives it the trainer's."""
     archive = f"{ARCHIVE_DIRECTORY}/{KEY}"
     return {
         "name": UNPACK_CONTAINER,
@@ -191,7 +191,7 @@ def _unpacking() -> Json:
 def _installing(wanted: PodOptions, trainer: Json) -> Json:
     """The init container that installs packages, with the trainer's variables, directory, volumes and resources.
 
-    Only GPUs it does without. It asks for no more than the trainer, and so adds nothing to what the pod asks for.
+    It only does without GPUs. It asks for no more than the trainer, and so adds nothing to the pod's requests.
     """
     own = trainer.get("env", [])
     room = {kind: {one: amount for one, amount in asked.items() if one != GPU} for kind, asked in _asked(trainer)}
@@ -213,19 +213,19 @@ def _installing(wanted: PodOptions, trainer: Json) -> Json:
 
 
 def _asked(trainer: Json) -> Iterator[tuple[str, Json]]:
-    """Requests and limits, where there are any beside GPUs."""
+    """Requests and limits, if there are any besides GPUs."""
     return ((kind, asked) for kind, asked in trainer.get("resources", {}).items() if asked.keys() - {GPU})
 
 
 def _with_packages(trainer: Json) -> Json:
-    """The trainer that sees what was installed: read-only, as all ranks of the node do."""
+    """The trainer, which sees what was installed: read-only, like all ranks of the node."""
     mount = {"name": PACKAGES_VOLUME, "mountPath": PACKAGES_DIRECTORY, "readOnly": True}
     mounts = [*trainer.get("volumeMounts", ()), mount]
     return trainer | {"env": _with_path(trainer.get("env", [])), "volumeMounts": mounts}
 
 
 def _with_path(env: Sequence[Json]) -> list[Json]:
-    """The variables with the packages' place at the end of PYTHONPATH: what the user has put there comes first."""
+    """The variables with the packages' directory at the end of PYTHONPATH: what the user put there comes first."""
     said = [one["value"] for one in env if one["name"] == PATH and one["value"]]
     others = [one for one in env if one["name"] != PATH]
     return [*others, {"name": PATH, "value": ":".join([*said[-1:], PACKAGES_PATH])}]

@@ -1,4 +1,4 @@
-"""`ddpjob submit FILE`: a DDPJob on a cluster; with `--wait` as long as it lives, shown as in local mode."""
+"""`ddpjob submit FILE`: a DDPJob on a cluster; with `--wait` it is shown as in local mode until it ends."""
 
 import argparse
 import dataclasses
@@ -31,14 +31,14 @@ OF_A_PROGRAM = (
     *("module", "env", "max_restarts", "nodes", "gpus_per_node", "procs_per_node", "name"),
     *("source", "pip", "requirements", "image", "cpu", "memory", "volume", "image_volume", "checkpoint", "queue"),
 )
-"""Options that a file has no need of."""
+"""Options that a file does not need."""
 
 UNREAD = 1
-"""Nobody reads what is shown: as when `head` has enough."""
+"""Nobody reads what is shown, as when `head` has enough."""
 
 
 def submit(cluster: Cluster, given: argparse.Namespace) -> int:
-    """Makes the job of a file or a program; the exit code with `wait` is the job's own.
+    """Creates the job of a file or a program; the exit code with `wait` is the job's own.
 
     Raises:
         BadInputError: the file, the program or an option is wrong, or there is a job of this name already.
@@ -74,7 +74,7 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
 
 
 def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parcel]:
-    """What is to be brought, and the cluster with the namespace that it goes to."""
+    """What is sent, and the cluster with the namespace that it goes to."""
     if given.file_too is None and given.target != "-" and program.is_program(given):
         return cluster, parcel(given, cluster.namespace)
     file = Path(given.file_too or given.target)
@@ -82,14 +82,14 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
     manifest = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
     cluster = _in_namespace(cluster, manifest, given.namespace)
     metadata = {**manifest.document["metadata"], "namespace": cluster.namespace}
-    if FINISHED in metadata.get("annotations", {}):  # A copy of one that had finished, and this one is to run.
+    if FINISHED in metadata.get("annotations", {}):  # A copy of a finished job, and this one should run.
         metadata["annotations"] = {key: text for key, text in metadata["annotations"].items() if key != FINISHED}
     others = (f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}" for kind in manifest.others)
     return cluster, Parcel({**manifest.document, "metadata": metadata}, None, tuple(others), file)
 
 
 def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Screen) -> Document | None:
-    """The job as it is made or changed; None in a dry run."""
+    """The job as it is created or changed; None in a dry run."""
     name = parcel.document["metadata"]["name"]
     found = unfinished(jobs, name)[0] if given.replace and jobs.has(name) else None
     if given.dry_run:
@@ -106,7 +106,7 @@ def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Scre
 
 
 def _printed(parcel: Parcel, output: str) -> str:
-    """What would be made, as `kubectl apply -f -` takes it."""
+    """What would be created, as `kubectl apply -f -` takes it."""
     made = [one for one in (parcel.code, parcel.document) if one is not None]
     if output == "yaml":
         return "---\n".join(map(written, made))
@@ -115,7 +115,7 @@ def _printed(parcel: Parcel, output: str) -> str:
 
 
 def _refuse_options(given: argparse.Namespace, file: Path) -> None:
-    """What a file says is not said beside it."""
+    """What a file says cannot also be given as an option."""
     why = f"is for programs; {file} says what is run: edit it instead"
     if given.file_too and given.target is not None:
         raise BadInputError(f"--filename {why}")
@@ -123,7 +123,7 @@ def _refuse_options(given: argparse.Namespace, file: Path) -> None:
 
 
 def _instead(file: Path | None, job: DDPJob) -> str:
-    """What to do where there is a job of this name."""
+    """What to do if there is a job of this name."""
     name, flags = job.metadata.name, f"-n {job.metadata.namespace}"
     look, anew = f"Look at it: {itself()} status {name} {flags}.", f"first: {itself()} delete {name} {flags}"
     if file is None:
@@ -132,7 +132,7 @@ def _instead(file: Path | None, job: DDPJob) -> str:
 
 
 def _warn_of_losses(screen: Screen, job: DDPJob) -> None:
-    """That training is kept on a cluster is for its user to see to, and for us to say before hours of it are lost."""
+    """Keeping checkpoints on a cluster is up to the user, but we say so before hours of training are lost."""
     if lost := lost_with_pods(job.spec):
         screen.print(f"Suspended, preempted or restarted with new pods, it begins anew: {lost}")
 
@@ -146,7 +146,7 @@ def _in_namespace(cluster: Cluster, manifest: Manifest, given: str | None) -> Cl
 
 
 def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
-    """Shows what becomes of the job until it ends, or until the user has seen enough."""
+    """Shows what happens to the job until it ends, or until the user has seen enough."""
     life = Life(jobs, made)
     job, unread = life.job, threading.Event()
     logs = PodLogs(jobs, made, range(FOLLOWED), writer(job.spec.resolved_procs_per_node()))
