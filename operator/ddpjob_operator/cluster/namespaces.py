@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 from .kube import rights
 from .kube.api_client import NAMESPACES, ApiClient, ApiError
@@ -23,6 +24,8 @@ CLOSED_SECONDS = 10.0
 """A closed namespace is looked at so often."""
 DOUBT_SECONDS = 5.0
 """And all that are named no more often than this."""
+READ_AT_ONCE = 16
+"""So many that are selected are read beside each other."""
 NAMED_RIGHTS = 2
 """So many of the rights that are lacking are told of a closed namespace."""
 
@@ -51,6 +54,7 @@ class Namespaces:
         """Of those that are named: why not."""
         self._doubt = asyncio.Event()
         """Something is not as it was."""
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._watched: list[str] = []
         self._end_watch: Callable[[], None] | None = None
         self._selected: Cache[Object, str] = Cache(uid_of, _key_of, lambda _: self._doubt.set())
@@ -134,7 +138,7 @@ class Namespaces:
         while True:
             names = self._named
             try:
-                async with asyncio.timeout(CLOSED_SECONDS if self._closed else None):
+                async with asyncio.timeout(CLOSED_SECONDS - DOUBT_SECONDS if self._closed else None):
                     await self._doubt.wait()
             except TimeoutError:
                 names = [*self._closed]
@@ -144,26 +148,33 @@ class Namespaces:
             await asyncio.sleep(DOUBT_SECONDS)
 
     async def _follow_selected(self) -> None:
-        failures = 0
-        while True:
-            await self._doubt.wait()
-            self._doubt.clear()
-            selected = {name for (_, name), _ in self._selected.all()}
-            for name in self._served - selected:
-                logger.info("namespace %s is not selected any more; its jobs are left as they are", name)
-                self._drop(name)
-                NAMESPACE_WATCHED.remove(name)
-            refusal = None
-            for name in sorted(selected - self._served):
-                try:
+        opening: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._doubt.wait()
+                self._doubt.clear()
+                selected = {name for (_, name), _ in self._selected.all()}
+                opening = {name: task for name, task in opening.items() if not task.done()}
+                for name in opening.keys() - selected:
+                    opening.pop(name).cancel()
+                for name in self._served - selected:
+                    logger.info("namespace %s is not selected any more; its jobs are left as they are", name)
+                    self._drop(name)
+                    NAMESPACE_WATCHED.remove(name)
+                for name in selected - self._served - opening.keys():
+                    opening[name] = tasks.create_task(self._open_in_the_end(name), name=f"opening {name}")
+
+    async def _open_in_the_end(self, name: str) -> None:
+        """Opens a namespace, however often it takes. It waits for itself alone: no other one has to."""
+        for failures in count(1):
+            try:
+                async with self._reading:
                     await self._open(name)
-                except ApiError as error:
-                    logger.warning("namespace %s: %s", name, error)
-                    refusal = error
-            failures = failures + 1 if refusal else 0
-            if refusal:
-                await asyncio.sleep(backoff(failures, refusal.retry_after))
-                self._doubt.set()
+            except ApiError as error:
+                logger.warning("namespace %s: %s", name, error)
+                await asyncio.sleep(backoff(failures, error.retry_after))
+            else:
+                return
 
     async def _look_at(self, names: list[str]) -> None:
         for name in names:

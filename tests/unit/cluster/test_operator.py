@@ -31,6 +31,7 @@ class Closed(ApiClient):
         if namespace in self.closed:
             raise ApiError(self.status, "Forbidden", f"nobody may list in {namespace}")
         job = {"metadata": {"name": "digits", "namespace": namespace, "uid": f"{namespace}", "resourceVersion": "1"}}
+        job["status"] = {"attempt": 1}
         return [read(job, resource.type)] if resource is DDPJOBS else [], 1
 
 
@@ -66,6 +67,23 @@ def test_a_closed_namespace_hides_no_other_and_the_log_says_so_once(caplog: pyte
 def test_a_list_that_has_expired_halfway_is_a_failure_and_closes_no_namespace() -> None:
     with pytest.raises(ApiError, match="nobody may"):
         listing("blue", "gone", rounds=({"gone"},), status=410)
+
+
+def test_a_namespace_that_is_entered_is_read_as_a_whole_and_its_jobs_need_no_other_look() -> None:
+    async def play() -> tuple[int, list[bool]]:
+        operator = an_operator("--namespace=blue")
+        operator._api = Closed(403)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(operator._supervisors.close)
+            stack.push_async_callback(operator._witnesses.close)
+            await operator._enter("blue")
+            before = len(operator._store.jobs.all())
+            operator._leading = True
+            await operator._enter("blue")
+            jobs = operator._store.jobs.all()
+        return before, [operator._reconciler._memory(key, stored).looked for key, stored in jobs]
+
+    assert asyncio.run(play()) == (0, [True]), "one that stands by reads nothing"
 
 
 class Away(ApiClient):
