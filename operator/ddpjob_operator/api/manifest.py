@@ -151,7 +151,7 @@ def _walk(node: yaml.Node, path: Path, repeated: list[Problem]) -> Iterator[tupl
         for key, value in node.value:
             name = str(key.value)
             if name in seen:
-                repeated.append(Problem((*path, name), "stands here twice; the last one would win silently"))
+                repeated.append(Problem((*path, name), "is given twice; the last one would silently win"))
             seen.add(name)
             yield from _walk(value, (*path, name), repeated)
             yield (*path, name), key

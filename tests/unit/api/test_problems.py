@@ -117,7 +117,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "a field twice": (
         a_file("nodes: 2\nnodes: 3"),
-        ["line 7: spec.nodes: stands here twice; the last one would win silently"],
+        ["line 7: spec.nodes: is given twice; the last one would silently win"],
     ),
     # the template
     "a command that is no list": (

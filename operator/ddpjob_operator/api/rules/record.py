@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ddpjob_operator.api.problems import Path, Problem
 from ddpjob_operator.api.spec import DDPJobSpec
@@ -70,7 +70,8 @@ class Fixed:
     field: str
     said: str = WHILE_SUSPENDED
     local: bool = True
-    at: str = "spec"
+
+    at: ClassVar[str] = "spec"
 
     @property
     def path(self) -> str:
