@@ -90,6 +90,12 @@ NEW_JOBS = [
         {"spec.template.spec.initContainers": INIT},
     ),
     Case(
+        "spec.template.spec.initContainers",
+        "the name of a container is used twice",
+        {"spec.template.spec.initContainers": INIT, "spec.template.spec.initContainers.0.name": "trainer"},
+        {"spec.template.spec.initContainers": INIT},
+    ),
+    Case(
         "spec.template.spec.volumes",
         "ddpjob- is reserved for DDPJob",
         {"spec.template.spec.volumes": [{"name": "ddpjob-data", "emptyDir": {}}]},

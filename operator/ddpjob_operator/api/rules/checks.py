@@ -187,11 +187,18 @@ def few_enough_nodes(job: Any) -> Found:
         yield _at(("spec", "nodes"), it=nodes, bound=f" ({most})")
 
 
+def shared_names(job: Any) -> Found:
+    """A pod's containers are told apart by their names, those that run before it too."""
+    names = {container.get("name") for _, container in mappings(job, (*POD, "containers"))}
+    for path, container in mappings(job, (*POD, "initContainers")):
+        if (name := container.get("name")) in names:
+            yield _at((*path, "name"), it=name)
+
+
 def unique_names(job: Any) -> Found:
     """Containers, volumes and environment variables are told apart by their names."""
-    lists: list[Path] = [(*POD, "volumes"), *((*path, "env") for path, _ in all_containers(job))]
-    yield from _repeated([*all_containers(job)])
-    for path in lists:
+    envs: list[Path] = [(*path, "env") for path, _ in all_containers(job)]
+    for path in [*((*POD, kind) for kind in ("containers", "initContainers", "volumes")), *envs]:
         yield from _repeated([*mappings(job, path)])
 
 

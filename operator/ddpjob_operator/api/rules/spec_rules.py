@@ -224,6 +224,15 @@ RULES: tuple[Rule, ...] = (
         "spec",
     ),
     Rule(
+        f"{POD}.initContainers",
+        "an init container with the name of a container",
+        "{it} is used twice; names must differ",
+        checks.shared_names,
+        "!has(self.initContainers) || self.initContainers.all(i, !self.containers.exists(c, c.name == i.name))",
+        POD,
+        {"it": "the name of a container"},
+    ),
+    Rule(
         POD,
         "one name for two containers, two volumes, or two variables of a container",
         "{it} is used twice; names must differ",
