@@ -264,8 +264,13 @@ class Incident(_Said):
     @property
     def who(self) -> str:
         """Who failed first, in words: where a node has several ranks, both of its numbers."""
-        several = self.process is not None and self.process != self.rank
-        return f"rank {self.process} (node {self.rank})" if several else f"rank {self.rank}"
+        return in_words(self.rank, self.process)
+
+
+def in_words(rank: int, process: int | None) -> str:
+    """A node's rank, and which of all ranks it is about where a node has several."""
+    several = process is not None and process != rank
+    return f"rank {process} (node {rank})" if several else f"rank {rank}"
 
 
 class AvoidedNode(_Said):

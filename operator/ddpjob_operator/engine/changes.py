@@ -1,4 +1,4 @@
-"""Changes to what was said: fields of a status or of an incident with new values, known to the type checker."""
+"""Changes to what was said: fields of a status with new values, known to the type checker."""
 
 from datetime import datetime
 from typing import TypedDict, Unpack
@@ -7,7 +7,6 @@ from ddpjob_operator.api import (
     AvoidedNode,
     Backend,
     Budget,
-    Cause,
     CheckpointSeen,
     Condition,
     DDPJobStatus,
@@ -16,7 +15,6 @@ from ddpjob_operator.api import (
     NetworkPolicy,
     PodSecurity,
     Progress,
-    RestartAction,
     State,
     Straggler,
 )
@@ -68,33 +66,6 @@ class EveryChange(StatusChanges, total=False):
     ready: str
 
 
-class IncidentChanges(TypedDict, total=False):
-    """Some fields of a `Incident`."""
-
-    time: datetime
-    attempt: int
-    rank: int
-    process: int | None
-    pod: str
-    node: str | None
-    cause: Cause | str
-    exit_code: int | None
-    signal: str | None
-    message: str
-    step: int | None
-    at_start: bool
-    tied: bool
-    action: RestartAction | str
-    rule: str
-    consequences: int
-    consequence_ranks: tuple[int, ...]
-
-
 def changed(status: DDPJobStatus, **changes: Unpack[EveryChange]) -> DDPJobStatus:
     """The status with these fields changed."""
     return status.model_copy(update=changes)
-
-
-def amended(incident: Incident, **changes: Unpack[IncidentChanges]) -> Incident:
-    """The incident with these fields changed."""
-    return incident.model_copy(update=changes)

@@ -2,16 +2,14 @@
 
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Incident, Progress, Straggler
+from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Progress, Straggler
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.api.restart import signal_name
 
 from .changes import StatusChanges, changed
 from .conditions import Say, with_conditions
 from .foreign import document_of
-from .manifests.names import present_pod_name
 from .manifests.volumes import lost_with_pods
-from .reports import Heard, HeardIncident, Phase, Stall, last_words_of
+from .reports import Heard, Phase, Stall, last_words_of
 from .snapshot import Pod
 from .view import View
 
@@ -35,27 +33,6 @@ def comes_up(view: View) -> bool:
     if not (status.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
         return False
     return heard is None or heard.attempt < status.attempt or heard.phase in COMING_UP
-
-
-def failure_said(view: View, said: HeardIncident) -> Incident:
-    """The failure of the rank that supervisors say was first."""
-    pod = view.current.get(said.rank)
-    return Incident(
-        time=said.time,
-        attempt=said.attempt,
-        rank=said.rank,
-        process=said.process,
-        pod=present_pod_name(view.snapshot.job, said.rank),
-        node=pod.node if pod else None,
-        cause=said.cause,
-        exit_code=said.exit_code,
-        signal=signal_name(said.signal) if said.signal else None,
-        message=said.message,
-        step=said.step,
-        tied=said.tied,
-        consequences=said.consequences,
-        consequence_ranks=said.consequence_ranks,
-    )
 
 
 def missed(view: View) -> str:

@@ -5,9 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, Incident
+from ddpjob_operator.api import Cause, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.engine import Disruption, Exit, Pod, Waiting
-from ddpjob_operator.engine.incidents.evidence import CLAIMABLE, DISRUPTIONS, failure_of
+from ddpjob_operator.engine.incidents.evidence import CLAIMABLE, DISRUPTIONS, facts_of
+from ddpjob_operator.engine.incidents.facts import Facts
+from ddpjob_operator.engine.incidents.judgement import Judgement
+from ddpjob_operator.engine.incidents.ledger import noted
 from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_trainer.supervisor.gang.messages import End
 from hypothesis import given
@@ -131,7 +134,7 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
 
 @pytest.mark.parametrize(("ended", "cause", "signal", "message"), EXITS.values(), ids=EXITS)
 def test_the_cause_of_an_exit(ended: Exit, cause: Cause, signal: str | None, message: str) -> None:
-    failure = failure_of(Pod("digits-0-x", "uid", 0, 1, exit=ended), 1, START)
+    failure = facts_of(Pod("digits-0-x", "uid", 0, 1, exit=ended), 1, START)
     assert (failure.cause, failure.signal, failure.message) == (cause, signal, message)
     assert failure.exit_code == ended.code
 
@@ -253,7 +256,7 @@ BY_TORCHRUN: dict[str, tuple[str, int | None, int, str | None, Cause, str]] = {
 def test_under_torchrun_the_rank_and_its_own_end_are_told(
     told: tuple[str, int | None, int, str | None, Cause, str],
 ) -> None:
-    failure = failure_of(Pod("digits-1-x", "uid", 1, 1, exit=Exit(1, "Error", told[0])), 1, START)
+    failure = facts_of(Pod("digits-1-x", "uid", 1, 1, exit=Exit(1, "Error", told[0])), 1, START)
     found = (failure.process, failure.exit_code, failure.signal, failure.cause, failure.message)
     assert (failure.rank, found) == (1, told[1:])
 
@@ -568,7 +571,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
 
 @pytest.mark.parametrize(("what", "nodes", "cause", "message"), TAKEN.values(), ids=TAKEN)
 def test_a_pod_that_is(what: dict[str, Any], nodes: dict[str, str], cause: Cause, message: str) -> None:
-    failure = failure_of(Pod("digits-0-x", "uid", 0, 1, node="node-1", **what), 1, START, nodes)
+    failure = facts_of(Pod("digits-0-x", "uid", 0, 1, node="node-1", **what), 1, START, nodes)
     assert (failure.cause, failure.message, failure.node) == (cause, message, "node-1")
 
 
@@ -658,8 +661,11 @@ def test_a_report_that_is_none_is_an_application_error_without_a_step(report: st
 @given(words=st.text(), reported=st.booleans())
 def test_whatever_a_program_leaves_behind_the_failure_is_valid(words: str, reported: bool) -> None:  # noqa: FBT001  given
     message = json.dumps({"message": words + "\udcff"}) if reported else words
-    failure = failure_of(Pod("digits-0-x", "uid", 0, 1, exit=Exit(1, "Error", message)), 1, START)
-    assert Incident.model_validate_json(failure.model_dump_json(by_alias=True)) == failure
+    failure = facts_of(Pod("digits-0-x", "uid", 0, 1, exit=Exit(1, "Error", message)), 1, START)
+    said = noted(DDPJobStatus(), failure, Judgement(RestartAction.RESTART, "default"))["last_failure"]
+    assert said is not None
+    assert Incident.model_validate_json(said.model_dump_json(by_alias=True)) == said
+    assert Facts.of(said) == failure
     assert len(failure.message.encode()) <= 512
 
 

@@ -1,20 +1,25 @@
-"""What may be changed of a status and of an incident: the type checker knows all fields that there are."""
+"""What may be changed of a status, and what makes up an incident: the type checker knows all fields there are."""
 
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from ddpjob_operator.api import DDPJobStatus, Incident
-from ddpjob_operator.engine.changes import EveryChange, IncidentChanges
+from ddpjob_operator.engine.changes import EveryChange
+from ddpjob_operator.engine.incidents.facts import Facts
+from ddpjob_operator.engine.incidents.judgement import Judgement
 from pydantic import BaseModel
 
 
-@pytest.mark.parametrize(("changes", "model"), [(EveryChange, DDPJobStatus), (IncidentChanges, Incident)])
-def test_each_field_can_be_changed_to_what_it_can_hold(changes: type, model: type[BaseModel]) -> None:
+@pytest.mark.parametrize(("parts", "model"), [((EveryChange,), DDPJobStatus), ((Facts, Judgement), Incident)])
+def test_each_field_can_hold_what_it_holds_in_the_status(parts: tuple[type, ...], model: type[BaseModel]) -> None:
     held = {name: field.annotation for name, field in model.model_fields.items()}
-    assert {name: plain(hint) for name, hint in get_type_hints(changes).items()} == {
-        name: plain(hint) for name, hint in held.items()
-    }
+    hints = {name: hint for part in parts for name, hint in get_type_hints(part).items()}
+    assert {name: plain(hint) for name, hint in hints.items()} == {name: plain(hint) for name, hint in held.items()}
+
+
+def test_facts_and_judgement_have_no_field_in_common() -> None:
+    assert get_type_hints(Facts).keys().isdisjoint(get_type_hints(Judgement))
 
 
 def plain(hint: Any) -> set[str]:

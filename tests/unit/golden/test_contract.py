@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import Cause, contract
-from ddpjob_operator.engine.incidents import facts
-from ddpjob_operator.engine.incidents.evidence import failure_of
+from ddpjob_operator.engine.incidents import crash_loop
+from ddpjob_operator.engine.incidents.evidence import facts_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_trainer import errors
 from ddpjob_trainer.environment import Env as TrainerEnv
@@ -59,7 +59,7 @@ def test_the_trainer_exits_with_the_codes_of_the_contract() -> None:
 
 
 def test_the_supervisors_leave_to_the_operator_a_row_that_is_as_long_as_its_crash_loop() -> None:
-    assert judging.LOOP == facts.LOOP
+    assert judging.LOOP == crash_loop.LOOP
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_the_supervisors_leave_to_the_operator_a_row_that_is_as_long_as_its_cras
 def test_the_operator_understands_the_trainers_failure_report(error: Exception, cause: Cause, message: str) -> None:
     report = report_of(error, 3, 70)
     pod = Pod("job-3-x", "uid", 3, 1, exit=Exit(report.exit_code, "Error", report.to_json()))
-    failure = failure_of(pod, 1, START)
+    failure = facts_of(pod, 1, START)
     assert (failure.cause, failure.step) == (cause, 70)
     assert failure.message == message

@@ -1,14 +1,22 @@
-"""Whether trying again is of any use: not where a rank raises the same error twice before it gets anywhere."""
+"""Whether trying again is of any use.
+
+It is not where training comes no further time after time, nor where a rank raises the same error twice before it gets
+anywhere.
+"""
 
 import re
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Cause, ConditionType, Incident, Progress, RestartAction
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, Progress, RestartAction
 from ddpjob_operator.engine.manifests.names import pod_name
 from ddpjob_operator.engine.supervision import is_silent, progress_of
 from ddpjob_operator.engine.view import View
 
-from .facts import RESOLUTION
+from .facts import RESOLUTION, Facts
+from .judgement import BY_DEFAULT, Judgement
+
+LOOP = 3
+"""So many failures in a row that get no further are a crash loop."""
 
 START_SECONDS = 60
 """A program that reports no steps has got nowhere if it fails so soon after all ranks have begun to run."""
@@ -32,7 +40,35 @@ MAY_PASS = re.compile(
 torchrun's, which say nothing."""
 
 
-def fails_at_start(view: View, incident: Incident) -> bool:
+def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | None = None) -> bool:
+    """Whether this counted incident is one of several in a row none of which got further than the first of them.
+
+    Only attempts that say how far they got can tell; and after a suspension all begins anew, since the cause may have
+    been mended. Training that was seen to go on since, and further, is no loop: incidents may be heard of late.
+    """
+    since = status.start_time
+    before = (one for one in status.history[: LOOP - 1] if one.action is RestartAction.RESTART)
+    row = [(incident.time, incident.step), *((one.time, one.step) for one in before)]
+    steps = [step for time, step in row if step is not None and (since is None or time > since - RESOLUTION)]
+    return len(steps) == LOOP and max(steps) == steps[-1] and not went_further(progress, steps[-1], incident.time)
+
+
+def got_further(last: Incident, incident: Facts, progress: Progress | None = None) -> bool:
+    """Whether training came further than at the incident before, where both say how far, or has since then."""
+    if last.step is None:
+        return False
+    by_then = incident.step is not None and incident.step > last.step
+    return by_then or went_further(progress, last.step, last.time)
+
+
+def went_further(progress: Progress | None, step: int, since: datetime) -> bool:
+    """Whether a step beyond this one has been finished since that moment."""
+    if progress is None or progress.step is None or progress.last_step_time is None:
+        return False
+    return progress.last_step_time > since and progress.step > step
+
+
+def fails_at_start(view: View, incident: Facts) -> bool:
     """Whether the attempt has got nowhere: no step or, of a program that reports none, less than a minute.
 
     The arguments are looked at once the imports are done, which may take minutes.
@@ -47,7 +83,7 @@ def fails_at_start(view: View, incident: Incident) -> bool:
     return not _has_stepped(heard.progress, began)
 
 
-def _is_usage_error(incident: Incident) -> bool:
+def _is_usage_error(incident: Facts) -> bool:
     """Whether a program says what is wrong with its arguments: a supervisor may know no more than the code."""
     code = incident.exit_code
     return code == USAGE_ERROR and not incident.message.endswith(f"exit code {code}")
@@ -59,7 +95,7 @@ def _has_stepped(progress: Progress | None, began: datetime | None) -> bool:
     return began is not None and last is not None and last >= began - RESOLUTION
 
 
-def is_same_again(view: View, incident: Incident) -> bool:
+def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
     """Whether the incident before was the same error, on whichever rank, and since then all have got new pods.
 
     Only where nobody's rule says to try again, and not across a suspension, in which the cause may have been mended.
@@ -67,7 +103,8 @@ def is_same_again(view: View, incident: Incident) -> bool:
     last, since = view.status.last_failure, view.status.start_time
     if last is None or (since is not None and last.time <= since - RESOLUTION):
         return False
-    both = _is_raised_at_start(last) and _is_raised_at_start(incident)
+    before = _is_raised_at_start(Facts.of(last), Judgement.of(last))
+    both = before and _is_raised_at_start(incident, judgement)
     same = both and (last.cause, last.message) == (incident.cause, incident.message)
     return same and not _is_of_this_gang(view, last)
 
@@ -78,14 +115,14 @@ def _is_of_this_gang(view: View, last: Incident) -> bool:
     return any(last.pod == pod_name(job, last.rank, one) for one in range(present.default, present.newest + 1))
 
 
-def _is_raised_at_start(failure: Incident) -> bool:
+def _is_raised_at_start(failure: Facts, judgement: Judgement) -> bool:
     """Whether a rank raised an error of its own before it got anywhere, which was counted as by default."""
-    counted = failure.action is RestartAction.RESTART and failure.rule == "default"
+    counted = judgement == Judgement(RestartAction.RESTART, BY_DEFAULT)
     own = failure.cause is Cause.APPLICATION and failure.exit_code is not None and failure.signal is None
     return counted and own and failure.at_start and failure.step is None and not _may_pass(failure)
 
 
-def _may_pass(failure: Incident) -> bool:
+def _may_pass(failure: Facts) -> bool:
     """Whether an error may be gone the next time; without a word nobody knows whether it is the same one."""
     if NEVER_PASSES.match(failure.message):
         return False

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ddpjob_operator.api import Cause, Incident, Signal
+from ddpjob_operator.api import Cause, Signal
 from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.restart import signal_name
 from ddpjob_operator.engine.foreign import attempt_of, count_of, document_of, peer_lost_words, text_of, words_of
+from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_operator.engine.reports import CLAIMABLE, HeardIncident, incident_of, process_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
+from ddpjob_operator.engine.view import View
 
-from .facts import SIGNAL_BASE
+from .facts import SIGNAL_BASE, Facts
 from .torchrun import TRACEBACK, of_its_rank
 
 SIGNALS = range(1, 65)
@@ -84,7 +86,7 @@ PATIENCE = timedelta(seconds=60)
 """So long a container may wait for what is still to be made: a ConfigMap that is applied after the job."""
 
 
-def failure_of(
+def facts_of(
     pod: Pod,
     attempt: int,
     now: datetime,
@@ -92,8 +94,8 @@ def failure_of(
     *,
     by_us: bool = False,
     noun: str = "pod",
-) -> Incident:
-    """The failure of a pod that ended badly, cannot start, is being deleted, or vanished.
+) -> Facts:
+    """The facts of a pod that ended badly, cannot start, is being deleted, or vanished.
 
     `nodes` tells what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod; `noun`, what
     people are told of it as.
@@ -112,9 +114,9 @@ def failure_of(
         how |= {"tied": first.tied, "consequences": first.consequences, "consequence_ranks": first.consequence_ranks}
     attempt = max(attempt, report.attempt or 0)
     if by_cluster is not None:
-        return _failure(pod, attempt, time, *by_cluster, **how)
+        return _facts(pod, attempt, time, *by_cluster, **how)
     if ended is None:
-        return _failure(pod, attempt, time, *_without_end(pod, now, noun))
+        return _facts(pod, attempt, time, *_without_end(pod, now, noun))
     cause = _cause(ended, signal, report)
     when_told = _ended_when_told(pod, ended, by_us=by_us)
     told = signal in STOP_SIGNALS or when_told
@@ -123,7 +125,7 @@ def failure_of(
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
     message = report.message or _described(ended, signal, cause)
     message = peer_lost_words(message) if cause is Cause.PEER_LOST else message
-    return _failure(pod, attempt, time, cause, message, **how)
+    return _facts(pod, attempt, time, cause, message, **how)
 
 
 def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) -> bool:
@@ -147,19 +149,19 @@ def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
     return after and not (by_us and _exception(ended.message))
 
 
-def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Incident:
-    """The failure of a pod that has not finished so long after the others had."""
+def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
+    """The facts of a pod that has not finished so long after the others had."""
     message = f"has not finished {seconds} s after the other ranks (finishTimeoutSeconds)"
-    return _failure(pod, attempt, now, Cause.STALLED, message)
+    return _facts(pod, attempt, now, Cause.STALLED, message)
 
 
-def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: str | None) -> Incident:
-    """The failure of a pod that runs, and whose supervisor is missed; `problem` is what is wrong with its node."""
+def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: str | None) -> Facts:
+    """The facts of a pod that runs, and whose supervisor is missed; `problem` is what is wrong with its node."""
     if problem:
-        return _failure(pod, attempt, now, Cause.NODE_LOST, f"node {pod.node} {problem}")
+        return _facts(pod, attempt, now, Cause.NODE_LOST, f"node {pod.node} {problem}")
     whom = "rank 0's" if pod.rank > 0 else "the operator nor the others"
     message = f"rank {pod.rank}'s supervisor does not answer {whom}, for {seconds:.0f} s"
-    return _failure(pod, attempt, now, Cause.PEER_LOST, message)
+    return _facts(pod, attempt, now, Cause.PEER_LOST, message)
 
 
 def killed(pod: Pod) -> bool:
@@ -179,9 +181,30 @@ def incident_told(pod: Pod, now: datetime) -> HeardIncident | None:
     return incident_of(report.get("incident"), now) if report is not None else None
 
 
-def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Incident:
-    """The failure of a pod that was told to end, and of which nobody says that it has."""
-    return _failure(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.node} does not answer")
+def facts_said(view: View, said: HeardIncident) -> Facts:
+    """The facts of the rank that supervisors say was first."""
+    pod = view.current.get(said.rank)
+    return Facts(
+        time=said.time,
+        attempt=said.attempt,
+        rank=said.rank,
+        process=said.process,
+        pod=present_pod_name(view.snapshot.job, said.rank),
+        node=pod.node if pod else None,
+        cause=said.cause,
+        exit_code=said.exit_code,
+        signal=signal_name(said.signal) if said.signal else None,
+        message=said.message,
+        step=said.step,
+        tied=said.tied,
+        consequences=said.consequences,
+        consequence_ranks=said.consequence_ranks,
+    )
+
+
+def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:
+    """The facts of a pod that was told to end, and of which nobody says that it has."""
+    return _facts(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.node} does not answer")
 
 
 def lost_pod(name: str, rank: int, incarnation: int) -> Pod:
@@ -273,8 +296,8 @@ def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
     return Cause.PEER_LOST if lost else Cause.APPLICATION
 
 
-def _failure(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, **more: Any) -> Incident:
-    return Incident(
+def _facts(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, **more: Any) -> Facts:
+    return Facts(
         time=time,
         attempt=attempt,
         rank=pod.rank,

@@ -1,11 +1,12 @@
-"""What to do about an incident: the user's rules, then the defaults."""
+"""What is to be done about an incident: the user's rules, then the defaults. Facts go in, an action comes out."""
+
+from dataclasses import dataclass
 
 from ddpjob_operator.api import Cause, Incident, Restart, RestartAction, RestartRule
 from ddpjob_operator.api.contract import ExitCode
-from ddpjob_operator.engine.changes import amended
 from ddpjob_operator.engine.reports import CLAIMABLE
 
-from .facts import SIGNAL_BASE
+from .facts import SIGNAL_BASE, Facts
 
 DEFAULTS: dict[str, RestartAction] = {
     # Trying again may help, and is paid for.
@@ -31,32 +32,41 @@ DEFAULTS: dict[str, RestartAction] = {
 UNKNOWN = RestartAction.RESTART
 """For a cause that a newer operator has named."""
 
-
 CAME_UP_BEFORE = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
 """Of a job that has run once, trying again can help all the same: what it needs was there."""
 
+BY_DEFAULT = "default"
+"""What decides where no rule of the user matches."""
 
-def ruled(restart: Restart, incident: Incident, *, has_run: bool) -> Incident:
-    """The incident with what is to be done about it, and the rule that says so.
 
-    `has_run`: whether all ranks have run since the job was started or resumed.
-    """
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is to be done about an incident, and the rule that says so."""
+
+    action: RestartAction | str
+    rule: str
+
+    @classmethod
+    def of(cls, incident: Incident) -> "Judgement":
+        """That of an incident which stands in the status."""
+        return cls(incident.action, incident.rule)
+
+
+def judge(restart: Restart, incident: Facts, *, has_run: bool) -> Judgement:
+    """What the rules say; `has_run`: whether all ranks have run since the job was started or resumed."""
     for index, rule in enumerate(restart.rules):
         if _matches(rule, incident):
-            said = f"spec.restart.rules[{index}]"
-            return amended(incident, action=rule.action, rule=said)
-    default = (
-        RestartAction.RESTART
-        if has_run and incident.cause in CAME_UP_BEFORE
-        else DEFAULTS.get(incident.cause, UNKNOWN)
-    )
+            return Judgement(rule.action, f"spec.restart.rules[{index}]")
+    action = DEFAULTS.get(incident.cause, UNKNOWN)
+    if has_run and incident.cause in CAME_UP_BEFORE:
+        action = RestartAction.RESTART
     if incident.exit_code == ExitCode.PREFLIGHT_NEVER and incident.cause is Cause.PREFLIGHT_FAILED:
-        default = RestartAction.FAIL
-    return amended(incident, action=default, rule="default")
+        action = RestartAction.FAIL
+    return Judgement(action, BY_DEFAULT)
 
 
-def evidence(incident: Incident) -> tuple[str, int | None, str | None]:
-    """What of an incident its verdict rests on."""
+def grounds(incident: Facts) -> tuple[str, int | None, str | None]:
+    """The facts that a judgement rests on: all that a rule can match."""
     return incident.cause, incident.exit_code, incident.signal
 
 
@@ -75,7 +85,7 @@ def left_to_operator(restart: Restart) -> str:
     return ",".join(dict.fromkeys(finals))
 
 
-def _matches(rule: RestartRule, incident: Incident) -> bool:
+def _matches(rule: RestartRule, incident: Facts) -> bool:
     """Whether every field that the rule has matches."""
     code = incident.exit_code
     return (

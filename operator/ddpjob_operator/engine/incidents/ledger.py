@@ -1,25 +1,149 @@
-"""What an incident costs, and whether the job can go on after it."""
+"""How an incident is recorded, and how later news amend the record.
 
-from ddpjob_operator.api import Budget, Incident, RestartAction
+The last incident stands in `status.lastFailure`, the last ten in `status.history`: facts and judgement in one flat
+record. What it cost is part of the sums beside them (`restarts`, `disruptions`, `budget`).
+"""
+
+from dataclasses import dataclass, fields, replace
+
+from ddpjob_operator.api import Budget, ConditionType, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.status import HISTORY
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.engine.changes import StatusChanges, amended
+from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.supervision import progress_of
 from ddpjob_operator.engine.view import View
 
-from .crash_loop import fails_at_start, is_same_again
-from .facts import got_further, is_crash_loop, told, went_further
-from .judgement import ruled
-from .price import charged, in_a_row, too_many_disruptions
+from .crash_loop import fails_at_start, got_further, is_crash_loop, is_same_again, went_further
+from .facts import TAKEN_AWAY, Facts, told
+from .judgement import BY_DEFAULT, Judgement, grounds, judge
+from .price import Price, given_back, in_a_row, price_of, too_many_disruptions
 
 
-def judged(view: View, incident: Incident) -> Incident:
-    """A new incident, with what is to be done about it."""
-    known = amended(incident, at_start=fails_at_start(view, incident))
-    found = ruled(view.spec.restart, known, has_run=view.has_run)
-    if found.step is None and found.action is RestartAction.RESTART_FREE:
-        return amended(found, step=_step_reached(view))
-    return found
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An incident as it is to be recorded."""
+
+    facts: Facts
+    judgement: Judgement
+    price: Price
+    noted: StatusChanges
+    """The fields of the status that record it."""
+    recorded: StatusChanges
+    """Those, and the ones that count what it costs, which a job that fails over it does not pay."""
+    said: str
+    """What happened, and what it costs, in words."""
+
+
+def account(view: View, facts: Facts, found: Budget) -> Entry:
+    """A new incident: its facts are judged, priced and recorded. `found` is the budget as it finds it."""
+    facts = replace(facts, at_start=fails_at_start(view, facts))
+    judgement = judge(view.spec.restart, facts, has_run=view.has_run)
+    if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
+        facts = replace(facts, step=_step_reached(view))
+    # Where training has got further since the last one, that was answered well: the backoff begins anew.
+    last = view.status.last_failure
+    anew = last is not None and got_further(last, facts, progress_of(view))
+    price = price_of(judgement.action, in_a_row(found, 0) if anew else found)
+    return _entry(view, facts, judgement, price, view.status.history)
+
+
+def amended(view: View, facts: Facts) -> Entry | None:
+    """The last incident once its facts are known to be these; None where it is recorded so.
+
+    Facts may be amended by later news. Judgement and price are those of the incident's own moment, also where rules
+    or budget have changed since, and change only where a fact did that they rest on. What an attempt was started over
+    is never charged afterwards; and it is given back only where one more disruption is allowed.
+    """
+    status, restart = view.status, view.spec.restart
+    known = status.last_failure
+    assert known is not None, "it is about the last incident"
+    judgement, price = Judgement.of(known), Price(status.budget)
+    if grounds(facts) != grounds(Facts.of(known)):
+        judged, refund = judge(restart, facts, has_run=view.has_run), given_back(status.budget)
+        free = judged.action is RestartAction.RESTART_FREE
+        allowed = free and not too_many_disruptions(restart, refund.budget)
+        if not was_answered(view) or judged.action in {known.action, RestartAction.FAIL} or allowed:
+            judgement = judged
+        was_counted = known.action is RestartAction.RESTART and status.restarts > 0
+        if was_answered(view) and was_counted and judgement.action is RestartAction.RESTART_FREE:
+            price = refund
+    if (facts, judgement) == (Facts.of(known), Judgement.of(known)):
+        return None
+    return _entry(view, facts, judgement, price, status.history[1:])
+
+
+def as_recorded(view: View, known: Incident) -> Entry:
+    """The last incident, of which there is no news."""
+    return _entry(view, Facts.of(known), Judgement.of(known), Price(view.status.budget), view.status.history[1:])
+
+
+def excused(view: View, entry: Entry, found: Budget) -> Entry | None:
+    """A job was about to fail by an incident that turns out to be free: it pays for that; None where it cannot.
+
+    What was one too many was never charged. `found` is the budget as it is without.
+    """
+    price = price_of(RestartAction.RESTART_FREE, found)
+    if too_many_disruptions(view.spec.restart, price.budget):
+        return None
+    return _entry(view, entry.facts, entry.judgement, price, view.status.history[1:])
+
+
+def noted(status: DDPJobStatus, facts: Facts, judgement: Judgement) -> StatusChanges:
+    """The fields of the status with a new incident that costs nothing."""
+    return _noted(facts, judgement, status.history)
+
+
+def was_answered(view: View) -> bool:
+    """Whether the last incident was answered by a restart, and so has cost one."""
+    known = view.status.last_failure
+    return known is not None and view.status.attempt > known.attempt
+
+
+def final(view: View, entry: Entry) -> tuple[str, str] | None:
+    """Reason and message where the job cannot go on after a new incident."""
+    restart, facts, budget = view.spec.restart, entry.facts, entry.price.budget
+    rule, said = entry.judgement.rule, told(facts)
+    match entry.judgement.action:
+        case RestartAction.FAIL:
+            return facts.cause, said if rule == BY_DEFAULT else f"{said} ({rule} says Fail)"
+        case RestartAction.RESTART_FREE:
+            message = f"{said}; more than {counted(restart.max_disruptions or 0, 'disruption')} (maxDisruptions)"
+            return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
+    if budget.used > restart.max_restarts:
+        return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"
+    if is_crash_loop(view.status, facts, progress_of(view)):
+        furthest = view.status.history[1].step
+        return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
+    if is_same_again(view, facts, entry.judgement):
+        return Reason.CRASH_LOOP, f"{said}; the same error in a row before any step: trying again does not help"
+    return None
+
+
+def culprit(status: DDPJobStatus) -> str:
+    """The name of the pod over which a gang ends; empty where none does, or where the pod was taken away.
+
+    It may still run, and is not to take its log with it.
+    """
+    known, said = status.last_failure, status.condition(ConditionType.RESTARTING)
+    if known is None or known.cause in TAKEN_AWAY:
+        return ""
+    starts_again = said is not None and (said.status, said.reason) == ("True", known.cause)
+    return known.pod if starts_again or status.is_true(ConditionType.FAILURE_TARGET) else ""
+
+
+def _entry(view: View, facts: Facts, judgement: Judgement, price: Price, older: tuple[Incident, ...]) -> Entry:
+    changes = _noted(facts, judgement, older)
+    counts = judgement.action is RestartAction.RESTART
+    cost = f"restart {price.budget.used} of {view.spec.restart.max_restarts}" if counts else "restart not counted"
+    paid: StatusChanges = {**changes, **price.paid(view.status)}
+    return Entry(facts, judgement, price, changes, paid, f"{told(facts)}; {cost}")
+
+
+def _noted(facts: Facts, judgement: Judgement, older: tuple[Incident, ...]) -> StatusChanges:
+    known = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    incident = Incident(**known, action=judgement.action, rule=judgement.rule)
+    return {"last_failure": incident, "history": (incident, *older)[:HISTORY]}
 
 
 def _step_reached(view: View) -> int | None:
@@ -28,47 +152,3 @@ def _step_reached(view: View) -> int | None:
     if last is None or last.step is None:
         return None if progress is None else progress.step
     return progress.step if progress and went_further(progress, last.step, last.time) else last.step
-
-
-def charge(view: View, incident: Incident, found: Budget) -> Budget:
-    """The budget after an incident that found it like this.
-
-    Where training has got further since the last one, that was answered well: the backoff begins anew.
-    """
-    last = view.status.last_failure
-    anew = last is not None and got_further(last, incident, progress_of(view))
-    return charged(in_a_row(found, 0) if anew else found, incident.action)
-
-
-def counts(view: View, incident: Incident, budget: Budget) -> StatusChanges:
-    """The fields of the status that count what an incident has cost; `budget` is charged with it already."""
-    restarted = incident.action is RestartAction.RESTART
-    return {
-        "restarts": view.status.restarts + restarted,
-        "disruptions": view.status.disruptions + (not restarted),
-        "budget": budget,
-    }
-
-
-def cost(view: View, incident: Incident, budget: Budget) -> str:
-    """The same in words."""
-    restarted = incident.action is RestartAction.RESTART
-    return f"restart {budget.used} of {view.spec.restart.max_restarts}" if restarted else "restart not counted"
-
-
-def why_final(view: View, incident: Incident, budget: Budget) -> tuple[str, str] | None:
-    """Reason and message where the job cannot go on after an incident."""
-    restart, said = view.spec.restart, told(incident)
-    if incident.action is RestartAction.FAIL:
-        return incident.cause, said if incident.rule == "default" else f"{said} ({incident.rule} says Fail)"
-    if incident.action is RestartAction.RESTART_FREE:
-        message = f"{said}; more than {counted(restart.max_disruptions or 0, 'disruption')} (maxDisruptions)"
-        return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
-    if budget.used > restart.max_restarts:
-        return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"
-    if is_crash_loop(view.status, incident, progress_of(view)):
-        furthest = view.status.history[1].step
-        return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
-    if is_same_again(view, incident):
-        return Reason.CRASH_LOOP, f"{said}; the same error in a row before any step: trying again does not help"
-    return None

@@ -1,21 +1,46 @@
-"""The restart budget: what an incident costs, and how long to wait after it."""
+"""What an incident costs: the restart budget after it, what counts in the job's life, and how long to wait."""
 
 import hashlib
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ddpjob_operator.api import Budget, ConditionType, DDPJobSpec, DDPJobStatus, Restart, RestartAction
+from ddpjob_operator.engine.changes import StatusChanges
 
 JITTER = 0.2
 """A wait is changed by up to this part of it, so that jobs that failed together do not all come back together."""
 
 
-def charged(budget: Budget, action: str) -> Budget:
-    """The budget after one more incident."""
-    return Budget(
-        used=budget.used + (action is RestartAction.RESTART),
-        disruptions=budget.disruptions + (action is RestartAction.RESTART_FREE),
-        streak=budget.streak + 1,
-    )
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What an incident costs."""
+
+    budget: Budget
+    """Once that is paid."""
+    restarts: int = 0
+    """Restarts that it adds to those of the job's life; less than none where one is given back."""
+    disruptions: int = 0
+
+    def paid(self, status: DDPJobStatus) -> StatusChanges:
+        """The fields of the status that count it."""
+        return {
+            "restarts": status.restarts + self.restarts,
+            "disruptions": status.disruptions + self.disruptions,
+            "budget": self.budget,
+        }
+
+
+def price_of(action: str, found: Budget) -> Price:
+    """What follows from an action costs where the incident finds the budget like this."""
+    counts, free = action is RestartAction.RESTART, action is RestartAction.RESTART_FREE
+    after = Budget(used=found.used + counts, disruptions=found.disruptions + free, streak=found.streak + 1)
+    return Price(after, restarts=int(counts), disruptions=int(free))
+
+
+def given_back(budget: Budget) -> Price:
+    """What it costs that the last incident, which was counted, turns out to be free."""
+    after = Budget(used=budget.used - 1, disruptions=budget.disruptions + 1, streak=budget.streak)
+    return Price(after, restarts=-1, disruptions=1)
 
 
 def in_a_row(budget: Budget, incidents: int) -> Budget:
@@ -26,11 +51,6 @@ def in_a_row(budget: Budget, incidents: int) -> Budget:
 def too_many_disruptions(restart: Restart, budget: Budget) -> bool:
     """Whether there is a limit to disruptions, and it is exceeded."""
     return restart.max_disruptions is not None and budget.disruptions > restart.max_disruptions
-
-
-def excused(budget: Budget) -> Budget:
-    """The budget where the last incident was counted, and turns out to be free."""
-    return Budget(used=budget.used - 1, disruptions=budget.disruptions + 1, streak=budget.streak)
 
 
 def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
@@ -54,7 +74,7 @@ def backoff(restart: Restart, streak: int, key: str) -> timedelta:
 
     The jitter comes from `key`, so that deciding twice gives the same wait.
     """
-    doublings = min(streak - 1, 32)
+    doublings = min(streak - 1, 32)  # Python would go on to numbers of any length.
     seconds = min(restart.backoff_seconds * 2**doublings, restart.max_backoff_seconds)
     return timedelta(seconds=seconds * (1 - JITTER * share(f"{key}/{streak}")))
 

@@ -19,14 +19,14 @@ from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import Action, DeleteJob, MarkFinished
-from ddpjob_operator.engine.incidents.facts import culprit, told
-from ddpjob_operator.engine.incidents.price import charged, too_many_disruptions
+from ddpjob_operator.engine.incidents.facts import Facts, told
+from ddpjob_operator.engine.incidents.ledger import Entry, culprit, excused
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View, after
 
-from .hindsight import excuse, hindsight
+from .hindsight import hindsight, news
 from .obstacles import awaited
-from .steps import budget, delete, ends_due, short_grace, stop
+from .steps import budget, delete, ends_due, restarting, short_grace, start_again, stop, wait_after
 from .verdict import Times, Verdict
 
 GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
@@ -72,16 +72,18 @@ def ending(view: View) -> Verdict | None:
     for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
         said = view.status.condition(target)
         if said is not None and said.status == "True":
-            return _excused(view, said) or end(view, target, said.reason, _as_known_now(view, said.message))
+            entry = news(view)
+            message = _as_known_now(view, entry, said.message)
+            return _excused(view, said, entry) or end(view, target, said.reason, message, **hindsight(view, entry))
     return None
 
 
-def _as_known_now(view: View, message: str) -> str:
+def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
     """The message of a decision, with the rank that is known by now to have failed first."""
-    known, incident = view.status.last_failure, hindsight(view).get("last_failure")
-    if known is None or incident is None:
+    known = view.status.last_failure
+    if known is None or entry is None:
         return message
-    before, now = told(known), told(incident)
+    before, now = told(Facts.of(known)), told(entry.facts)
     return now + message.removeprefix(before) if message.startswith(before) else message
 
 
@@ -149,7 +151,7 @@ def end(view: View, target: ConditionType, reason: str, message: str, **changes:
     """The decision to end, and the end itself once nothing runs."""
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
-    blame = changes or hindsight(view)
+    blame = changes or hindsight(view, news(view))
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
         stopping, status = f"Stopping {view.pods(len(left))}: {message}", updated(view, decided, **blame)
@@ -169,13 +171,18 @@ def fail(view: View, reason: str, message: str, **changes: Unpack[StatusChanges]
     return end(view, ConditionType.FAILURE_TARGET, reason, message, **changes)
 
 
-def _excused(view: View, said: Condition) -> Verdict | None:
+def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None:
     """One restart too many is none if what seemed to be a failure was a disruption, and not one too many of those."""
-    incident = hindsight(view).get("last_failure")
-    if said.reason not in EXCUSABLE or incident is None or incident.action is not RestartAction.RESTART_FREE:
+    if said.reason not in EXCUSABLE or entry is None or entry.judgement.action is not RestartAction.RESTART_FREE:
         return None
-    spent = charged(budget(view), RestartAction.RESTART_FREE)
-    return None if too_many_disruptions(view.spec.restart, spent) else excuse(view, incident, spent)
+    entry = excused(view, entry, budget(view))
+    if entry is None:
+        return None
+    wait = wait_after(view, entry.price.budget)
+    message, cause = f"{entry.said} in {wait.total_seconds():.1f} s", entry.facts.cause
+    not_failing = Say(ConditionType.FAILURE_TARGET, value=False, reason=cause, message=message)
+    says, changes = (*restarting(cause, message), not_failing), hindsight(view, entry)
+    return start_again(view, says, message, grace=short_grace(view), wait=wait, **changes)
 
 
 def _goes_on(view: View, pod: Pod, reason: str) -> bool:

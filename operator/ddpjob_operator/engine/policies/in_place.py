@@ -6,17 +6,16 @@ from ddpjob_operator.api import Budget, Cause, ConditionType, Incident, RestartA
 from ddpjob_operator.api.status import MAX_EXCEPTIONS
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
-from ddpjob_operator.engine.incidents.evidence import killed
-from ddpjob_operator.engine.incidents.facts import RESOLUTION, TAKEN_AWAY, joined, remembered, told
-from ddpjob_operator.engine.incidents.ledger import charge, cost, counts, judged, why_final
+from ddpjob_operator.engine.incidents.evidence import facts_said, killed
+from ddpjob_operator.engine.incidents.facts import RESOLUTION, TAKEN_AWAY, Facts, joined, told
+from ddpjob_operator.engine.incidents.ledger import Entry, account, amended, as_recorded, final
 from ddpjob_operator.engine.incidents.price import present
 from ddpjob_operator.engine.reports import HeardIncident, Phase
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.supervision import comes_up, failure_said, is_silent
+from ddpjob_operator.engine.supervision import comes_up, is_silent
 from ddpjob_operator.engine.view import View
 
 from .end import fail
-from .hindsight import learned
 from .steps import attempt_after, grace_after, replace_alone, restarting, start_again, wait_after
 from .verdict import Verdict
 
@@ -39,7 +38,7 @@ def restarted_in_place(view: View) -> Verdict | None:
     return Verdict(updated(view, attempt=heard.attempt, supervised=True), None)
 
 
-def lost_alone(view: View, failures: list[Incident]) -> tuple[int, ...]:
+def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
     """Ranks whose pods were lost, where the others live on and wait for new ones; none where the gang has to go."""
     ranks = {failure.rank for failure in failures}
     others = [pod for rank, pod in view.current.items() if rank not in ranks]
@@ -51,27 +50,21 @@ def lost_alone(view: View, failures: list[Incident]) -> tuple[int, ...]:
 
 
 def replaced(
-    view: View,
-    ranks: tuple[int, ...],
-    incident: Incident,
-    budget: Budget,
-    fields: StatusChanges,
-    *,
-    grace: int | None,
+    view: View, ranks: tuple[int, ...], entry: Entry, avoided: StatusChanges, *, grace: int | None
 ) -> Verdict:
     """Only the pods that were lost are replaced. The first time, for a disruption, at once."""
-    free = incident.action is RestartAction.RESTART_FREE
+    budget, free = entry.price.budget, entry.judgement.action is RestartAction.RESTART_FREE
     wait = timedelta(0) if free and budget.streak == 1 else wait_after(view, budget)
     when = f" in {wait.total_seconds():.1f} s" if wait else ""
-    message = f"{told(incident)}; {cost(view, incident, budget)}; {_replacing(view, ranks)}{when}"
-    paid = counts(view, incident, budget)
-    changes: StatusChanges = {**fields, **paid, "attempt": attempt_after(view, incident.attempt)}
-    says = restarting(incident.cause, message)
+    message = f"{entry.said}; {_replacing(view, ranks)}{when}"
+    attempt = attempt_after(view, entry.facts.attempt)
+    changes: StatusChanges = {**entry.recorded, **avoided, "attempt": attempt}
+    says = restarting(entry.facts.cause, message)
     until = view.now + wait if wait else None
     return replace_alone(view, ranks, says, message, grace=grace, until=until, **changes)
 
 
-def lost_together(view: View, ranks: tuple[int, ...], failures: list[Incident]) -> Verdict | None:
+def lost_together(view: View, ranks: tuple[int, ...], failures: list[Facts]) -> Verdict | None:
     """Pods that are lost while the gang has not yet started again belong to the incident before, at no further cost.
 
     Only those that were there before it: a new pod that is lost is another incident.
@@ -87,15 +80,13 @@ def lost_together(view: View, ranks: tuple[int, ...], failures: list[Incident]) 
     held_up = known.cause is Cause.STALLED and known.rank in ranks
     if not there or not (held_up or known.cause in TAKEN_AWAY | {Cause.PEER_LOST}):
         return None
-    fields = learned(view, joined(known, failures))
-    incident = fields.get("last_failure") or known
-    if incident.action is RestartAction.FAIL:
-        return fail(view, incident.cause, told(incident), **fields)
-    paid = cost(view, incident, fields.get("budget", view.status.budget))
-    message = f"{told(incident)}; {paid}; {_replacing(view, ranks)}"
-    says = restarting(incident.cause, message)
-    until = view.status.backoff_until
-    return replace_alone(view, ranks, says, message, grace=grace_after(view, incident.cause), until=until, **fields)
+    entry = amended(view, joined(Facts.of(known), failures)) or as_recorded(view, known)
+    cause = entry.facts.cause
+    if entry.judgement.action is RestartAction.FAIL:
+        return fail(view, cause, told(entry.facts), **entry.recorded)
+    message = f"{entry.said}; {_replacing(view, ranks)}"
+    says, until = restarting(cause, message), view.status.backoff_until
+    return replace_alone(view, ranks, says, message, grace=grace_after(view, cause), until=until, **entry.recorded)
 
 
 def waits_in_vain(view: View) -> Verdict | None:
@@ -113,7 +104,7 @@ def waits_in_vain(view: View) -> Verdict | None:
     until = view.status.backoff_until
     wait = max(until - view.now, timedelta(0)) if until else timedelta(0)
     done = f"rank {min(view.finished)} has finished"
-    message = f"{told(known)}; {cost(view, known, view.status.budget)}; {done}: all start again"
+    message = f"{as_recorded(view, known).said}; {done}: all start again"
     says, grace = restarting(known.cause, message), grace_after(view, known.cause)
     return start_again(view, says, message, grace=grace, wait=wait)
 
@@ -143,22 +134,20 @@ def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
 
 
 def _charge(view: View, said: HeardIncident) -> Verdict:
-    incident = judged(view, failure_said(view, said))
-    budget = charge(view, incident, _before(view, incident))
-    past = remembered(view.status, incident)
-    if final := why_final(view, incident, budget):
-        return fail(view, *final, **past)
-    message = f"{told(incident)}; {cost(view, incident, budget)}, in place"
+    facts = facts_said(view, said)
+    entry = account(view, facts, _before(view, facts))
+    if why := final(view, entry):
+        return fail(view, *why, **entry.noted)
+    message = f"{entry.said}, in place"
     says = (
-        Say(ConditionType.RESTARTING, value=True, reason=incident.cause, message=message),
-        Say(ConditionType.RUNNING, value=False, reason=incident.cause, message=message),
+        Say(ConditionType.RESTARTING, value=True, reason=facts.cause, message=message),
+        Say(ConditionType.RUNNING, value=False, reason=facts.cause, message=message),
     )
-    counted = counts(view, incident, budget)
-    changes: StatusChanges = {**past, **counted, "attempt": incident.attempt + 1, "supervised": True}
+    changes: StatusChanges = {**entry.recorded, "attempt": facts.attempt + 1, "supervised": True}
     return Verdict(updated(view, *says, **changes), message)
 
 
-def _before(view: View, incident: Incident) -> Budget:
+def _before(view: View, incident: Facts) -> Budget:
     """The budget as the incident found it; of two that are heard at once, the time between them tells."""
     last = view.status.last_failure
     window = timedelta(seconds=view.spec.restart.window_seconds)
@@ -168,7 +157,7 @@ def _before(view: View, incident: Incident) -> Budget:
     return present(view.spec, view.status, min(incident.time, view.now))
 
 
-def _took_its_pod(view: View, failure: Incident) -> bool:
+def _took_its_pod(view: View, failure: Facts) -> bool:
     """Whether a failure took a pod away or killed its supervisor: any other is one at which supervisors gave up."""
     pod = view.current.get(failure.rank)
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))

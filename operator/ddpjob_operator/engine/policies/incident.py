@@ -1,13 +1,15 @@
 """Incidents: what went wrong, what it costs, and whether the gang starts again."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Budget, Cause, ConditionType, Incident, RestartAction, SuccessPolicy
-from ddpjob_operator.engine.changes import StatusChanges, amended
+from ddpjob_operator.api import Cause, ConditionType, RestartAction, SuccessPolicy
+from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import updated
 from ddpjob_operator.engine.foreign import text_of
 from ddpjob_operator.engine.incidents.evidence import (
-    failure_of,
+    facts_of,
+    facts_said,
     incident_told,
     lost_pod,
     stalled,
@@ -15,16 +17,16 @@ from ddpjob_operator.engine.incidents.evidence import (
     unstartable_at,
     was_turned_away,
 )
-from ddpjob_operator.engine.incidents.facts import RESOLUTION, first_of, remembered, told
-from ddpjob_operator.engine.incidents.ledger import charge, cost, counts, judged, why_final
+from ddpjob_operator.engine.incidents.facts import RESOLUTION, Facts, first_of, told
+from ddpjob_operator.engine.incidents.ledger import Entry, account, final
 from ddpjob_operator.engine.incidents.price import present
 from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, failure_said, lost_at, members_lost
+from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, lost_at, members_lost
 from ddpjob_operator.engine.view import View, after
 
 from .end import fail
-from .hindsight import avoiding, hindsight
+from .hindsight import avoiding, hindsight, news
 from .in_place import lost_alone, lost_together, replaced, waits_in_vain
 from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_again, wait_after
 from .verdict import Times, Verdict
@@ -59,59 +61,50 @@ def _failed(view: View) -> Verdict | None:
     first = _with_who_left(view, first_of(failures))
     if not lost and (until := _heard_out_at(view, first)):
         return Verdict(view.status, f"{told(first)}; waiting for what the others say", wake_at=until)
-    incident = judged(view, first)
-    budget = charge(view, incident, present(view.spec, view.status, min(incident.time, view.now)))
-    past = remembered(view.status, incident)
-    if final := why_final(view, incident, budget):
-        return fail(view, *final, **past)
-    fields: StatusChanges = {**past, **_avoiding(view, incident)}
-    if lost:
-        return replaced(view, lost, incident, budget, fields, grace=_grace(view, incident))
-    return _restart(view, incident, budget, fields)
+    # A node's clock may be ahead of ours: no window has passed by a moment that is still to come.
+    entry = account(view, first, present(view.spec, view.status, min(first.time, view.now)))
+    if why := final(view, entry):
+        return fail(view, *why, **entry.noted)
+    avoided, grace = _avoiding(view, first), _grace(view, first)
+    return replaced(view, lost, entry, avoided, grace=grace) if lost else _restart(view, entry, avoided, grace=grace)
 
 
 def corrected(view: View) -> Verdict | None:
     """What pods of the attempt that failed say at last may tell more of the incident: that it was free, or final."""
     if view.created:
         return None
-    learned = hindsight(view)
-    if not learned:
+    entry = news(view)
+    fields = hindsight(view, entry)
+    if not fields:
         return None
-    incident = learned.get("last_failure")
-    if incident is not None and incident.action is RestartAction.FAIL:
-        return fail(view, incident.cause, told(incident), **learned)
-    said = view.status.condition(ConditionType.RESTARTING)
-    known = view.status.last_failure
-    if (
-        incident is None
-        or known is None
-        or said is None
-        or said.reason != known.cause
-        or (known.rank, known.cause, known.message) == (incident.rank, incident.cause, incident.message)
-    ):
-        return Verdict(updated(view, **learned), None)
-    message = f"{told(incident)}; {cost(view, incident, learned.get('budget', view.status.budget))}"
-    says = restarting(incident.cause, message)
-    return Verdict(updated(view, *says, **learned), message)
+    if entry is not None and entry.judgement.action is RestartAction.FAIL:
+        return fail(view, entry.facts.cause, told(entry.facts), **fields)
+    known, said = view.status.last_failure, view.status.condition(ConditionType.RESTARTING)
+    if entry is None or known is None or said is None or said.reason != known.cause:
+        return Verdict(updated(view, **fields), None)
+    facts = entry.facts
+    if (known.rank, known.cause, known.message) == (facts.rank, facts.cause, facts.message):
+        return Verdict(updated(view, **fields), None)
+    return Verdict(updated(view, *restarting(facts.cause, entry.said), **fields), entry.said)
 
 
-def _restart(view: View, incident: Incident, budget: Budget, fields: StatusChanges) -> Verdict:
-    wait = wait_after(view, budget)
-    message = f"{told(incident)}; {cost(view, incident, budget)} in {wait.total_seconds():.1f} s"
-    paid = counts(view, incident, budget)
-    changes: StatusChanges = {**fields, **paid, "attempt": attempt_after(view, incident.attempt)}
-    says = restarting(incident.cause, message)
-    return start_again(view, says, message, grace=_grace(view, incident), wait=wait, **changes)
+def _restart(view: View, entry: Entry, avoided: StatusChanges, *, grace: int | None) -> Verdict:
+    wait = wait_after(view, entry.price.budget)
+    message = f"{entry.said} in {wait.total_seconds():.1f} s"
+    attempt = attempt_after(view, entry.facts.attempt)
+    changes: StatusChanges = {**entry.recorded, **avoided, "attempt": attempt}
+    says = restarting(entry.facts.cause, message)
+    return start_again(view, says, message, grace=grace, wait=wait, **changes)
 
 
-def _failures(view: View) -> list[Incident]:
+def _failures(view: View) -> list[Facts]:
     """Of present pods that failed, cannot start, hang at the end, that somebody else deletes, or that vanished.
 
     And of those that run, and whose supervisors are missed.
     """
     attempt, now, nodes, noun = view.status.attempt, view.now, view.snapshot.node_problems, view.noun
     troubled = (pod for pod in view.current.values() if _is_in_trouble(view, pod))
-    found = [failure_of(pod, attempt, now, nodes, noun=noun) for pod in troubled]
+    found = [facts_of(pod, attempt, now, nodes, noun=noun) for pod in troubled]
     limit = _finish_timeout(view)
     if limit is not None and now >= limit:
         seconds = view.spec.finish_timeout_seconds
@@ -119,7 +112,7 @@ def _failures(view: View) -> list[Incident]:
     if view.created:
         job, incarnations = view.snapshot.job, view.status.incarnations
         gone = (lost_pod(present_pod_name(job, rank), rank, incarnations.of(rank)) for rank in view.missing)
-        found += [failure_of(pod, attempt, now, noun=noun) for pod in gone]
+        found += [facts_of(pod, attempt, now, noun=noun) for pod in gone]
     known, patience = {failure.rank for failure in found}, MEMBER_LOST_AFTER.total_seconds()
     unheard = (view.current[rank] for rank in members_lost(view) if rank not in known)
     found += [unheard_of(pod, attempt, now, patience, nodes.get(pod.node or "")) for pod in unheard]
@@ -133,23 +126,23 @@ def _finish_timeout(view: View) -> datetime | None:
     return after(max(view.finish_times, default=None), view.spec.finish_timeout_seconds)
 
 
-def _with_who_left(view: View, first: Incident) -> Incident:
+def _with_who_left(view: View, first: Facts) -> Facts:
     """Where a rank lost its peers, and nobody failed: it may be for those that are done, which are named."""
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
-    return amended(first, message=text_of(f"{view.who_left} had left with exit code 0: {first.message}"))
+    return replace(first, message=text_of(f"{view.who_left} had left with exit code 0: {first.message}"))
 
 
-def _blamed(view: View, found: list[Incident]) -> list[Incident]:
+def _blamed(view: View, found: list[Facts]) -> list[Facts]:
     """Of a rank that others report to have failed first, and whose own pod has still to end."""
     known = {failure.rank for failure in found}
     waiting = {rank for rank, pod in view.current.items() if pod.active} - known
     said = (incident_told(pod, view.now) for pod in view.current.values() if pod.failed)
     named = {one.rank: one for one in said if one is not None and one.rank in waiting}
-    return [failure_said(view, one) for one in named.values()]
+    return [facts_said(view, one) for one in named.values()]
 
 
-def _heard_out_at(view: View, first: Incident) -> datetime | None:
+def _heard_out_at(view: View, first: Facts) -> datetime | None:
     """Until when nothing is deleted, since the pod that failed first is about to end, or since it is unknown which.
 
     None where that is not so, or was long enough ago.
@@ -173,7 +166,7 @@ def _is_in_trouble(view: View, pod: Pod) -> bool:
     return pod.failed or ends or (limit is not None and view.now >= limit)
 
 
-def _avoiding(view: View, incident: Incident) -> StatusChanges:
+def _avoiding(view: View, incident: Facts) -> StatusChanges:
     first = view.current.get(incident.rank)
     useless = incident.cause is Cause.NODE_LOST or (first is not None and was_turned_away(first))
     lost = (incident.node,) if useless and incident.node else ()
@@ -181,7 +174,7 @@ def _avoiding(view: View, incident: Incident) -> StatusChanges:
     return {"avoided_nodes": avoided} if avoided else {}
 
 
-def _grace(view: View, incident: Incident) -> int | None:
+def _grace(view: View, incident: Facts) -> int | None:
     """Survivors of a failure have nothing to save; a gang that loses a rank with notice saves together with it."""
     first = view.current.get(incident.rank)
     notice = first is not None and first.active and first.deleting

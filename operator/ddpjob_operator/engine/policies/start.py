@@ -7,7 +7,7 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.conditions import Obstacle, Say, updated
-from ddpjob_operator.engine.incidents.facts import culprit
+from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.snapshot import Service
 from ddpjob_operator.engine.supervision import comes_up, is_outdated, missed, quiet_of, said_of
 from ddpjob_operator.engine.view import View

@@ -19,7 +19,7 @@ from ddpjob_operator.engine.decision import (
     DeletePod,
     StopPod,
 )
-from ddpjob_operator.engine.incidents.facts import culprit
+from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.incidents.price import backoff, present
 from ddpjob_operator.engine.manifests.names import network_policy_name
 from ddpjob_operator.engine.snapshot import Pod, Service

@@ -2,11 +2,13 @@
 
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine.changes import StatusChanges, amended
+from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import DeleteNetworkPolicy
-from ddpjob_operator.engine.incidents.evidence import failure_of
-from ddpjob_operator.engine.incidents.facts import first_of, remembered
+from ddpjob_operator.engine.incidents.evidence import facts_of
+from ddpjob_operator.engine.incidents.facts import first_of
+from ddpjob_operator.engine.incidents.judgement import Judgement
+from ddpjob_operator.engine.incidents.ledger import noted
 from ddpjob_operator.engine.manifests.names import network_policy_name
 from ddpjob_operator.engine.manifests.volumes import lost_with_pods
 from ddpjob_operator.engine.view import View
@@ -53,12 +55,12 @@ def _forestalled(view: View) -> StatusChanges:
         return {}
     failed = [pod for pod in view.current.values() if pod.failed and pod.rank not in view.finished]
     by_itself = [pod for pod in failed if pod.exit and not pod.was_told_before(pod.exit.finished_at)]
-    failures = [failure_of(pod, attempt, view.now, view.snapshot.node_problems) for pod in by_itself]
+    failures = [facts_of(pod, attempt, view.now, view.snapshot.node_problems) for pod in by_itself]
     first = first_of(failures) if failures else None
     if first is None or first.cause in {Cause.STOPPED, Cause.PEER_LOST}:
         return {}
-    answered = amended(first, action=RestartAction.RESTART_FREE, rule="spec.suspend")
-    return {"attempt": first.attempt, **remembered(view.status, answered)}
+    answered = Judgement(RestartAction.RESTART_FREE, "spec.suspend")
+    return {"attempt": first.attempt, **noted(view.status, first, answered)}
 
 
 def started(view: View) -> Verdict | None:
