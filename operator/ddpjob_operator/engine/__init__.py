@@ -23,7 +23,7 @@ from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAIT
 from .manifests.names import network_policy_name, pod_name
 from .manifests.volumes import lost_with_pods
 from .policies.end import deadline, expiry, start_deadline
-from .reports import Heard, HeardIncident, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
+from .reports import Heard, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
 from .settings import Settings
 from .snapshot import Asked, Disruption, Exit, Manifest, Needs, Pod, Refusal, Service, Snapshot, Waiting
 
@@ -48,7 +48,6 @@ __all__ = [
     "Event",
     "Exit",
     "Heard",
-    "HeardIncident",
     "HeardStraggler",
     "Manifest",
     "MarkFinished",

@@ -13,9 +13,11 @@ from typing import Any
 
 from ddpjob_operator.api import Cause, CheckpointSeen, Progress
 from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
+from ddpjob_operator.api.restart import signal_name
 from ddpjob_operator.api.words import duration
 
 from .foreign import attempt_of, count_of, text_of, words_of
+from .incidents.facts import Facts
 
 INCIDENTS = 16
 NAMED = 8
@@ -53,28 +55,6 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HeardIncident:
-    """An incident that the supervisors answer by a restart in place."""
-
-    attempt: int
-    """The attempt that it ended."""
-    time: datetime
-    rank: int
-    """The node's rank that failed first."""
-    cause: Cause
-    process: int | None = None
-    """Which of all ranks it was."""
-    exit_code: int | None = None
-    signal: int | None = None
-    message: str = ""
-    """The exception where there was one, and what is known of the failure."""
-    step: int | None = None
-    tied: bool = False
-    consequences: int = 0
-    consequence_ranks: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Stall:
     """That no step is finished any more."""
 
@@ -105,7 +85,7 @@ class Heard:
     """When the phase began."""
     missing: tuple[int, ...] = ()
     """Node ranks whose supervisors are not connected; the first of them."""
-    incidents: tuple[HeardIncident, ...] = ()
+    incidents: tuple[Facts, ...] = ()
     """The last ones that supervisors answer by a restart in place, the oldest first."""
     progress: Progress | None = None
     checkpoint: CheckpointSeen | None = None
@@ -156,7 +136,7 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     )
 
 
-def incident_of(value: Any, at: datetime) -> HeardIncident | None:
+def incident_of(value: Any, at: datetime) -> Facts | None:
     """The incident that a supervisor tells of in a failure report, read at that moment; None where it is none."""
     return _incident(value, _Clock(at))
 
@@ -219,29 +199,29 @@ def _clock(now: Any, at: datetime) -> _Clock:
     return _Clock(at) if shown is None else _Clock(at, timedelta(seconds=round((at - shown).total_seconds())))
 
 
-def _incidents(value: Any, clock: _Clock) -> tuple[HeardIncident, ...]:
+def _incidents(value: Any, clock: _Clock) -> tuple[Facts, ...]:
     """In the order of their attempts, one for each: that is what tells them apart."""
     found = [_incident(one, clock) for one in _list(value)[-INCIDENTS:]]
     by_attempt = {one.attempt: one for one in found if one is not None}
     return tuple(by_attempt[attempt] for attempt in sorted(by_attempt))
 
 
-def _incident(value: Any, clock: _Clock) -> HeardIncident | None:
+def _incident(value: Any, clock: _Clock) -> Facts | None:
     if not isinstance(value, Mapping):
         return None
     attempt, rank = attempt_of(value.get("attempt")), count_of(value.get("rank"), MAX_NODES - 1)
     if attempt is None or rank is None:
         return None
     cause = value.get("cause")
-    named = _ranks(value.get("consequenceRanks"))
-    return HeardIncident(
+    signal, named = count_of(value.get("signal"), 64), _ranks(value.get("consequenceRanks"))
+    return Facts(
         attempt=attempt,
         time=clock.time(value.get("time")) or clock.at,
         rank=rank,
         cause=next((known for known in CLAIMABLE if known == cause), Cause.APPLICATION),
         process=process_of(value.get("process"), rank),
         exit_code=count_of(value.get("exitCode"), 255),
-        signal=count_of(value.get("signal"), 64),
+        signal=signal_name(signal) if signal else None,
         message=words_of(value),
         step=count_of(value.get("step")),
         tied=value.get("tied") is True,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import Cause, ConditionType
 from ddpjob_operator.api.schema import status_schema
-from ddpjob_operator.engine import Heard, HeardIncident, HeardStraggler, Phase, Stall, heard_of, unheard
+from ddpjob_operator.engine import Heard, HeardStraggler, Phase, Stall, heard_of, unheard
+from ddpjob_operator.engine.incidents.facts import Facts
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -85,14 +86,14 @@ def test_a_document_is_read_as_it_is_meant() -> None:
         since=datetime(2026, 1, 1, 11, 59, 0, 250_000, UTC),
         missing=(1,),
         incidents=(
-            HeardIncident(
+            Facts(
                 attempt=2,
                 time=START - timedelta(minutes=2),
                 rank=1,
                 cause=Cause.OUT_OF_MEMORY,
                 process=3,
                 exit_code=137,
-                signal=9,
+                signal="SIGKILL",
                 message="killed by SIGKILL",
                 step=120,
                 tied=True,

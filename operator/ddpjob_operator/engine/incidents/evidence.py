@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.restart import signal_name
 from ddpjob_operator.engine.foreign import attempt_of, count_of, document_of, peer_lost_words, text_of, words_of
 from ddpjob_operator.engine.manifests.names import present_pod_name
-from ddpjob_operator.engine.reports import CLAIMABLE, HeardIncident, incident_of, process_of
+from ddpjob_operator.engine.reports import CLAIMABLE, incident_of, process_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_operator.engine.view import View
 
@@ -175,31 +175,16 @@ def attempt_told(pod: Pod) -> int | None:
     return _read(pod.exit.message).attempt if pod.exit is not None else None
 
 
-def incident_told(pod: Pod, now: datetime) -> HeardIncident | None:
+def incident_told(pod: Pod, now: datetime) -> Facts | None:
     """What ended the attempt, as the supervisor of a pod that failed reports it: which rank failed first, and why."""
     report = document_of(pod.exit.message) if pod.exit is not None else None
     return incident_of(report.get("incident"), now) if report is not None else None
 
 
-def facts_said(view: View, said: HeardIncident) -> Facts:
-    """The facts of the rank that supervisors say was first."""
+def with_pod(view: View, said: Facts) -> Facts:
+    """What supervisors say, with the pod that it is about."""
     pod = view.current.get(said.rank)
-    return Facts(
-        time=said.time,
-        attempt=said.attempt,
-        rank=said.rank,
-        process=said.process,
-        pod=present_pod_name(view.snapshot.job, said.rank),
-        node=pod.node if pod else None,
-        cause=said.cause,
-        exit_code=said.exit_code,
-        signal=signal_name(said.signal) if said.signal else None,
-        message=said.message,
-        step=said.step,
-        tied=said.tied,
-        consequences=said.consequences,
-        consequence_ranks=said.consequence_ranks,
-    )
+    return replace(said, pod=present_pod_name(view.snapshot.job, said.rank), node=pod.node if pod else None)
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:

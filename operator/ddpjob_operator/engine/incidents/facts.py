@@ -31,14 +31,14 @@ TAKEN_AWAY = frozenset(
 class Facts:
     """What is known of one rank's failure, or of an incident by the rank that failed first. No verdict is among it.
 
-    Each field means what the one of its name means in `status.lastFailure`.
+    Each field means what the one of its name means in `status.lastFailure`. Supervisors do not name pods.
     """
 
     time: datetime
     attempt: int
     rank: int
-    pod: str
     cause: Cause | str
+    pod: str = ""
     message: str = ""
     process: int | None = None
     node: str | None = None

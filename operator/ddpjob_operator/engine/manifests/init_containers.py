@@ -22,12 +22,6 @@ RESOURCES = {"cpu": "100m", "memory": "64Mi"}
 """Both as request and as limit, since a quota may ask for both. A pod's request is its largest init container's, or
 its containers' sum: so this adds nothing where the trainer asks for more. And part of a CPU claims no whole one."""
 
-MADE_FROM = {
-    "configMap": ("ConfigMap", "name"),
-    "secret": ("Secret", "secretName"),
-    "persistentVolumeClaim": ("PersistentVolumeClaim", "claimName"),
-}
-
 ALIKE = ("image", "imagePullPolicy", "securityContext")
 """What it has in common with the trainer: nothing else has to be pulled or admitted."""
 
@@ -84,22 +78,6 @@ def reserve_container(trainer: Manifest) -> Manifest:
         "command": ["sh", "-c", RESERVE_SHELL],
         "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
     }
-
-
-def needed(template: Manifest) -> list[str]:
-    """What a pod's volumes are made from, and without which it waits for ever: `ConfigMap code`."""
-    sources = [
-        source
-        for volume in template["spec"].get("volumes", ())
-        for source in (volume, *volume.get("projected", {}).get("sources", ()))
-    ]
-    found = (
-        (kind, source[field].get(name) or source[field].get("name"))
-        for source in sources
-        for field, (kind, name) in MADE_FROM.items()
-        if field in source and not source[field].get("optional")
-    )
-    return list(dict.fromkeys(f"{kind} {name}" for kind, name in found if name))
 
 
 def waits_by_itself(trainer: Manifest) -> bool:

@@ -1,4 +1,4 @@
-"""Whether what a job saves is still there for the pods that come after."""
+"""A template's volumes: what they are made from, and whether what a job saves there outlives its pods."""
 
 from ddpjob_operator.api import DDPJobSpec
 from ddpjob_operator.engine.snapshot import Manifest
@@ -6,6 +6,28 @@ from ddpjob_operator.engine.snapshot import Manifest
 PASSING = frozenset({"emptyDir", "ephemeral"})
 """Volumes that go with their pod."""
 NOT_WRITTEN = frozenset({"configMap", "secret", "projected", "downwardAPI", "image"})
+
+MADE_FROM = {
+    "configMap": ("ConfigMap", "name"),
+    "secret": ("Secret", "secretName"),
+    "persistentVolumeClaim": ("PersistentVolumeClaim", "claimName"),
+}
+
+
+def needed(template: Manifest) -> list[str]:
+    """What a pod's volumes are made from, and without which it waits for ever: `ConfigMap code`."""
+    sources = [
+        source
+        for volume in template["spec"].get("volumes", ())
+        for source in (volume, *volume.get("projected", {}).get("sources", ()))
+    ]
+    found = (
+        (kind, source[field].get(name) or source[field].get("name"))
+        for source in sources
+        for field, (kind, name) in MADE_FROM.items()
+        if field in source and not source[field].get("optional")
+    )
+    return list(dict.fromkeys(f"{kind} {name}" for kind, name in found if name))
 
 
 def lost_with_pods(spec: DDPJobSpec) -> str:

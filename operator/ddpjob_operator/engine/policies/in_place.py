@@ -6,11 +6,11 @@ from ddpjob_operator.api import Budget, Cause, ConditionType, Incident, RestartA
 from ddpjob_operator.api.status import MAX_EXCEPTIONS
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
-from ddpjob_operator.engine.incidents.evidence import facts_said, killed
+from ddpjob_operator.engine.incidents.evidence import killed, with_pod
 from ddpjob_operator.engine.incidents.facts import RESOLUTION, TAKEN_AWAY, Facts, joined, told
 from ddpjob_operator.engine.incidents.ledger import Entry, account, amended, as_recorded, final
 from ddpjob_operator.engine.incidents.price import present
-from ddpjob_operator.engine.reports import HeardIncident, Phase
+from ddpjob_operator.engine.reports import Phase
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.supervision import comes_up, is_silent
 from ddpjob_operator.engine.view import View
@@ -133,8 +133,8 @@ def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
     return misses or (is_new and comes_up(view))
 
 
-def _charge(view: View, said: HeardIncident) -> Verdict:
-    facts = facts_said(view, said)
+def _charge(view: View, said: Facts) -> Verdict:
+    facts = with_pod(view, said)
     entry = account(view, facts, _before(view, facts))
     if why := final(view, entry):
         return fail(view, *why, **entry.noted)

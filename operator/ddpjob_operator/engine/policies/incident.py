@@ -9,13 +9,13 @@ from ddpjob_operator.engine.conditions import updated
 from ddpjob_operator.engine.foreign import text_of
 from ddpjob_operator.engine.incidents.evidence import (
     facts_of,
-    facts_said,
     incident_told,
     lost_pod,
     stalled,
     unheard_of,
     unstartable_at,
     was_turned_away,
+    with_pod,
 )
 from ddpjob_operator.engine.incidents.facts import RESOLUTION, Facts, first_of, told
 from ddpjob_operator.engine.incidents.ledger import Entry, account, final
@@ -139,7 +139,7 @@ def _blamed(view: View, found: list[Facts]) -> list[Facts]:
     waiting = {rank for rank, pod in view.current.items() if pod.active} - known
     said = (incident_told(pod, view.now) for pod in view.current.values() if pod.failed)
     named = {one.rank: one for one in said if one is not None and one.rank in waiting}
-    return [facts_said(view, one) for one in named.values()]
+    return [with_pod(view, one) for one in named.values()]
 
 
 def _heard_out_at(view: View, first: Facts) -> datetime | None:
