@@ -91,6 +91,7 @@ def completed(view: View, status: DDPJobStatus, message: str | None, *, blocked:
         said = blocked or Obstacle("Unblocked", "Nothing is in the way any more")
         say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=said.reason, message=said.message)
         status = with_conditions(view, status, say)
+    # A decision that ends an attempt has nobody ready, though pods of it still run.
     ready = view.heard_running + view.succeeded if status.attempt == view.status.attempt else 0
     counted = f"{ready}/{status.nodes or view.spec.nodes}"
     return changed(

@@ -26,6 +26,7 @@ def decide(snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN) -> Decision:
     view = View(snapshot)
     if needs := unmet(view):
         return Decision(needs=needs)
+    # Always found: the last policy of the chain has something to say of every moment.
     place, verdict = next((n, said) for n, policy in enumerate(chain) if (said := policy.decides(view)) is not None)
     for step in AFTERWARDS:
         verdict = step.takes(view, verdict)
@@ -60,6 +61,7 @@ def _without_lost_pods(view: View, verdict: Verdict) -> Verdict:
         return verdict
     then = view.with_status(verdict.status)
     present = () if then.winds_down else tuple(then.current.values())
+    # Without grace, since no kubelet is left that would confirm the end.
     lost = (pod for pod in view.overdue if not pod.forced and pod not in present)
     return replace(verdict, actions=(*verdict.actions, *(DeletePod(pod.name, pod.uid, 0) for pod in lost)))
 
@@ -103,6 +105,7 @@ def _next_look(view: View, verdict: Verdict, asked: tuple[Policy, ...]) -> datet
 
     Those policies were asked that come before the one that decided: those after it wait until it has nothing to say.
     """
+    # By the new status: what it begins, such as a backoff, has its own end.
     then = view if verdict.status is view.status else view.with_status(verdict.status)
     dues = (*(policy.due for policy in asked), *(step.due for step in AFTERWARDS))
     times = (verdict.wake_at, *(time for due in dues for time in due(then)))

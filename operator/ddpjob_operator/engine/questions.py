@@ -15,6 +15,7 @@ def unmet(view: View) -> Needs:
     is silent, so that another one is listened to, and what that one says puts a node in question.
     """
     met = view.snapshot.answered
+    # Alone, since all other questions are about pods: the list may have others.
     if _rests_on_absence(view) and not met.pods:
         return Needs(pods=True)
     supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)

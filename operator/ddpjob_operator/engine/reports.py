@@ -118,7 +118,9 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     if attempt is None:
         return None
     said, clock = document.get("phase"), _clock(document.get("now"), at)
+    # A supervisor of a newer version may have phases of its own.
     phase = next((phase for phase in Phase if phase == said), Phase.UNKNOWN)
+    # Without a beginning of its own a phase has lasted since it was heard first.
     same = last is not None and (last.pod, last.attempt, last.phase) == (pod, attempt, phase)
     return Heard(
         at=at,

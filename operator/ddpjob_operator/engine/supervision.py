@@ -32,6 +32,7 @@ def comes_up(view: View) -> bool:
     status, heard = view.status, view.heard
     if not (status.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
         return False
+    # An older attempt was heard before this one began: nobody has asked since.
     return heard is None or heard.attempt < status.attempt or heard.phase in COMING_UP
 
 
@@ -58,6 +59,7 @@ def lost_at(view: View) -> dict[int, datetime]:
 def _first_lost_at(view: View) -> datetime | None:
     """For rank 0: it does not answer us, and another supervisor has nothing to run although all pods do."""
     silent, witness = silent_at(view), view.snapshot.witness
+    # Where a pod does not run, it is that one that the others wait for.
     if silent is None or view.now < silent or witness is None or witness.error or view.running < view.nodes:
         return None
     return _limit(witness.since, *view.current.values()) if witness.phase is Phase.GATHERING else None
@@ -127,6 +129,7 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
     if view.status.finished:
         return status
     runs = status.is_true(ConditionType.RUNNING) and not status.ending
+    # An operator that has just begun keeps what the one before heard, until it hears for itself.
     if not (runs and is_unheard_yet(view)):
         silence = view.snapshot.heard if runs and is_silent(view) else None
         stall = stall_of(view) if runs else None
@@ -163,6 +166,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)
     return {
+        # Where this very decision starts the gang anew, what was heard is of the gang before.
         "supervised": status.supervised or (same_gang and heard is not None),
         "progress": progress if runs or progress is None else _without_end_in_sight(progress),
         "checkpoint": _checkpoint(view, status, last_checkpoint),

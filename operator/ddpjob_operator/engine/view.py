@@ -66,6 +66,7 @@ class View:
     def heard(self) -> Heard | None:
         """What the supervisor in rank 0's present pod says of the gang; None where it has not said anything yet."""
         heard, first = self.snapshot.heard, self.current.get(0)
+        # A former pod spoke of the gang before. Attempt 0: nothing but errors was ever heard of this one.
         return heard if heard and first and heard.pod == first.name and heard.attempt else None
 
     @property
@@ -93,7 +94,7 @@ class View:
     @cached_property
     def kept(self) -> frozenset[str]:
         """Names of ended pods that stay for their logs: the first that failed in each of the last incidents."""
-        first = {failure.pod for failure in self.status.history[:KEPT_INCIDENTS]}
+        first = {incident.pod for incident in self.status.history[:KEPT_INCIDENTS]}
         return frozenset(
             pod.name for pod in self.snapshot.pods if pod.name in first and not pod.active and not pod.lingering
         )

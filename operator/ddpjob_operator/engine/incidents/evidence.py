@@ -112,7 +112,9 @@ def facts_of(
     first = incident_told(pod, now)
     if first is not None and first.rank == pod.rank:
         how |= {"tied": first.tied, "consequences": first.consequences, "consequence_ranks": first.consequence_ranks}
+    # Supervisors may have begun attempts of which the status does not know yet.
     attempt = max(attempt, report.attempt or 0)
+    # Before the pod's own words: told to end by the cluster, it ends by a signal, or saves and says that.
     if by_cluster is not None:
         return _facts(pod, attempt, time, *by_cluster, **how)
     if ended is None:
@@ -120,6 +122,8 @@ def facts_of(
     cause = _cause(ended, signal, report)
     when_told = _ended_when_told(pod, ended, by_us=by_us)
     told = signal in STOP_SIGNALS or when_told
+    # Of pods that we delete over another's failure all words count: one of them may have been the first. And a
+    # supervisor that names an incident ended over that, whoever deletes its pod meanwhile.
     answers = ANSWERS if when_told and not by_us and first is None else NO_ANSWER
     if pod.deleting and (cause is Cause.STOPPED or (told and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
@@ -216,6 +220,7 @@ def _taken_away(pod: Pod, nodes: Mapping[str, str]) -> tuple[Cause, str] | None:
     problem = nodes.get(pod.node or "", "")
     on_node = f"node {pod.node}: {problem}" if problem else ""
     disruption = pod.disruption
+    # Of a pod that runs on the condition only announces what may yet be called off.
     if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
         if disruption.reason == "DeletionByTaintManager" and nodes.get(pod.node or "") == "":

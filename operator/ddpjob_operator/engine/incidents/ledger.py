@@ -128,6 +128,7 @@ def culprit(status: DDPJobStatus) -> str:
     known, said = status.last_failure, status.condition(ConditionType.RESTARTING)
     if known is None or known.cause in TAKEN_AWAY:
         return ""
+    # With another reason it starts again for something else, such as a new size.
     starts_again = said is not None and (said.status, said.reason) == ("True", known.cause)
     return known.pod if starts_again or status.is_true(ConditionType.FAILURE_TARGET) else ""
 

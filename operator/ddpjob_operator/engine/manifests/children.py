@@ -108,6 +108,7 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     template = copy.deepcopy(job.spec.template)
     pod = template["spec"]
     pod["restartPolicy"] = "Never"
+    # With the subdomain it is the pod's name in DNS, by which ranks find rank 0.
     pod["hostname"] = pod_name(job, rank, incarnation)
     pod["subdomain"] = service_name(job)
     pod.setdefault("topologySpreadConstraints", _spread(job))

@@ -37,6 +37,7 @@ def _world(job: DDPJob, rank: int) -> dict[str, object]:
         Env.NODE_RANK: rank,
         Env.NPROC_PER_NODE: procs,
     }
+    # Of several on a node, each has its own, which torchrun or the supervisor sets.
     if procs == 1:
         world |= {Env.RANK: rank, Env.LOCAL_RANK: 0, Env.LOCAL_WORLD_SIZE: 1}
     return world

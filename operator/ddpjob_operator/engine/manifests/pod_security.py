@@ -26,6 +26,7 @@ def restrict(pod: Manifest) -> None:
         container["securityContext"] = {**_confinement(own), **container.get("securityContext", {})}
         if not _is_root(own) or own.get("readOnlyRootFilesystem"):
             _give_places(container)
+    # Else a volume belongs to root, and a user that is not cannot write to it.
     if "fsGroup" not in context and not all(_is_root({**context, **one["securityContext"]}) for one in containers):
         context = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch", **context}
     pod["securityContext"] = context

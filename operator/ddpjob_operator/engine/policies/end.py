@@ -46,6 +46,7 @@ def finished(view: View) -> Verdict | None:
     left = tuple(_left_over(view))
     grace = None if _ended_gently(view) else short_grace(view)
     final = State.SUCCEEDED if view.status.succeeded else State.FAILED
+    # None is not empty: there the status cannot get lost alone, and nobody marks it.
     mark = (MarkFinished(final),) if view.snapshot.mark == "" else ()
     return Verdict(view.status, None, (*delete(view, left, grace=grace), *mark))
 
@@ -151,7 +152,9 @@ def end(view: View, target: ConditionType, reason: str, message: str, **changes:
     """The decision to end, and the end itself once nothing runs."""
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
+    # Changes are of an incident that is new; else what is known by now of the last one is written with the end.
     blame = changes or hindsight(view, news(view))
+    # Two steps: the decision is written while pods still run, the end only once none does.
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
         stopping, status = f"Stopping {view.pods(len(left))}: {message}", updated(view, decided, **blame)

@@ -26,6 +26,7 @@ def restarted_in_place(view: View) -> Verdict | None:
     One incident at a time, the oldest first. Its attempt tells whether it was charged before.
     """
     heard, attempt = view.heard, view.status.attempt
+    # What is of an older attempt was said before the gang was started again, and has been accounted for.
     if heard is None or heard.attempt < attempt:
         return None
     # Until all have gathered, the attempt that an incident ended is the last one.
@@ -42,8 +43,10 @@ def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
     """Ranks whose pods were lost, where the others live on and wait for new ones; none where the gang has to go."""
     ranks = {failure.rank for failure in failures}
     others = [pod for rank, pod in view.current.items() if rank not in ranks]
+    # One must run, to take the new pods in; and who has finished takes part in no attempt any more.
     wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
+    # The status names them one by one and has room for so many; after more, all are replaced.
     few = len(view.status.incarnations.replaced(ranks).exceptions) <= MAX_EXCEPTIONS
     alone = possible and wait and few and all(_took_its_pod(view, failure) for failure in failures)
     return tuple(sorted(ranks)) if alone else ()
@@ -152,6 +155,7 @@ def _before(view: View, incident: Facts) -> Budget:
     last = view.status.last_failure
     window = timedelta(seconds=view.spec.restart.window_seconds)
     heard_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
+    # Then the condition Running, which tells how long all was well, has not been written between the two.
     if last is not None and heard_together and incident.time - last.time >= window:
         return Budget()
     return present(view.spec, view.status, min(incident.time, view.now))

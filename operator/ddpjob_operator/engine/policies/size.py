@@ -75,6 +75,7 @@ def given_back(view: View) -> Verdict | None:
         return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
     if stuck is None or view.now < stuck:
         return None
+    # Ranks that wait for rank 0 are not stuck by their nodes. Where all are, it is no node's fault.
     blamed = [pod for pod in view.current.values() if pod.active and not pod.running and not _waits_for_master(pod)]
     avoided = avoiding(view, tuple(pod.node for pod in blamed if pod.node)) if len(blamed) < view.nodes else ()
     seconds = SLOWER * view.spec.schedule_timeout_seconds

@@ -76,6 +76,7 @@ def start_again(
     until = view.now + wait if wait else None
     again: StatusChanges = {**next_attempt(view), **changes, "backoff_until": until}
     status = updated(view, *says, **again)
+    # By the new status: the pod of this incident stays, and one that stayed for an older incident goes.
     left = view.with_status(status).removable
     return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
 
@@ -219,6 +220,7 @@ def stop(view: View, pods: Iterable[Pod], stay: Collection[str], *, grace: int |
     overdue, left = _is_stop_overdue(view), tuple(pods)
     stays = {pod.name for pod in left if pod.name in stay and pod.running and not pod.deleting}
     stops = tuple(StopPod(pod.name, pod.uid) for pod in left if pod.name in stays and not pod.stopped)
+    # One that does not stop is deleted after all: else it would be waited for without end.
     others = (pod for pod in left if pod.name not in stays or (pod.stopped and overdue))
     return (*stops, *delete(view, others, grace=grace))
 

@@ -32,6 +32,7 @@ def suspended(view: View) -> Verdict | None:
         "first_run_time": None,
         "backoff_until": None,
         "budget": budget(view),
+        # Also those that supervisors began in place: none of their incidents is to be charged after the resumption.
         "attempt": last_attempt(view),
         **_forestalled(view),
     }
@@ -54,6 +55,7 @@ def _forestalled(view: View) -> StatusChanges:
     if known is not None and known.attempt >= attempt:
         return {}
     failed = [pod for pod in view.current.values() if pod.failed and pod.rank not in view.finished]
+    # In doubt a pod was told to: suspension is to cost nothing.
     by_itself = [pod for pod in failed if pod.exit and not pod.was_told_before(pod.exit.finished_at)]
     failures = [facts_of(pod, attempt, view.now, view.snapshot.node_problems) for pod in by_itself]
     first = first_of(failures) if failures else None
