@@ -1,6 +1,6 @@
-"""A program's files as one archive: from the same files always the same bytes.
+"""A program's files as one archive: the same files always give the same bytes.
 
-A zip and not a tar: it holds files and nothing else, and what unpacks it keeps within its directory.
+A zip and not a tar: it contains nothing but files, and what unpacks it stays within its directory.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ UNIX = 3
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that travels."""
+    """A file that is sent."""
 
     name: str
     """Its path in the program's directory, with slashes."""
@@ -43,7 +43,7 @@ def pack(files: Sequence[File]) -> Archive:
     """The archive of some files, whatever their order.
 
     Raises:
-        BadInputError: it is too large to travel with a job; the text says what is large, and what to do.
+        BadInputError: it is too large to send with a job; the text says what is large, and what to do.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

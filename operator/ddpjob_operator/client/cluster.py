@@ -30,7 +30,7 @@ ANSWER_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster, and the namespace in it that is meant where none is named."""
+    """A cluster, and the namespace in it that is meant if none is named."""
 
     api: ApiClient
     context: str
@@ -41,7 +41,7 @@ class Cluster:
         """The answer to one request.
 
         Raises:
-            UnreachableError: there is none.
+            UnreachableError: there is no answer.
             RefusedError: it is no.
         """
         with self._answer(method, path, (CONNECT_SECONDS, ANSWER_SECONDS), query, body) as response:
@@ -59,7 +59,7 @@ class Cluster:
             return [one["metadata"] for one in json.loads(response.data)["items"]]
 
     def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
-        """An answer that comes line by line until the server ends it; `silence_seconds` is the longest gap in it.
+        """An answer that comes line by line until the server ends it; `silence_seconds` is the longest gap allowed.
 
         Raises:
             UnreachableError: the connection broke, or was never made.

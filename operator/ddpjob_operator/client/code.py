@@ -1,4 +1,4 @@
-"""The code of jobs: archives in immutable ConfigMaps, each owned by the jobs that run it, and gone with the last."""
+"""The code of jobs: archives in immutable ConfigMaps, owned by the jobs that run them, and deleted with the last."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -16,14 +16,14 @@ from .errors import RefusedError
 from .jobs import Jobs
 
 LABEL = f"{GROUP}/code"
-"""On each ConfigMap with code, so that those are found that nobody owns."""
+"""On each ConfigMap with code, so that those without an owner are found."""
 DIGEST = f"{GROUP}/code-digest"
 """Annotation of such a ConfigMap, and of the jobs that run it: the SHA-256 of the archive."""
 KEY = "code.zip"
 TRIES = 5
 
 ORPHANED_AFTER = timedelta(minutes=10)
-"""Between the ConfigMap and its job a client needs a second; one that has not gone on by now never will."""
+"""A client needs a second from the ConfigMap to its job; one that has not gone on by now never will."""
 
 OVERTAKEN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
@@ -34,7 +34,7 @@ def name_of(archive: Archive) -> str:
 
 
 def config_map(archive: Archive, namespace: str) -> Document:
-    """The ConfigMap of an archive, as it is made."""
+    """The ConfigMap of an archive, as it is created."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -57,16 +57,16 @@ def used_by(job: Document) -> set[str]:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """ConfigMaps that a client left behind which died halfway, by their metadata."""
+    """ConfigMaps that clients which died halfway left behind, by their metadata."""
 
     adopted: dict[str, list[Document]]
-    """Those whose jobs were made, by name, with the jobs."""
+    """Those whose jobs were created, by name, with the jobs."""
     orphaned: tuple[Document, ...]
-    """Those that no job runs, nor will."""
+    """Those that no job runs or will run."""
 
 
 def leftovers(loose: Sequence[Document], jobs: Iterable[Document], now: datetime) -> Leftovers:
-    """What is to become of ConfigMaps that nobody owns; `now` is the API server's."""
+    """What to do with ConfigMaps without an owner; `now` is the API server's."""
     users: dict[str, list[Document]] = {}
     for job in jobs:
         for name in used_by(job):
@@ -88,7 +88,7 @@ class Code:
     cluster: Cluster
 
     def check(self, wanted: Document) -> None:
-        """Asks the API server whether this ConfigMap could be made; makes nothing.
+        """Asks the API server whether this ConfigMap could be created; creates nothing.
 
         Raises:
             BadInputError: it could not, or the user may not.
@@ -96,10 +96,10 @@ class Code:
         self._make(wanted, {"dryRun": "All"})
 
     def put(self, wanted: Document) -> tuple[Document, bool]:
-        """The ConfigMap as it is there, and whether it was made now.
+        """The ConfigMap as it exists, and whether it was created now.
 
         Raises:
-            BadInputError: it cannot be made, or another one has its name.
+            BadInputError: it cannot be created, or another one has its name.
         """
         while True:
             if (made := self._make(wanted, {})) is not None:
@@ -119,7 +119,7 @@ class Code:
             return found, False
 
     def own(self, wanted: Document, job: Document, found: Document | None = None) -> None:
-        """Has a job own its code, and makes that anew where it has gone since it was `found`."""
+        """Makes a job the owner of its code, and creates that again if it is gone since it was `found`."""
         reference = _owner(job)
         for _ in range(TRIES):
             metadata = (found or self.put(wanted)[0])["metadata"]
@@ -131,7 +131,7 @@ class Code:
             found = None
 
     def remove(self, metadata: Document) -> None:
-        """Removes this very ConfigMap, unless somebody has begun to use it since it was seen like this."""
+        """Removes exactly this ConfigMap, unless it has come into use since it was seen like this."""
         body = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
         try:
             self.cluster.call("DELETE", self._path(metadata["name"]), body)
@@ -140,7 +140,7 @@ class Code:
                 raise
 
     def clear(self, jobs: Jobs, now: datetime) -> None:
-        """Sets right what clients left behind that died halfway; `now` is the API server's."""
+        """Cleans up after clients that died halfway; `now` is the API server's."""
         loose = [one for one in self._all() if not one.get("ownerReferences")]
         if not loose:
             return
@@ -152,7 +152,7 @@ class Code:
             self.remove(metadata)
 
     def release(self, job: Document) -> None:
-        """Lets go of the code that a job owns and does not run any more."""
+        """Releases the code that a job owns and no longer runs."""
         uid, used = job["metadata"]["uid"], used_by(job)
         for metadata in self._all():
             owners = metadata.get("ownerReferences", [])
@@ -165,7 +165,7 @@ class Code:
                 self.remove(metadata)
 
     def _make(self, wanted: Document, query: dict[str, str]) -> Document | None:
-        """None: there is one of that name."""
+        """None: there is already one of that name."""
         try:
             return self.cluster.call("POST", self._path(), wanted, {"fieldValidation": "Strict", **query})
         except RefusedError as error:
@@ -179,7 +179,7 @@ class Code:
             raise
 
     def _own(self, metadata: Document, owners: list[Any]) -> bool:
-        """Whether these are the owners now: not where it has changed since it was seen like this."""
+        """Whether these are the owners now: not if it has changed since it was seen like this."""
         body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}}
         try:
             self.cluster.call("PATCH", self._path(metadata["name"]), body)
@@ -198,7 +198,7 @@ class Code:
 
 
 def _owner(job: Document) -> Document:
-    """Without blockOwnerDeletion, for which some clusters ask a right that users do not have."""
+    """Without blockOwnerDeletion, for which some clusters require a right that users do not have."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,

@@ -22,7 +22,7 @@ class RefusedError(ClusterError):
         self.code = code
         """The HTTP status."""
         self.reason = str(answer.get("reason", ""))
-        """Kubernetes' word for why, such as `AlreadyExists`; empty where the server gave none."""
+        """Kubernetes' word for why, such as `AlreadyExists`; empty if the server gave none."""
         self.said = str(answer.get("message", ""))
         """The API server's own sentence."""
         self.details: dict[str, Any] = answer.get("details") or {}
@@ -30,7 +30,7 @@ class RefusedError(ClusterError):
 
     @property
     def missing(self) -> bool:
-        """Whether what it is about is not there."""
+        """Whether what it is about does not exist."""
         return self.code == HTTPStatus.NOT_FOUND
 
     @property
@@ -40,7 +40,7 @@ class RefusedError(ClusterError):
 
 
 class ExistsError(BadInputError):
-    """There is one of that name already."""
+    """There is already one of that name."""
 
 
 def refusal(code: int, answer: dict[str, Any], where: str) -> ClusterError:

@@ -1,7 +1,7 @@
 """Installs packages beside an image's own: the text of this file runs there, on the Python of any image from 3.8 on.
 
-Its arguments are a directory and pip's words. The directory becomes a virtual environment that sees all that the
-image has, so that pip fetches only what is missing. Its `site` is where PYTHONPATH is to lead.
+Its arguments are a directory and pip's arguments. The directory becomes a virtual environment that sees all that the
+image has, so that pip fetches only what is missing. PYTHONPATH should lead to its `site`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 if "" in sys.path:
-    sys.path.remove("")  # The working directory, which is the program's: a random.py in it is not for us to import.
+    sys.path.remove("")  # The working directory, which is the program's: we must not import a random.py in it.
 
 import importlib.util
 import json
@@ -25,33 +25,33 @@ from pathlib import Path
 from typing import NoReturn
 
 INDEX = {"PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"), "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL",)}
-"""Variables of uv that count where pip's own is not set."""
+"""Variables of uv that count if pip's own is not set."""
 
 OPTIONS = (
     *("--no-input", "--no-cache-dir", "--progress-bar", "off", "--disable-pip-version-check"),
     "--no-warn-script-location",
 )
 THERE = "Requirement already satisfied"
-"""How pip begins to tell, line by line, what the image has."""
+"""How pip begins a line about a package that the image has."""
 
 MAY_PASS = re.compile(r"Retrying \(|timed out|Connection|Temporary failure|HTTP error 5|50\d Server|No space left")
-"""Of an index that does not answer, or a disk: another try, or another node, may do better."""
+"""Words about an index that does not answer, or about a disk: another try, or another node, may do better."""
 
 PASSWORD = re.compile(r"(?<=://)[^/\s]+(?=@)")
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-"""As pip fills it in where it stands in a file; in its arguments it does not."""
+"""As pip fills it in within a file; in its arguments it does not."""
 
 SECRETS: list[str] = []
-"""The values that were filled in: what pip says may have them anywhere in an address."""
+"""The values that were filled in: pip's output may have them anywhere in an address."""
 LEAST_SECRET = 6
-"""Characters; what is shorter, such as a user's name, may be a part of any word."""
+"""Characters; something shorter, such as a user's name, may be a part of any word."""
 
 NO_PIP = "there is neither pip in the image, nor ensurepip, nor uv; --image names one that has, or has the packages"
 
 
 def main(directory: str, words: list[str]) -> None:
-    """Installs what the words name; ends the process with a failure report where that cannot be had."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # A container's first process ignores it otherwise.
+    """Installs what the arguments name; ends the process with a failure report if that is impossible."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Otherwise a container's first process ignores it.
     began, path, own = time.monotonic(), os.environ.pop("PYTHONPATH", ""), f"{directory}/site"
     if path and own not in path.split(os.pathsep):
         _fail(f"the image has PYTHONPATH={path}, which that of the packages replaces: add --env PYTHONPATH={path}")
@@ -69,7 +69,7 @@ def main(directory: str, words: list[str]) -> None:
 
 
 def _filled_in(word: str) -> str:
-    """With the values of the variables that stand in it."""
+    """The text with the values of its variables filled in."""
     for name in VARIABLE.findall(word):
         if not os.environ.get(name):
             _fail(f"cannot install {word}: the variable {name} is not set")
@@ -79,7 +79,7 @@ def _filled_in(word: str) -> str:
 
 
 def _environment(directory: Path) -> str:
-    """Makes the virtual environment anew, since a pod may start twice; returns its Python."""
+    """Recreates the virtual environment, since a pod may start twice; returns its Python."""
     venv.EnvBuilder(clear=True, symlinks=True).create(directory)
     own, seen = directory / "site", [path for path in sys.path if path and Path(path).is_dir()]
     (site,) = directory.glob("lib/python*/site-packages")
@@ -89,7 +89,7 @@ def _environment(directory: Path) -> str:
 
 
 def _provide_pip(python: str) -> None:
-    """The image's own or, where it has none, the one that Python carries along, or uv fetches."""
+    """The image's own or, if it has none, the one that comes with Python or that uv fetches."""
     if importlib.util.find_spec("pip"):
         return
     for name, urls in INDEX.items():
@@ -106,7 +106,7 @@ def _provide_pip(python: str) -> None:
 
 
 def _torch_as_it_is(directory: str) -> list[str]:
-    """Words that have pip keep the image's torch: what is built for another does not come."""
+    """Arguments that make pip keep the image's torch: what is built for another is not installed."""
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -117,7 +117,7 @@ def _torch_as_it_is(directory: str) -> list[str]:
 
 
 def _pip(python: str, words: list[str]) -> tuple[int, list[str]]:
-    """Passes on what pip says, and returns its exit code and that."""
+    """Passes on pip's output, and returns its exit code and that output."""
     command = [python, "-m", "pip", "install", *OPTIONS, *words]
     pip = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     assert pip.stdout is not None
@@ -153,10 +153,10 @@ def _why(said: list[str]) -> tuple[str, str]:
 
 
 def _fail(message: str, cause: str = "ConfigError") -> NoReturn:
-    """Leaves a failure report as a trainer does: with ConfigError, it is not tried again."""
+    """Leaves a failure report as a trainer does: after a ConfigError it is not tried again."""
     report = json.dumps({"cause": cause, "message": _masked(message)[:500]})
     _say(f"error: {message}")
-    with suppress(OSError):  # Else the log is all that there is.
+    with suppress(OSError):  # Otherwise the log is all that there is.
         Path(os.environ.get("DDPJOB_TERMINATION_LOG", "/dev/termination-log")).write_text(report, encoding="utf-8")
     sys.exit(2)
 
@@ -167,7 +167,7 @@ def _say(text: str) -> None:
 
 
 def _masked(text: str) -> str:
-    for secret in sorted(SECRETS, key=len, reverse=True):  # One may begin as another does.
+    for secret in sorted(SECRETS, key=len, reverse=True):  # One may be the beginning of another.
         text = text.replace(secret, "****")
     return PASSWORD.sub("****", text)
 

@@ -31,12 +31,12 @@ class Jobs:
     cluster: Cluster
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
-        """Makes a job; with `dry_run` the API server only says what would come of it.
+        """Creates a job; with `dry_run` the API server only says what would result.
 
         Raises:
             ExistsError: there is one of this name.
             BadInputError: the API server finds it wrong, or there is no such namespace.
-            ClusterError: it cannot be made for another reason.
+            ClusterError: it cannot be created for another reason.
         """
         query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         try:
@@ -53,7 +53,7 @@ class Jobs:
             raise
 
     def replace(self, job: Document, document: Document, *, dry_run: bool = False) -> Document:
-        """Gives this very job another spec, and the labels and annotations that come with it; the others stay.
+        """Gives exactly this job another spec, and the labels and annotations that come with it; the others stay.
 
         Raises:
             BadInputError: there is no such job any more, or the API server finds it wrong.
@@ -106,7 +106,7 @@ class Jobs:
         raise BadInputError(f"which job of {where}? {', '.join(job['metadata']['name'] for job in jobs[:20])}")
 
     def has(self, name: str | None) -> bool:
-        """Whether there is a job of that name or, without one, any. A cluster without DDPJob has none."""
+        """Whether there is a job of that name or, without a name, any job. A cluster without DDPJob has none."""
         path, query = (self._path(name), None) if name else (self._path(), {"limit": "1"})
         try:
             found = self.cluster.call("GET", path, query=query)
@@ -117,7 +117,7 @@ class Jobs:
         return bool(found["items"]) if name is None else True
 
     def exists(self, job: Document) -> bool:
-        """Whether this very job is still there."""
+        """Whether exactly this job still exists."""
         try:
             found = self._call("GET", self._path(job["metadata"]["name"]))
         except RefusedError as error:
@@ -132,7 +132,7 @@ class Jobs:
         return _by_name({"apiVersion": API_VERSION, "kind": KIND, **job} for job in self._call("GET", path)["items"])
 
     def suspend(self, job: Document, *, suspended: bool = True) -> None:
-        """Lets this very job save and stop or, with False, go on.
+        """Lets exactly this job save and stop or, with False, go on.
 
         Raises:
             BadInputError: there is no such job any more, or the API server finds the change wrong.
@@ -142,10 +142,10 @@ class Jobs:
         self._change(job, self._path(metadata["name"]), {"metadata": {"uid": metadata["uid"]}}, suspend=suspended)
 
     def scale(self, job: Document, nodes: int) -> None:
-        """Changes a job's number of nodes, as `kubectl scale` does it: the right to scale is enough.
+        """Changes a job's number of nodes as `kubectl scale` does: the right to scale is enough.
 
         Raises:
-            BadInputError: there is no such job any more, or it may not have so many.
+            BadInputError: there is no such job any more, or it may not have that many.
             ClusterError: it cannot be changed for another reason.
         """
         self._change(job, self._path(job["metadata"]["name"], "scale"), {}, replicas=nodes)
@@ -162,7 +162,7 @@ class Jobs:
             raise
 
     def delete(self, job: Document) -> None:
-        """Removes this very job, not one of the same name made since; what belongs to it follows. Gone is success."""
+        """Removes exactly this job, not a newer one of its name; what belongs to it follows. Gone is success."""
         metadata = job["metadata"]
         body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata["uid"]}}
         try:
@@ -172,7 +172,7 @@ class Jobs:
                 raise
 
     def watch(self, job: Document) -> Iterator[Document | None]:
-        """This very job: now and after every change, and None once it is gone."""
+        """Exactly this job: now and after every change, and None once it is gone."""
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         for found in watch(self.cluster, self._path(), {"fieldSelector": f"metadata.name={name}"}):
             yield found.get(uid)
@@ -195,7 +195,7 @@ class Jobs:
             yield [JobPod.of(pod) for pod in found.values()]
 
     def events(self, job: Document) -> list[Document]:
-        """Kubernetes' events about a job, the oldest first; they are kept for an hour as a rule."""
+        """Kubernetes' events about a job, the oldest first; they are usually kept for an hour."""
         selector = {"fieldSelector": f"involvedObject.uid={job['metadata']['uid']}"}
         found = self.cluster.call("GET", self._core("events"), query=selector)["items"]
         return sorted(found, key=when)
@@ -213,13 +213,13 @@ class Jobs:
     def log(
         self, pod: JobPod, after: str | None = None, *, tail: int | None = None, since_seconds: int | None = None
     ) -> Iterator[tuple[str, str]]:
-        """Lines of the trainer's log, each with the moment it was written; before them, what was installed for it.
+        """Lines of the trainer's log, each with the time when it was written; before them, what was installed for it.
 
-        Of a trainer that has not started, or will not, there is only what was installed.
+        For a trainer that has not started, or will not, there is only what was installed.
 
-        Without `after` those that there are; with it those after that moment (`""`: all), and on and on until the
-        trainer ends, or the connection does. `tail` begins that many lines before the last, `since_seconds` so long
-        ago; neither matters once there is a moment to go on from.
+        Without `after` those that exist; with it those after that moment (`""`: all), and all that follow until the
+        trainer or the connection ends. `tail` begins that many lines before the last, `since_seconds` that long ago;
+        neither matters once there is a moment to go on from.
 
         Raises:
             UnreachableError: the connection broke.
@@ -228,7 +228,7 @@ class Jobs:
         only_installed = pod.installs and not pod.started
         query = {"container": INSTALL_CONTAINER if only_installed else TRAINER_CONTAINER, "timestamps": "true"}
         if pod.installs and pod.started and not after and tail is None and since_seconds is None:
-            with suppress(RefusedError):  # It may be gone, and the trainer's is there all the same.
+            with suppress(RefusedError):  # It may be gone, while the trainer's still exists.
                 yield from self._lines(pod, query | {"container": INSTALL_CONTAINER})
         if not after:
             limits = {"tailLines": tail, "sinceSeconds": since_seconds}
@@ -244,7 +244,7 @@ class Jobs:
     def _lines(self, pod: JobPod, query: Query) -> Iterator[tuple[str, str]]:
         for line in self.cluster.lines(self._core("pods", pod.name, "log"), query):
             stamp, _, text = line.decode(errors="replace").rstrip("\n").partition(" ")
-            if STAMP.match(stamp):  # Else not of the log, but the kubelet's own words in the middle of it.
+            if STAMP.match(stamp):  # Otherwise it is not of the log, but the kubelet's own words in the middle of it.
                 yield stamp, text
 
     def _call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:

@@ -17,7 +17,7 @@ from .errors import ClusterError
 
 IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 CONNECTIONS = 128
-"""As many logs can be followed at once, and some requests be made beside."""
+"""This many logs can be followed at once, with room for a few other requests."""
 
 
 def kubeconfigs() -> list[Path]:
@@ -29,11 +29,11 @@ def kubeconfigs() -> list[Path]:
 def connect(kubeconfig: Path | None = None, context: str | None = None, namespace: str | None = None) -> Cluster:
     """The cluster of a context: without one the current one, without a kubeconfig the one that this pod is in.
 
-    Nothing is asked of it yet.
+    Nothing is requested from it yet.
 
     Raises:
         BadInputError: there is no such file or context.
-        ClusterError: no cluster is named anywhere, or the kubeconfig is no use.
+        ClusterError: no cluster is named anywhere, or the kubeconfig is unusable.
     """
     if kubeconfig is not None and not kubeconfig.is_file():
         raise BadInputError(f"no kubeconfig {kubeconfig}; name a file that exists")

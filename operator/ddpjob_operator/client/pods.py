@@ -1,4 +1,4 @@
-"""What a user's tools need to know of a job's pods."""
+"""What a user's tools need to know about a job's pods."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ddpjob_operator.api.contract import TRAINER_CONTAINER, Env, Label
 from .cluster import Document
 
 INSTALL_CONTAINER = "install-packages"
-"""What installs packages before the trainer starts; its log stands before the trainer's."""
+"""The container that installs packages before the trainer starts; its log comes before the trainer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class JobPod:
     started: bool
     """Whether its trainer has a log: it runs or has run."""
     ended: bool
-    """Whether its trainer has ended, for good."""
+    """Whether its trainer has ended for good."""
     installs: bool = False
-    """Whether packages were installed for it, which has a log of its own."""
+    """Whether packages were installed for it, by a container with a log of its own."""
 
     @classmethod
     def of(cls, document: Document) -> "JobPod":
@@ -55,7 +55,7 @@ class JobPod:
 
     @property
     def has_log(self) -> bool:
-        """Whether it has one: where packages cannot be installed, only that tells why."""
+        """Whether it has one: if packages cannot be installed, only that says why."""
         return self.started or self.installs
 
     def last_attempt(self, status: DDPJobStatus) -> int:
@@ -68,7 +68,7 @@ class JobPod:
 
 
 def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:
-    """The pods of the present attempt by rank: neither those that are kept of former ones, nor those beyond its size.
+    """The pods of the present attempt by rank: neither those kept from former ones, nor those beyond its size.
 
     A pod beyond the present size waits for room to grow; its trainer never starts.
     """
@@ -77,7 +77,7 @@ def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:
 
 
 def previous_attempt(pods: Iterable[JobPod], status: DDPJobStatus) -> int:
-    """The last attempt before the present one of which a pod with a log still exists; 0 where there is none."""
+    """The last attempt before the present one of which a pod with a log still exists; 0 if there is none."""
     past = (pod for pod in pods if pod.started and pod.attempt < status.attempt)
     return max((min(pod.last_attempt(status), status.attempt - 1) for pod in past), default=0)
 
@@ -92,7 +92,7 @@ def _by_rank(pods: Iterable[JobPod]) -> list[JobPod]:
 
 
 def _attempt(document: Document, incarnation: int) -> int:
-    """A pod of an older operator does not say; with it each attempt had pods of its own."""
+    """A pod of an older operator does not say; there each attempt had pods of its own."""
     for container in document.get("spec", {}).get("containers", []):
         if container["name"] == TRAINER_CONTAINER:
             said = (one.get("value") for one in container.get("env", []) if one["name"] == Env.ATTEMPT)

@@ -1,4 +1,4 @@
-"""What of a folder is its program: neither what git ignores, nor secrets, nor what lies elsewhere."""
+"""Which files of a folder are its program: neither what git ignores, nor secrets, nor what is elsewhere."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from .archive import MOST_BYTES, File, too_large
 
 MOST_FILES = 5000
 MOST_UNPACKED = 64 * MOST_BYTES
-"""More cannot become small enough, and is not read."""
+"""More than this cannot become small enough, and is not read."""
 
 GITIGNORE = ".gitignore"
 REPOSITORY = ".git"
@@ -51,7 +51,7 @@ kubeconfig
 gcloud/
 """.splitlines()
 )
-"""What holds secrets by its name, whatever .gitignore says."""
+"""What contains secrets by its name, whatever .gitignore says."""
 
 USELESS = GitIgnoreSpec.from_lines(
     """\
@@ -83,11 +83,11 @@ KEY_MARK = b"PRIVATE KEY-----"
 
 @dataclass
 class Source:
-    """The files of a program, and what lies beside them and stays."""
+    """The files of a program, and what is beside them and stays here."""
 
     files: list[File] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    """Why, by path; not what git ignores or no program needs."""
+    """Why, by path; without what git ignores or no program needs."""
 
 
 def read_file(path: Path) -> Source:
@@ -103,7 +103,7 @@ def read_folder(folder: Path) -> Source:
     """The program of a folder.
 
     Raises:
-        BadInputError: there is no such folder, it is too large to travel with a job, or it cannot be read.
+        BadInputError: there is no such folder, it is too large to send with a job, or it cannot be read.
     """
     if not folder.is_dir():
         raise BadInputError(f"--source {folder}: there is no such folder")
@@ -132,7 +132,7 @@ Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
 
 
 def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -> Iterator[Path]:
-    """The files that travel, and why others do not."""
+    """The files that are sent, and why others are not."""
     specs = (*specs, *_spec_of(directory))
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
@@ -143,7 +143,7 @@ def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -
         is_folder = entry.is_dir(follow_symlinks=False)
         if _matches(USELESS, path, root, is_folder=is_folder) or _is_ignored(path, specs, is_folder=is_folder):
             continue
-        if not entry.name.isprintable():  # Nor is what is not UTF-8.
+        if not entry.name.isprintable():  # Neither is a name that is not UTF-8.
             raise BadInputError(f"{directory} has a file with an unprintable name, {entry.name!a}; rename it")
         if reason := _why_not(path, root, is_folder=is_folder):
             left_out[path.relative_to(root).as_posix()] = reason
@@ -154,7 +154,7 @@ def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -
 
 
 def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
-    """Why something does not travel that git does not ignore; empty where it does."""
+    """Why something that git does not ignore is not sent; empty if it is sent."""
     if _matches(SECRETS, path, root, is_folder=is_folder):
         return "may hold secrets"
     if is_folder:
@@ -189,7 +189,7 @@ def _spec_of(directory: Path) -> Specs:
 
 
 def _is_ignored(path: Path, specs: Specs, *, is_folder: bool) -> bool:
-    """As git has it: the innermost .gitignore that says something decides, and in it the last line."""
+    """As in git: the innermost .gitignore that says something decides, and in it the last line."""
     for place, spec in reversed(specs):
         said = spec.check_file(_named(path, place, is_folder=is_folder)).include
         if said is not None:

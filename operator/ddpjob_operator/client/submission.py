@@ -1,4 +1,4 @@
-"""Bringing a job and its code to a cluster: whoever dies between two requests leaves nothing behind for good."""
+"""Sending a job and its code to a cluster: a client that dies between two requests leaves nothing behind for good."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,11 +12,11 @@ from .jobs import Jobs, as_job
 
 
 def check(jobs: Jobs, document: Document, code: Document | None, found: Document | None = None) -> None:
-    """Asks the API server whether a job and its code could be made, or a job that was `found` changed; makes nothing.
+    """Asks the API server whether a job and its code could be created, or a `found` job changed; creates nothing.
 
     Raises:
         ExistsError: there is a job of this name.
-        BadInputError: one of them could not be made, or the user may not make it.
+        BadInputError: one of them could not be created, or the user may not create it.
         ClusterError: the cluster does not do its part.
     """
     if found is None:
@@ -28,11 +28,11 @@ def check(jobs: Jobs, document: Document, code: Document | None, found: Document
 
 
 def send(jobs: Jobs, document: Document, code: Document | None) -> Document:
-    """Makes a job after its code, and has it own that; returns the job.
+    """Creates a job after its code, and makes it the code's owner; returns the job.
 
     Raises:
         ExistsError: there is a job of this name.
-        BadInputError: the job or its code cannot be made; then neither is there.
+        BadInputError: the job or its code cannot be created; then neither is left.
         ClusterError: the cluster does not do its part.
     """
     if code is None:
@@ -53,12 +53,12 @@ def send(jobs: Jobs, document: Document, code: Document | None) -> Document:
 def replace(
     jobs: Jobs, found: Document, document: Document, code: Document | None, tell: Callable[[str], None]
 ) -> Document:
-    """Has this very job run something else: it saves and stops, is changed, and goes on. Returns it as it is then.
+    """Makes exactly this job run something else: it saves and stops, is changed, and goes on. Returns the new job.
 
-    Who dies before the end leaves it suspended, and goes on by the same call.
+    A client that dies before the end leaves it suspended; the same call goes on.
 
     Raises:
-        BadInputError: it may not be changed so, has finished, or is not there any more.
+        BadInputError: it may not be changed like this, has finished, or no longer exists.
         ClusterError: the cluster does not do its part.
     """
     check(jobs, document, code, found)
@@ -76,7 +76,7 @@ def replace(
 
 
 def _tidy(jobs: Jobs, job: Document, code: Document, found: Document | None) -> None:
-    """The job is made. What cannot be set right beside it now, the next one's client will."""
+    """The job exists. What cannot be cleaned up now, the next client will."""
     store = Code(jobs.cluster)
     with suppress(ClusterError):
         store.own(code, job, found)

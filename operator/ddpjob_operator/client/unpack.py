@@ -8,7 +8,7 @@ import sys
 import zipfile
 
 MOST_BYTES = 256 << 20
-"""Of files as large as can travel; one that is more was not made by `ddpjob submit`."""
+"""The largest that `ddpjob submit` sends; a larger one was not made by it."""
 
 
 def unpack(archive: str, directory: str) -> None:
@@ -19,7 +19,7 @@ def unpack(archive: str, directory: str) -> None:
         if size > MOST_BYTES:
             sys.exit(f"the code has {size} bytes unpacked, and {MOST_BYTES} are allowed")
         for entry in entries:
-            path = packed.extract(entry, directory)  # Drops what would lead outside, and makes no links.
+            path = packed.extract(entry, directory)  # It drops what would lead outside, and makes no links.
             if not entry.is_dir():
                 os.chmod(path, 0o755 if entry.external_attr >> 16 & 0o100 else 0o644)  # noqa: PTH101  Of any Python 3.
 

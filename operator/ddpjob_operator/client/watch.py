@@ -1,4 +1,4 @@
-"""What there is of something in a cluster, now and after every change."""
+"""The objects of a kind in a cluster, now and after every change."""
 
 import json
 import time
@@ -8,9 +8,9 @@ from .cluster import Cluster, Document, Query
 from .errors import RefusedError, UnreachableError
 
 WATCH_SECONDS = 240
-"""After so long the server ends a watch and all is listed anew: what a watch has lost is missing no longer."""
+"""After this long the server ends a watch and everything is listed again: what the watch has missed is then known."""
 OUTAGE_SECONDS = 600.0
-"""An API server may be away for so long."""
+"""An API server may be unreachable for this long."""
 RETRY_SECONDS = 1.0
 GONE = 410
 
@@ -32,7 +32,7 @@ def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Docum
             for change in _changes(cluster, path, listed["metadata"]["resourceVersion"], query):
                 _apply(found, change)
                 yield found
-            if time.monotonic() < last_seen + RETRY_SECONDS:  # What stands between ends watches at once.
+            if time.monotonic() < last_seen + RETRY_SECONDS:  # Something in between ends watches at once.
                 time.sleep(RETRY_SECONDS)
         except UnreachableError:
             if last_seen is None or time.monotonic() - last_seen > OUTAGE_SECONDS:
@@ -55,7 +55,7 @@ def _changes(cluster: Cluster, path: str, version: str, query: Query) -> Iterato
 
 
 def _read(line: bytes) -> Document | None:
-    """A change; None where the line breaks off."""
+    """A change; None if the line breaks off."""
     try:
         change: Document = json.loads(line)
     except ValueError:

@@ -10,15 +10,15 @@ from .options import OperatorOptions, parse
 from .serve.log import set_up
 
 YOUNG_OBJECTS = 10_000
-"""The garbage collector looks at new objects once there are so many. With Python's 700 it looked in the middle of a
+"""The garbage collector looks at new objects once there are this many. With Python's 700 it looked in the middle of a
 burst of jobs, found nearly everything in use, and looked at it again and again."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the operator; exits with 1 and one line where it cannot run."""
+    """Runs the operator; exits with 1 and one line if it cannot run."""
     options = parse(arguments)
     set_up(options.log_format, options.log_level)
-    gc.freeze()  # All that was imported is for good.
+    gc.freeze()  # Everything that was imported stays.
     gc.set_threshold(YOUNG_OBJECTS)
     try:
         asyncio.run(_run(options))

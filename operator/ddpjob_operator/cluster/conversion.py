@@ -29,7 +29,7 @@ from .kube.objects import (
 )
 
 STOPPED_SECONDS = 1
-"""A pod with this `activeDeadlineSeconds` is told to stop and to stay: a kubelet ends it and keeps its logs."""
+"""A pod with this `activeDeadlineSeconds` is told to stop and stay: a kubelet ends it and keeps its logs."""
 
 Conditions = Mapping[str, StatusCondition]
 """A pod's conditions by their type."""
@@ -40,7 +40,7 @@ NO_TRAINER = ContainerStatus()
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Which object it is, and how new what we know of it is."""
+    """Which object it is, and how recent our knowledge of it is."""
 
     namespace: str
     name: str
@@ -62,7 +62,7 @@ def owner_of(seen: Object) -> str | None:
 
 
 def pod_of(seen: PodObject) -> Pod | None:
-    """The pod, or None where it is not a pod of a job: its labels may be anybody's, its owner reference is not."""
+    """The pod, or None if it is not a pod of a job: any pod may have its labels, but not its owner reference."""
     metadata, spec, status = seen.metadata, seen.spec, seen.status
     labels = metadata.labels
     rank, incarnation = labels.get(Label.RANK, ""), labels.get(Label.INCARNATION, "")
@@ -82,7 +82,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         deleting=metadata.deletion_timestamp is not None,
         told_at=_told_at(metadata),
         node=spec.node_name,
-        address=status.pod_ip if running else None,  # Before, it is no news.
+        address=status.pod_ip if running else None,  # Before that, it is no news.
         waiting=None if ended else _waiting(status, state, conditions),
         created_at=metadata.creation_timestamp,
         scheduled_at=_scheduled_at(conditions),
@@ -99,7 +99,7 @@ def pod_of(seen: PodObject) -> Pod | None:
 
 
 def node_problem(node: NodeObject | None) -> str:
-    """What is wrong with a node, in a sentence; empty where nothing is. None: there is no such node any more."""
+    """What is wrong with a node, in a sentence; empty if nothing is. None: the node no longer exists."""
     if node is None:
         return "is gone"
     for condition in node.status.conditions:
@@ -109,10 +109,10 @@ def node_problem(node: NodeObject | None) -> str:
 
 
 def _told_at(metadata: ObjectMeta) -> datetime | None:
-    """When it was deleted, where that can still be told.
+    """When it was deleted, if that can still be determined.
 
-    A request that shortens the grace period keeps that moment, unless the shorter one is over already: then what is
-    left is 1 s from now, or none once a kubelet is done with a pod that a finalizer keeps.
+    A request that shortens the grace period keeps that moment, unless the shorter period is over already: then 1 s
+    from now is left, or nothing once a kubelet is done with a pod that a finalizer keeps.
     """
     gone_by, grace = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
     return gone_by - timedelta(seconds=grace) if gone_by is not None and grace > 1 else None
@@ -129,9 +129,10 @@ def _disruption(conditions: Conditions) -> Disruption | None:
 
 
 def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
-    """Whether the kubelet found no sandbox any more while the trainer ran; it then ends the trainer.
+    """Whether the kubelet no longer found a sandbox while the trainer ran; it then ends the trainer.
 
-    Its sandbox is removed after an end of its own too, so the node's moments, in whole seconds, have to prove it.
+    The sandbox is also removed after the trainer's own end, so the node's timestamps, in whole seconds, have to prove
+    it.
     """
     sandbox, ran = conditions.get("PodReadyToStartContainers", NOTHING), state.running or state.terminated
     lost_at = sandbox.last_transition_time if sandbox.status == "False" else None
@@ -167,7 +168,7 @@ def _failed_init(name: str, ended: ContainerStateTerminated) -> Exit:
 
 
 def _waiting(status: PodStatus, state: ContainerState, conditions: Conditions) -> Waiting | None:
-    """Why the trainer does not run yet, where somebody says so."""
+    """Why the trainer does not run yet, if the pod says so."""
     scheduled = conditions.get("PodScheduled", NOTHING)
     if scheduled.status == "False":
         return Waiting(scheduled.reason, scheduled.message)

@@ -1,4 +1,4 @@
-"""The first lines of `ddpjob-operator`, which has libraries of its own: they may not be installed."""
+"""The first lines of `ddpjob-operator`, which needs libraries of its own that may not be installed."""
 
 import sys
 
@@ -6,7 +6,7 @@ BAD_INPUT = 2
 
 
 def main() -> None:
-    """Runs the operator; exits with 2 and one line where its libraries are missing."""
+    """Runs the operator; exits with 2 and one line if its libraries are missing."""
     try:
         from .command import main as operate  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -1,6 +1,7 @@
 """Who is next: namespaces take turns, then a namespace's jobs, and what one job wants comes in the order of asking.
 
-So nobody waits for all that somebody else wants, be it ten thousand jobs or one job of thousands of pods.
+So no job waits for everything that another one wants, whether that is ten thousand jobs or one job of thousands of
+pods.
 """
 
 import asyncio
@@ -12,12 +13,12 @@ from typing import Generic, TypeVar
 from .store import Key
 
 ALONE = 32
-"""So many writes of one job are on their way at once."""
+"""How many writes of one job are under way at once."""
 BESIDE_OTHERS = 8
-"""And so many while other jobs are worked on: each request takes as long as all that the API server has in hand, and
-a small job makes several, one after the other."""
+"""And how many while other jobs are worked on: each request takes as long as everything that the API server is
+working on, and a small job makes several, one after the other."""
 AT_ONCE = 40
-"""Of all jobs together: beside one that has all that it may there is room for another at once."""
+"""Of all jobs together: beside one that uses all that it may, there is room for another at once."""
 
 T = TypeVar("T")
 
@@ -27,18 +28,18 @@ class FairQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
-        """By namespace and name; whose turn is next stands first."""
+        """By namespace and name; the next one comes first."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def put(self, job: Key, wanted: T) -> None:
-        """Adds what a job wants. One that wanted nothing before comes after those that wait."""
+        """Adds what a job wants. A job that wanted nothing before comes after those that wait."""
         namespace, name = job
         self._waiting.setdefault(namespace, OrderedDict()).setdefault(name, deque()).append(wanted)
 
     def pop(self, may: Callable[[Key], bool] = lambda _: True) -> T | None:
-        """Takes out what is next of all jobs that may have something now; None where there is nothing."""
+        """Takes out what is next of all jobs that may have something now; None if there is nothing."""
         for namespace, jobs in self._waiting.items():
             for name in jobs:
                 if may((namespace, name)):
@@ -58,10 +59,10 @@ class FairQueue(Generic[T]):
 
 
 class Turns:
-    """So many writes at once, fairly shared: `async with turns.one(job)` around each."""
+    """A limited number of writes at once, fairly shared: `async with turns.one(job)` around each."""
 
     def __init__(self, alone: Callable[[], bool]) -> None:
-        """`alone`: whether no more than one job is worked on now, be it that the others do not write yet."""
+        """`alone`: whether no more than one job is worked on now, even if the others do not write yet."""
         self._alone = alone
         self._waiting: FairQueue[tuple[Key, asyncio.Future[None]]] = FairQueue()
         self._under_way: Counter[Key] = Counter()

@@ -1,7 +1,8 @@
-"""kopf's part: it connects, lists and watches jobs, and tells us of every event, which only queues its job.
+"""kopf's part: it connects, lists and watches jobs, and reports every event, which only queues its job.
 
-It ends at what it did not expect of an API server, such as half a line, and then cancels all that has begun in its
-loop since it did. So it has a thread and a loop to itself, and begins anew there; what we have under way goes on.
+It ends when an API server does something unexpected, such as sending half a line, and then cancels everything that
+was begun in its loop since its start. So it has a thread and a loop of its own, and starts again there; what we have
+under way goes on.
 """
 
 import asyncio
@@ -25,14 +26,14 @@ from .store import Cache, StoredJob
 CHUNK = 20
 """kopf decodes a page as a whole, into dictionaries, and a job may have more than a megabyte."""
 IDLE_SECONDS = 0.1
-"""kopf keeps a task for each job, and in it the last event as a dictionary, until nothing has come for so long."""
+"""kopf keeps a task for each job, and in it the last event as a dictionary, until nothing has come for this long."""
 BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
-"""A watch that finds no API server tries again so often, then ends. Its return may cost as much as the last wait."""
+"""A watch that finds no API server tries again after these waits, then ends. Its return may cost the last wait."""
 LONGEST_PAUSE_SECONDS = 5.0
-"""Before kopf begins anew."""
+"""Before kopf starts again."""
 
 Choose = Callable[[Callable[[], None]], Coroutine[Any, Any, list[str]]]
-"""Chooses the namespaces to watch, none for all. What it is given ends the watch: one with others follows."""
+"""Chooses the namespaces to watch, none for all. Calling what it is given ends the watch: one with others follows."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,17 +43,17 @@ class UninstalledError(Exception):
 
 
 class _OverError(Exception):
-    """There is nobody to tell any more."""
+    """Nobody is listening any more."""
 
 
 async def watch(jobs: Cache[JobObject, StoredJob], choose: Choose) -> None:
     """Watches jobs in all namespaces, or in those that are chosen, until it is cancelled.
 
-    What was deleted while a watch was broken it never tells. The job's pods do, which go with it; of a job without
-    pods, the next list of all jobs does.
+    It never reports what was deleted while a watch was broken. The job's pods show it, which go with the job; for a
+    job without pods, the next list of all jobs does.
 
     Raises:
-        UninstalledError: The cluster does not know DDPJobs any more.
+        UninstalledError: The cluster no longer knows DDPJobs.
     """
     loop, uninstalled = asyncio.get_running_loop(), asyncio.Event()
 
@@ -84,7 +85,7 @@ def _take(jobs: Cache[JobObject, StoredJob], kind: str | None, job: JobObject) -
 
 
 def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
-    """Has kopf watch, again and again, as long as there are DDPJobs to watch."""
+    """Lets kopf watch, again and again, as long as there are DDPJobs to watch."""
     failures = 0
     while True:
         began = time.monotonic()
@@ -126,7 +127,7 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
 
 
 def _registry(tell: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry:
-    """A low-level handler alone: it writes nothing to the objects, and every event reaches it."""
+    """Only a low-level handler: it writes nothing to the objects, and every event reaches it."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(_login)
 

@@ -1,9 +1,9 @@
 """Which namespaces this operator looks after, while they come, go, and are closed to it.
 
-They are all, or those that are named, or those that a selector of labels selects. One that is named and missing, or
-in which the operator lacks rights, is said aloud and looked at again and again; it takes nothing from the others.
-Where they are all or selected, everything is watched in the whole cluster, with rights there, and what is in no
-namespace of ours is not taken in: a label that changes costs a list of one namespace, and no watch begins anew.
+They are all, or those that are named, or those that a label selector selects. One that is named and missing, or in
+which the operator lacks rights, is reported and looked at again and again; the others are not affected. If they are
+all or selected, everything is watched in the whole cluster, with rights there, and what is in no namespace of ours is
+not taken in: a changed label costs a list of one namespace, and no watch is restarted.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from .serve.metrics import NAMESPACE_WATCHED
 from .store import Cache, Key, uid_of
 
 CLOSED_SECONDS = 10.0
-"""A closed namespace is looked at so often."""
+"""How often a closed namespace is looked at."""
 DOUBT_SECONDS = 5.0
-"""And all that are named no more often than this."""
+"""And the least time between two looks at all named ones."""
 READ_AT_ONCE = 16
 """So many that are selected are read beside each other."""
 NAMED_RIGHTS = 2
-"""So many of the rights that are lacking are told of a closed namespace."""
+"""How many of the missing rights are named for a closed namespace."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,16 +44,16 @@ class Namespaces:
         enter: Callable[[str], Awaitable[None]],
         leave: Callable[[str], None],
     ) -> None:
-        """`enter` reads all that there is in a namespace which is served from now on; `leave` forgets it."""
+        """`enter` reads everything in a namespace that is served from now on; `leave` forgets it."""
         self._api = api
         self._named = named
         self._enter = enter
         self._leave = leave
         self._served = set(named)
         self._closed: dict[str, str] = {}
-        """Of those that are named: why not."""
+        """For named ones: why they are closed."""
         self._doubt = asyncio.Event()
-        """Something is not as it was."""
+        """Something has changed."""
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._watched: list[str] = []
         self._end_watch: Callable[[], None] | None = None
@@ -66,12 +66,12 @@ class Namespaces:
 
     @property
     def wrong(self) -> str:
-        """What is wrong where nothing can be looked after; else nothing is."""
+        """What is wrong if nothing can be looked after; otherwise empty."""
         return "waiting for the namespaces" if self._named and not self._served else ""
 
     @property
     def beside(self) -> str:
-        """The namespaces that are closed, each with why."""
+        """The namespaces that are closed, each with the reason."""
         return "\n".join(f"namespace {name}: {why}" for name, why in sorted(self._closed.items()))
 
     def doubt(self) -> None:
@@ -88,7 +88,7 @@ class Namespaces:
         NAMESPACE_WATCHED.labels(name).set(0)
 
     async def begin(self) -> list[str]:
-        """Finds out which there are. Returns the rights that are lacking, where these leave nothing to look after.
+        """Finds out which there are. Returns the missing rights, if without them there is nothing to look after.
 
         Raises:
             ApiError: it cannot be said now.
@@ -111,9 +111,9 @@ class Namespaces:
         return [] if self._served else lacking
 
     async def choose(self, end: Callable[[], None]) -> list[str]:
-        """The namespaces in which a watch of jobs is to begin, none for all; `end` ends it where there are others.
+        """The namespaces in which a watch of jobs should begin, none for all; `end` ends it when others are due.
 
-        What has ended the last one may be that a namespace is closed by now.
+        The last one may have ended because a namespace is closed by now.
         """
         if not self._named:
             return []
@@ -126,7 +126,7 @@ class Namespaces:
         return self._watched
 
     async def run(self) -> None:
-        """Follows what becomes of them, for ever."""
+        """Follows what happens to them, forever."""
         if self._reflector is not None:
             await asyncio.gather(self._reflector.run(), self._follow_selected())
         elif self._named:
@@ -143,7 +143,7 @@ class Namespaces:
             except TimeoutError:
                 names = [*self._closed]
             self._doubt.clear()
-            with contextlib.suppress(ApiError):  # The server does not answer: nothing is known of any of them.
+            with contextlib.suppress(ApiError):  # The server does not answer: nothing is known about any of them.
                 await self._look_at(names)
             await asyncio.sleep(DOUBT_SECONDS)
 
@@ -188,7 +188,7 @@ class Namespaces:
                     self.close(name, str(error))
 
     async def _look(self, name: str) -> tuple[list[str], str]:
-        """Which rights we lack there, and why it is closed; with none, an empty reason."""
+        """Which rights we lack there, and why it is closed; an empty reason if none."""
         missing, may_see = await rights.missing_in(self._api, name)
         if missing:
             more = f", and {len(missing) - NAMED_RIGHTS} more" if len(missing) > NAMED_RIGHTS else ""

@@ -1,4 +1,4 @@
-"""Nodes, read when a pod goes and one wants to know why: a watch on all of them would cost more than it tells."""
+"""Nodes, read when a pod disappears, to find out why: a watch on all of them would cost more than it is worth."""
 
 import asyncio
 import logging
@@ -12,14 +12,14 @@ logger = logging.getLogger(__name__)
 
 
 class Nodes:
-    """What is wrong with nodes, where this operator may know: the right to read them is an option of the chart."""
+    """What is wrong with nodes, if this operator may know: the right to read them is an option of the chart."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._allowed = True
 
     async def problems(self, names: Collection[str]) -> dict[str, str]:
-        """For each node, what is wrong with it, in a sentence; empty where nothing is. None of those not known."""
+        """For each node, what is wrong with it, in a sentence; empty if nothing is. Unknown ones are left out."""
         if not self._allowed:
             return {}
         told = await asyncio.gather(*(self._problem(name) for name in names))

@@ -30,18 +30,18 @@ from .supervisors import Supervisors
 from .workqueue import WorkQueue
 
 REST_SECONDS_PER_POD = 0.0001
-"""A look takes some microseconds for each pod: a large gang whose pods change all the time would take all of it."""
+"""A look takes some microseconds for each pod: a large gang whose pods keep changing would take all the time."""
 SPREAD_SECONDS = 30.0
-"""The looks that follow are spread over so long at most: what happens just then must not wait for all of them."""
+"""The looks that follow are spread over at most this time: what happens just then must not wait for all of them."""
 SPREAD_SHARE = 0.1
-"""And over no more than this share of the time until everything is read anew again."""
+"""And over no more than this share of the time until everything is read again."""
 CRD_RETRY_SECONDS = 2.0
 STOP_SECONDS = 4.0
-"""How long work in flight may take to finish when the operator is told to stop."""
+"""How long work in progress may take to finish when the operator is told to stop."""
 IN_HAND_SECONDS = 2.0
 """And how long rounds may begin further writes: what a large job lacks then, the next leader makes."""
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
-"""So the API server answers for a namespace that is not ours to read."""
+"""What the API server answers for a namespace that we may not read."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Operator:
             (SERVICES, self._store.services),
             (NETWORK_POLICIES, self._store.policies),
         ]
-        """What there is of jobs beside themselves."""
+        """The kinds of objects that belong to jobs."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
         self._reflectors = {namespace: self._following(namespace) for namespace in namespaces}
         self._recorder = EventRecorder(self._api)
@@ -96,7 +96,7 @@ class Operator:
         """Runs until it is told to stop.
 
         Raises:
-            StoppedError: it cannot run, or not any more.
+            StoppedError: it cannot run, or can no longer run.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -132,7 +132,7 @@ class Operator:
         await asyncio.wait((working,), timeout=1)
 
     async def _finish(self) -> None:
-        """What is begun is ended, what was said is written, and the next leader need not wait."""
+        """Finishes what was begun, writes what was announced, and saves the next leader the wait."""
         logger.info("stopping")
         self._not_ready = "stopping"
         try:
@@ -192,7 +192,7 @@ class Operator:
         self._not_ready = "starting"
 
     async def _what_is_wanting(self) -> str:
-        """What has to come before we can begin; without enough rights we never can."""
+        """What must be there before we can begin; without enough rights we never can."""
         try:
             if not await self._unfenced.served(DDPJOBS):
                 return "waiting for the type DDPJob: apply deploy/crd.yaml, or install the chart"
@@ -212,7 +212,7 @@ class Operator:
             raise StoppedError("The operator may not do what it must: " + "; ".join(missing))
 
     async def _lead(self) -> None:
-        """Once elected: knows everything that there is, then works, then reads everything anew now and then."""
+        """Once elected: reads everything, then works, and reads everything again now and then."""
         if self._elector is not None:
             self._not_ready = ""
             await self._elector.elected.wait()
@@ -242,7 +242,7 @@ class Operator:
             self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
 
     async def _list(self) -> None:
-        """Lists everything, but for a namespace that is closed to us: it must not hide the others."""
+        """Lists everything, except a namespace that is closed to us: it must not hide the others."""
         for namespace in self._reflectors:
             if namespace is not None and not self._namespaces.serves(namespace):
                 continue
@@ -251,7 +251,7 @@ class Operator:
             except ApiError as error:
                 if namespace is None or error.status not in CLOSED:
                     raise
-                self._namespaces.close(namespace, str(error))  # Where it was for a moment, it is soon open again.
+                self._namespaces.close(namespace, str(error))  # If only for a moment, it is soon open again.
 
     async def _list_one(self, namespace: str | None) -> None:
         jobs, version = await self._api.list(DDPJOBS, namespace)
@@ -259,10 +259,10 @@ class Operator:
         known = self._store.jobs.keys(namespace)
         for reflector in self._reflectors[namespace]:
             await reflector.list()
-        self._reconciler.know_all(known)  # Of a job that came meanwhile the pods may not be in these lists.
+        self._reconciler.know_all(known)  # The pods of a job that came meanwhile may not be in these lists.
 
     async def _enter(self, namespace: str) -> None:
-        """Reads a namespace that is looked after from now on; a replica that stands by lists all when it leads.
+        """Reads a namespace that is looked after from now on; a standby replica lists everything when it leads.
 
         Raises:
             ApiError: it cannot be read now.
@@ -277,12 +277,12 @@ class Operator:
         self._reconciler.know_all(self._store.jobs.keys(namespace))
 
     def _leave(self, namespace: str) -> None:
-        """Its jobs are left as they are: the rounds that follow find none."""
+        """Its jobs are left as they are: the following rounds find none."""
         self._store.leave(namespace)
         self._reconciler.leave(namespace)
 
     def _following(self, namespace: str | None) -> tuple[Reflector[Any, Any], ...]:
-        """What else there is of jobs in a namespace."""
+        """The followers of what belongs to jobs in a namespace."""
 
         def wanted() -> bool:
             return namespace is None or self._namespaces.serves(namespace)
@@ -293,7 +293,7 @@ class Operator:
         )
 
     async def _follow(self, reflector: Reflector[Any, Any]) -> None:
-        """From the moment at which this replica leads: one that stands by lists everything then anyway."""
+        """From the moment at which this replica leads: a standby lists everything then anyway."""
         await self._listed.wait()
         await reflector.run()
 

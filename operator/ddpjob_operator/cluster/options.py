@@ -28,12 +28,12 @@ class OperatorOptions:
     lease: tuple[str, str] | None
     """Namespace and name of the Lease by which one of several replicas leads; None: this one leads."""
     identity: str
-    """Tells this process from all others, past ones too."""
+    """Distinguishes this process from all others, including past ones."""
     port: int
     log_format: Format
     log_level: str
     resync_seconds: int
-    """How often everything is read anew: what a watch has missed costs at most this."""
+    """How often everything is read again: what a watch has missed costs at most this."""
     settings: Settings
 
 
@@ -152,7 +152,7 @@ def _seconds(text: str) -> int:
 
 
 def _own_namespace() -> str:
-    """The namespace of the operator's own pod; empty where it is none."""
+    """The namespace of the operator's own pod; empty if it is not a pod."""
     if "POD_NAMESPACE" in os.environ:
         return os.environ["POD_NAMESPACE"]
     return OWN_NAMESPACE.read_text().strip() if OWN_NAMESPACE.exists() else ""

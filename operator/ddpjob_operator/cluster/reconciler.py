@@ -1,4 +1,4 @@
-"""One round of one job: what is there -> what the engine says -> written down, carried out, announced."""
+"""One round of one job: what exists -> what the engine says -> written, carried out, announced."""
 
 import asyncio
 import logging
@@ -39,47 +39,47 @@ from .workqueue import WorkQueue
 from .writer import ENDING, Refused, Writer
 
 MINOR_SECONDS = 3.0
-"""A status that can wait does so for so long: as a rule something that matters is then written with it."""
+"""How long a status that can wait does so: usually something that matters is then written with it."""
 MINOR_INTERVAL_SECONDS = 10.0
-"""And it is written no more often than this."""
+"""And the least time between two such writes."""
 
 LONGEST_RETRY_SECONDS = 30.0
-"""What was refused is tried again after 1, 2, 4 s and so on, then this often: nothing tells that it would pass."""
+"""What was refused is tried again after 1, 2, 4 s and so on, then this often: nothing says when it would pass."""
 
 FEW_PODS = 128
-"""To decide about so many takes 15 ms at most. Of thousands that fail together, each with the end of its log, it may
-be half a second, in which the Lease would not be renewed, nor another job be looked at."""
+"""Deciding about this many takes 15 ms at most. With thousands that fail together, each with the end of its log, it
+may be half a second, in which the Lease would not be renewed and no other job looked at."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Unsaid:
-    """Events that go with a status, of which nobody knows yet whether it was written: there was no answer."""
+    """Events that go with a status that may or may not have been written: there was no answer."""
 
     version: str
-    """Which version of the job it was to follow."""
+    """Which version of the job it was meant to follow."""
     status: DDPJobStatus
     events: tuple[Event, ...]
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of a job between two rounds; losing it costs a request or a second."""
+    """What is remembered about a job between two rounds; losing it costs a request or a second."""
 
     uid: str
     looked: bool
     """Whether this process knows all of its pods."""
     current: bool = False
-    """Whether it has read the job itself since it started, or written its status: a list may tell what once was."""
+    """Whether it has read the job itself since it started, or written its status: a list may be outdated."""
     minor_due: float | None = None
-    """When a status that can wait, and does, is to be written, by the monotonic clock."""
+    """When a status that waits must be written, by the monotonic clock."""
     minor_written: float = -math.inf
     unsaid: _Unsaid | None = None
     refusal: Refusal | None = None
     refusals: int = 0
     refused_with: object = None
-    """What there was when it was refused."""
+    """What existed when it was refused."""
 
     def wait(self) -> float:
         """Seconds that a status that can wait still has to."""
@@ -89,7 +89,7 @@ class _Memory:
         return self.minor_due - now
 
     def wrote(self, *, minor: bool) -> None:
-        """The status says all that there is to say."""
+        """The status says everything."""
         self.minor_due = None
         if minor:
             self.minor_written = time.monotonic()
@@ -102,7 +102,7 @@ class _Memory:
         self.refused_with = there
 
     def meets(self, there: object) -> None:
-        """What was refused says nothing of what is to be made where something else is missing by now."""
+        """A refusal says nothing about what is to be created if something else is missing by now."""
         if self.refusal is not None and self.refused_with != there:
             self.accepted()
 
@@ -112,7 +112,7 @@ class _Memory:
 
 
 class Reconciler:
-    """Brings jobs forward, one round at a time. That no job is worked on twice at once is the queue's matter."""
+    """Brings jobs forward, one round at a time. The queue makes sure that no job is worked on twice at once."""
 
     def __init__(
         self,
@@ -135,28 +135,28 @@ class Reconciler:
         self._writer = Writer(api, store, queue.alone)
         self._nodes = Nodes(api)
         self._apart = ThreadPoolExecutor(1, "deciding")
-        """One thread: each would take as large a share of the time as all else has."""
+        """One thread: each would take as large a share of the time as everything else together."""
         self._memories: dict[Key, _Memory] = {}
 
     def know_all(self, keys: Iterable[Key]) -> None:
-        """Everything that there is of these jobs has just been listed."""
+        """Everything that belongs to these jobs has just been listed."""
         for key in keys:
             stored = self._store.jobs.get(key)
             if stored is not None:
                 self._memory(key, stored).looked = True
 
     def leave(self, namespace: str) -> None:
-        """What there is in a namespace is not followed any more."""
+        """A namespace is no longer followed."""
         for key, memory in self._memories.items():
             if key[0] == namespace:
                 memory.looked = False
 
     async def round(self, key: Key) -> int:
-        """Looks at a job and does what there is to do; returns how many pods there were to look at.
+        """Looks at a job and does what there is to do; returns the number of pods looked at.
 
         Raises:
             ApiError: it could not be done now.
-            FencedError: this process may not write any more.
+            FencedError: this process may no longer write.
         """
         stored = self._store.jobs.get(key)
         if stored is None or stored.deleting:
@@ -183,7 +183,7 @@ class Reconciler:
         return len(snapshot.pods)
 
     async def _decision(self, key: Key, stored: StoredJob, memory: _Memory) -> tuple[Snapshot, Decision | None]:
-        """What there is, with what a decision needs to know, and the decision; none where the job has changed."""
+        """What exists, with what a decision needs to know, and the decision; none if the job has changed."""
         snapshot = self._snapshot(key, stored, memory)
         while (decision := await self._decide(snapshot)).needs:
             if decision.needs.pods:
@@ -196,7 +196,7 @@ class Reconciler:
         return snapshot, decision
 
     async def _decide(self, snapshot: Snapshot) -> Decision:
-        """What the engine says; about many pods beside all else, which goes on meanwhile."""
+        """What the engine says; for many pods in a thread, while everything else goes on."""
         if len(snapshot.pods) <= FEW_PODS:
             return decide(snapshot)
         return await asyncio.get_running_loop().run_in_executor(self._apart, decide, snapshot)
@@ -215,7 +215,7 @@ class Reconciler:
             return
         self._queue.mark(key)
         if decision.actions and decision.status is None and not memory.current:
-            # No write before them says which version of the job they follow from.
+            # No write before them says from which version of the job they follow.
             await self._look(key, stored)
             return
         seen = stored.seen
@@ -244,24 +244,24 @@ class Reconciler:
                 memory.accepted()
 
     def _in_turn(self, key: Key, decision: Decision) -> Decision:
-        """The decision without what is to be made, where that is much and it is another job's turn."""
+        """The decision without what is to be created, if that is much and it is another job's turn."""
         much = sum(isinstance(action, CreatePod) for action in decision.actions) > BESIDE_OTHERS
         if not much or self._queue.is_its_turn(key):
             return decision
         return replace(decision, actions=tuple(one for one in decision.actions if isinstance(one, ENDING)))
 
     def _there(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> object:
-        """Whose the present pods are, and what there is beside them."""
+        """The owner of the present pods, and what exists beside them."""
         beside = self._store.service(key, stored.uid), bool(self._store.policies.owned_by(stored.uid))
         return status.incarnations, *beside
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
         """Writes the status and returns the job with it; None if it has changed since it was read.
 
-        Then another round decides anew.
+        Then another round decides again.
 
         Raises:
-            ApiError: it was refused though nothing newer is known: to decide anew at once would lead here again.
+            ApiError: it was refused although nothing newer is known: deciding again at once would lead here again.
         """
         try:
             answer = await self._api.replace_status(DDPJOBS, *key, stored.metadata.resource_version, status.to_dict())
@@ -301,7 +301,7 @@ class Reconciler:
         )
 
     async def _answered(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:
-        """The snapshot with what a decision needs, as far as it can be found out; the pods were listed anew."""
+        """The snapshot with what a decision needs, as far as it can be found out; the pods were listed again."""
         found = replace(snapshot, answered=snapshot.answered | needs)
         if needs.pods:
             found = replace(found, pods=self._store.pods.owned_by(stored.uid))
@@ -315,7 +315,7 @@ class Reconciler:
         return found
 
     def _listen_no_more(self, key: Key, snapshot: Snapshot) -> None:
-        """To those whom the decision did not need; what rank 0's supervisor said last holds until its job is over."""
+        """Stops listening to those not needed; what rank 0's supervisor last said holds until its job is over."""
         if snapshot.job.status.finished:
             self._supervisors.forget(key)
         elif snapshot.answered.supervisor is None:
@@ -352,7 +352,7 @@ class Reconciler:
                 self._announce(key, stored, unsaid.events)
 
     def _complain(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
-        """A job that the API server took and we cannot read: CRD and operator are of different versions."""
+        """Reports a job that the API server accepted and we cannot read: CRD and operator differ in version."""
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"This version of the operator cannot read the job: {where}: {first['msg']}"
@@ -360,5 +360,5 @@ class Reconciler:
 
 
 def _gist(status: DDPJobStatus) -> tuple[object, ...]:
-    """What two tries to write the same have in common, whenever they were."""
+    """What two attempts to write the same have in common, whenever they were."""
     return status.attempt, *((one.type, one.status, one.reason) for one in status.conditions)

@@ -1,4 +1,4 @@
-"""Kubernetes events: what a person wants to know of a job, where `kubectl describe` shows it."""
+"""Kubernetes events: what a person wants to know about a job, where `kubectl describe` shows it."""
 
 import asyncio
 import hashlib
@@ -15,8 +15,8 @@ from .kube.objects import ObjectMeta
 from .serve.metrics import EVENTS_LOST
 
 WRITERS = 8
-"""So many write at once, each always for the same jobs: a job's events stay in order. One alone falls behind a slow
-API server."""
+"""How many write at once, each always for the same jobs: a job's events stay in order. A single one would fall behind
+a slow API server."""
 WAITING_EVENTS = 250
 """For each writer."""
 REMEMBERED_EVENTS = 5000
@@ -27,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 
 class EventRecorder:
-    """Writes events behind the work's back: they are not worth waiting for, nor failing for.
+    """Writes events in the background: they are worth neither waiting nor failing for.
 
-    An event that says the same of the same job is one event that counts.
+    Events that say the same about the same job are one event with a count.
     """
 
     def __init__(self, api: ApiClient) -> None:
@@ -38,18 +38,18 @@ class EventRecorder:
         self._counts: OrderedDict[str, int] = OrderedDict()
 
     def record(self, job: ObjectMeta, event: Event) -> None:
-        """Has an event written soon."""
+        """Queues an event to be written soon."""
         try:
             self._waiting[hash(job.uid) % WRITERS].put_nowait((job, event, self._api.now()))
         except asyncio.QueueFull:
             EVENTS_LOST.inc()
 
     async def run(self) -> None:
-        """Writes events, for ever."""
+        """Writes events, forever."""
         await asyncio.gather(*map(self._write_all, self._waiting))
 
     async def drained(self) -> None:
-        """Waits until all that was announced is written or given up."""
+        """Waits until everything announced is written or given up."""
         for waiting in self._waiting:
             await waiting.join()
 
@@ -86,10 +86,10 @@ class EventRecorder:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
                 there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
-                # An operator before this one has counted. Or this one has made it, and heard no answer: it seems so.
+                # A former operator has counted. Or this one has created it and got no answer, which looks the same.
                 count = 0 if perhaps_done and there.count == 1 else there.count
         if count:
-            self._remember(name, count)  # For another try, which is to say the same.
+            self._remember(name, count)  # For another try, which should say the same.
             patch = {"count": count + 1, "lastTimestamp": body["lastTimestamp"]}
             try:
                 await self._api.merge(EVENTS, namespace, name, patch)
@@ -108,7 +108,7 @@ class EventRecorder:
 
 
 def _body(job: ObjectMeta, event: Event, time: datetime) -> Manifest:
-    """The event; its name follows from what it says, so that the API server knows it again."""
+    """The event; its name follows from what it says, so that the API server recognizes it."""
     message = event.message[:MESSAGE_LENGTH]
     said = hashlib.sha256(f"{job.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]
     seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,8 +1,8 @@
-"""What there is of one kind besides jobs: listed, then watched from there on, for ever.
+"""The objects of one kind other than jobs: listed, then watched from there on, forever.
 
-After whatever has broken a watch, it goes on where it stopped; where it cannot, everything is listed anew: nothing is
-missed in between. kopf does as much for jobs, but costs several times the time, and what went while its watch was
-broken it never tells.
+Whatever has broken a watch, it goes on where it stopped; if it cannot, everything is listed again: nothing is missed
+in between. kopf does the same for jobs, but takes several times the CPU time, and never tells what was deleted while
+its watch was broken.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from .kube.objects import Object
 from .store import Cache, in_namespace
 
 OURS = f"{Label.MANAGED_BY}={MANAGER}"
-"""Selects what operators of this kind have made; the server sends nothing else."""
+"""Selects what operators of this kind have created; the server sends nothing else."""
 
 LONGEST_PAUSE_SECONDS = 5.0
-"""The return of an API server may cost so much and half as much again; more only where the server wants it."""
+"""The return of an API server may cost up to one and a half times this; more only if the server wants it."""
 
 UNWANTED_SECONDS = 1.0
-"""What is not wanted looks so often whether it is again."""
+"""How often an unwanted follower checks whether it is wanted again."""
 
 O = TypeVar("O", bound=Object)  # noqa: E741  As in the store.
 T = TypeVar("T")
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reflector(Generic[O, T]):
-    """Keeps what is known of one kind, in one namespace or in all, as it is."""
+    """Keeps what is known of one kind, in one namespace or in all, up to date."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Reflector(Generic[O, T]):
         wanted: Callable[[], bool] = lambda: True,
         refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """Selects by labels. While it is not wanted it asks nothing anew; `refused` is told that it may not."""
+        """Selects by labels. While it is not wanted it asks nothing again; `refused` is told if it may not."""
         self._api = api
         self._resource = resource
         self._namespace = namespace
@@ -57,13 +57,13 @@ class Reflector(Generic[O, T]):
         self._wanted = wanted
         self._refused = refused
         self._version: int | None = None
-        """All that happened up to this is known; None: who knows."""
+        """Everything that happened up to this version is known; None: unknown."""
 
     def __str__(self) -> str:
         return f"{self._resource.plural} in {self._namespace or 'all namespaces'}"
 
     async def list(self) -> None:
-        """Reads all of it; what is not there any more is forgotten.
+        """Reads everything; what no longer exists is forgotten.
 
         Raises:
             ApiError: it cannot be read now.
@@ -73,7 +73,7 @@ class Reflector(Generic[O, T]):
         self._version = version
 
     async def run(self) -> None:
-        """Follows it, for ever."""
+        """Follows it, forever."""
         failures = 0
         clock = asyncio.get_running_loop().time
         while True:
@@ -89,9 +89,9 @@ class Reflector(Generic[O, T]):
                 at_least = error.retry_after
                 if error.status == HTTPStatus.FORBIDDEN:
                     self._refused()
-                if isinstance(error, StuckError) or not error.passing:  # As a rule, it is too long ago.
+                if isinstance(error, StuckError) or not error.passing:  # Usually the version is too old.
                     self._version = None
-            # Where nothing happens, that it lasted is all that there is to see.
+            # If nothing happens, the only sign of health is that it lasted.
             lasted = clock() - began > LONGEST_PAUSE_SECONDS
             well = self._version is not None and (lasted or self._version != before)
             failures = 1 if well else failures + 1

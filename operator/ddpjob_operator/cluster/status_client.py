@@ -1,6 +1,6 @@
 """One question to the supervisor of a rank 0: what its job is doing.
 
-Any program may listen where a supervisor would. So an answer is small, comes in time, and is JSON, or it is none.
+Any program may listen where a supervisor would. So only a small, timely JSON answer counts as one.
 """
 
 import errno
@@ -19,11 +19,11 @@ from .kube.connection import USER_AGENT
 LONGEST_MARK = 128
 CONNECT_SECONDS = 5.0
 SLACK_SECONDS = 5.0
-"""An answer may come so much later than it was asked for."""
+"""An answer may come this much later than it was asked for."""
 
 
 class UnheardError(Exception):
-    """No answer, or one that is no use. Its text says so in a sentence."""
+    """No answer, or an unusable one. Its text says so in a sentence."""
 
     def __init__(self, result: str, message: str) -> None:
         super().__init__(message)
@@ -37,11 +37,11 @@ class Answer:
 
     document: Mapping[str, Any]
     mark: str
-    """Another one as soon as something has changed that matters at once; empty where it gives none."""
+    """Changes as soon as something changes that matters at once; empty if the supervisor gives none."""
 
 
 def a_session() -> aiohttp.ClientSession:
-    """For questions to pods. A connection lasts for one question: an address may soon be another pod's."""
+    """For questions to pods. A connection lasts for one question: its address may soon belong to another pod."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
         headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
@@ -96,7 +96,7 @@ async def _read(response: aiohttp.ClientResponse, address: str) -> bytes:
 
 
 def _mark(response: aiohttp.ClientResponse) -> str:
-    """The answer's mark as it can be sent back."""
+    """The answer's mark in a form that can be sent back."""
     mark = response.headers.get("ETag", "")
     return mark if len(mark) <= LONGEST_MARK and mark.isascii() and mark.isprintable() else ""
 

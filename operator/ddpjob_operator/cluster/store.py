@@ -1,7 +1,7 @@
-"""What is there, as far as we have seen or made it: jobs, pods and Services, typed and trimmed.
+"""What exists, as far as we have seen or created it: jobs, pods and Services, typed and trimmed.
 
 It is filled by watches, by the answers to our own writes, and by lists. Versions decide which of two views of an
-object is newer, so that a late event undoes nothing. A watch may miss that something was deleted; a list tells.
+object is newer, so that a late event undoes nothing. A watch may miss that something was deleted; a list shows it.
 Whatever changes, its job gets a look.
 """
 
@@ -31,13 +31,13 @@ Serves = Callable[[str], bool]
 """Whether the jobs of a namespace are looked after."""
 
 LATE_SECONDS = 300.0
-"""Longer than any view of an object is on its way: for so long at least it is remembered that one is gone."""
+"""Longer than any view of an object is under way: for at least this long it is remembered that one is gone."""
 
 AT_A_STRETCH = 250
-"""So many objects of a list are taken in before others come in between: some milliseconds."""
+"""How many objects of a list are taken in before others get a turn: some milliseconds."""
 UNDERSTOOD_BYTES = 8 << 20
-"""Jobs are kept as the engine reads them up to so much JSON in all, which is several times as much memory. These are
-thousands of jobs of the size that most have."""
+"""Jobs are kept as the engine reads them up to this much JSON in all, which takes several times as much memory. That
+is thousands of jobs of the usual size."""
 
 O = TypeVar("O", bound=Object)  # noqa: E741  An object as it comes,
 T = TypeVar("T")  # and what is kept of it.
@@ -61,7 +61,7 @@ class StoredJob:
 
     @property
     def deleting(self) -> bool:
-        """Whether it is being deleted: nothing is made for it any more, and the garbage collector does the rest."""
+        """Whether it is being deleted: nothing more is created for it, and the garbage collector does the rest."""
         return self.metadata.deletion_timestamp is not None
 
     @cached_property
@@ -94,8 +94,8 @@ class StoredJob:
 class _Understood:
     """The jobs that were looked at last, as the engine reads them.
 
-    What rests is not looked at: it is the first to go, and of a suspended or finished job only what is packed stays.
-    The sizes of those kept add up to no more than UNDERSTOOD_BYTES, unless it is one alone.
+    A resting job is not looked at: it is the first to go, and only the packed form of a suspended or finished job
+    stays. The sizes of those kept add up to no more than UNDERSTOOD_BYTES, unless there is only one.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class _Understood:
         self._size = 0
 
     def job(self, stored: StoredJob) -> DDPJob:
-        """The job of this version, and of no other any more."""
+        """The job at this version; other versions are dropped."""
         key = (stored.metadata.namespace, stored.metadata.name)
         known = self._jobs.get(key)
         if known is not None and known[0] is stored:
@@ -118,7 +118,7 @@ class _Understood:
         return job
 
     def forget(self, key: Key) -> None:
-        """Keeps one no longer."""
+        """Drops one."""
         known = self._jobs.pop(key, None)
         if known is not None:
             self._size -= known[0].size
@@ -144,7 +144,7 @@ class _Gone:
         self._since = time.monotonic()
 
     def version(self, uid: str) -> float:
-        """Up to which version the object is gone; 0 where nothing is known of its end."""
+        """Up to which version the object is gone; 0 if nothing is known about its end."""
         return max(self._younger.get(uid, 0), self._elder.get(uid, 0))
 
     def add(self, uid: str, version: float) -> None:
@@ -194,7 +194,7 @@ class Cache(Generic[O, T]):
     def saw(self, seen: O) -> None:
         """Takes an object in unless something newer is known.
 
-        Newer is also that it is gone: an answer or a list may come in after the watch has told of the deletion.
+        The deletion is newer, too: an answer or a list may arrive after the watch has reported it.
         """
         ref = ref_of(seen)
         key = (ref.namespace, ref.name)
@@ -204,7 +204,7 @@ class Cache(Generic[O, T]):
         if ref.version <= self._gone.version(ref.uid) or (known is not None and known.ref.version >= ref.version):
             return
         value = self._trimmed(seen)
-        if value is None:  # What it was, it is no more: somebody has changed its labels or its owner.
+        if value is None:  # It is no longer what it was: its labels or its owner were changed.
             self._gone.add(ref.uid, ref.version)
             self._drop(key)
             return
@@ -214,7 +214,7 @@ class Cache(Generic[O, T]):
     def forget(self, key: Key, uid: str, version: float = math.inf) -> None:
         """Forgets an object that is gone, unless another one has taken its name.
 
-        `version`: when it went, where it may come back: for a watch, gone is also what its selector selects no more.
+        `version`: when it went, if it may come back: for a watch, what its selector no longer selects is gone, too.
         """
         self._gone.add(uid, version)
         known = self._entries.get(key)
@@ -222,18 +222,18 @@ class Cache(Generic[O, T]):
             self._drop(key)
 
     def keys(self, namespace: str | None) -> list[Key]:
-        """What there is in a namespace, or in all."""
+        """The keys of what exists in a namespace, or in all."""
         return [key for key in self._entries if namespace in {None, key[0]}]
 
     def leave(self, namespace: str) -> None:
-        """Lets go of all that is in a namespace. It is not gone: the next list of it brings it back."""
+        """Drops everything in a namespace. It is not gone: the next list brings it back."""
         for key in self.keys(namespace):
             self._drop(key)
 
     async def listed(self, objects: Iterable[O], version: int, covers: Callable[[_Entry[T]], bool]) -> None:
-        """Takes in a whole list: what it covers, is older than it and not in it is gone.
+        """Takes in a whole list: what the list covers, but does not contain and is older than it, is gone.
 
-        What happens meanwhile, for others come in between, is newer than the list.
+        What happens meanwhile, since others get a turn, is newer than the list.
         """
         there: set[Key] = set()
         for number, seen in enumerate(objects, start=1):
@@ -273,7 +273,7 @@ class Store:
     """All jobs that this operator looks after, and what belongs to them."""
 
     def __init__(self, mark: Mark, serves: Serves = lambda _: True) -> None:
-        """`serves`: whether anything of a namespace is taken in."""
+        """`serves`: whether anything in a namespace is taken in."""
         self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, _key_of, mark, serves)
         self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark, serves)
         self.services: Cache[Object, str] = Cache(uid_of, _job_of, mark, serves)
@@ -293,7 +293,7 @@ class Store:
         self._understood.forget(key)
 
     def leave(self, namespace: str) -> None:
-        """Lets go of a namespace; its jobs are left as they are."""
+        """Drops a namespace; its jobs are left as they are."""
         for cache in (self.jobs, self.pods, self.services, self.policies):
             cache.leave(namespace)
 
@@ -302,7 +302,7 @@ class Store:
         if self.services.get(key) is None:
             return Service.MISSING
         owner = self.services.owner(key)
-        if owner is None:  # Left by a job that was deleted without what belongs to it: nobody will remove it.
+        if owner is None:  # Left by a job that was deleted without what belongs to it: nothing will remove it.
             return Service.FOREIGN
         return Service.OURS if owner == uid else Service.FORMER
 
@@ -327,7 +327,7 @@ def uid_of(seen: Object) -> str:
 
 
 def _uid_of_staying(seen: Object) -> str | None:
-    """None for what goes: somebody's finalizer may keep it for long, and nothing makes it stay."""
+    """None for what is being deleted: a finalizer may keep it for long, but nothing makes it stay."""
     return None if seen.metadata.deletion_timestamp else seen.metadata.uid
 
 

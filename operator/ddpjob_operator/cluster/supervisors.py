@@ -1,7 +1,7 @@
 """Listens to the supervisor of each job's rank 0: what matters is known at once, and progress every ten seconds.
 
-Each question waits at the supervisor for news, so nothing is asked in vain. Only so many questions are open at once;
-with more jobs than that each waits for a shorter time, and every job is still heard as often.
+Each question waits at the supervisor for news, so nothing is asked in vain. Only a limited number of questions is
+open at once; with more jobs than that each waits for a shorter time, and every job is still heard as often.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from .store import Key
 from .workqueue import WorkQueue
 
 OPEN_QUESTIONS = 256
-"""So many at once."""
+"""How many at once."""
 READ_SECONDS = 10.0
-"""A supervisor without news is heard so often."""
+"""How often a supervisor without news is heard."""
 LONGEST_RETRY_SECONDS = 10.0
-"""One that does not answer is asked again after 1, 2, 4, 8 s, then so often."""
+"""One that does not answer is asked again after 1, 2, 4, 8 s, then this often."""
 LONGEST_HOPELESS_SECONDS = 60.0
-"""Where nothing has ever listened, or answered, there is no supervisor, as a rule: then only so often."""
+"""If nothing has ever listened or answered, there is usually no supervisor: then only this often."""
 HOPELESS = 20
 """So many questions in vain, some minutes of them, are enough to know that a pod does not answer."""
 NEWS_BURST = 20
 """So many news in a row are heard at once,"""
 NEWS_SECONDS = 2.0
-"""and then one in so long: no pod may keep the operator busy."""
+"""and then one in this time: no pod may keep the operator busy."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class _Supervisor:
     task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Nothing more is heard of it."""
+        """Stops listening to it."""
         if self.task is not None:
             self.task.cancel()
             self.task = None
@@ -87,12 +87,12 @@ class Supervisors:
         self._session = a_session()
 
     def heard(self, key: Key, job_uid: str) -> Heard | None:
-        """What was heard of a job last."""
+        """What was last heard of a job."""
         supervisor = self._supervisors.get(key)
         return supervisor.heard if supervisor is not None and supervisor.job_uid == job_uid else None
 
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> Heard | None:
-        """What was heard of a job; from now on the one that is asked is listened to, and no other."""
+        """What was heard of a job; from now on only this supervisor is listened to."""
         supervisor = self._supervisors.get(key)
         if supervisor is not None and (supervisor.job_uid != job_uid or asked not in {None, supervisor.asked}):
             self.forget(key)
@@ -108,13 +108,13 @@ class Supervisors:
         return supervisor.heard
 
     def forget(self, key: Key) -> None:
-        """Nothing is to be heard of this job any more."""
+        """Stops listening to this job."""
         supervisor = self._supervisors.pop(key, None)
         if supervisor is not None:
             supervisor.stop()
 
     async def close(self) -> None:
-        """Listens to nobody any more."""
+        """Stops listening to all."""
         tasks = [supervisor.task for supervisor in self._supervisors.values() if supervisor.task is not None]
         for key in list(self._supervisors):
             self.forget(key)
@@ -156,7 +156,7 @@ class Supervisors:
         return supervisor.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
 
     def _note(self, key: Key, supervisor: _Supervisor, heard: Heard) -> None:
-        """Takes note of what was heard; only what is new is worth a look at the job."""
+        """Takes note of what was heard; only news is worth a look at the job."""
         known, supervisor.heard = supervisor.heard, heard
         if is_news(known, heard):
             self._queue.mark(key)

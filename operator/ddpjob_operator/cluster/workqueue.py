@@ -1,4 +1,4 @@
-"""Which jobs to look at: a queue of keys in which a key stands at most once and is never worked on twice at once."""
+"""Which jobs to look at: a queue of keys in which a key occurs at most once and is never worked on twice at once."""
 
 import asyncio
 import math
@@ -10,21 +10,21 @@ from .serve.metrics import QUEUE_DEPTH
 from .store import Key
 
 AT_WORK = 16
-"""So many keys are worked on at once, but for those that are set aside."""
+"""How many keys are worked on at once, not counting those that are set aside."""
 CROWD_SECONDS = 1.0
-"""For so long after several were worked on nobody counts as alone: who comes now and then finds the way free."""
+"""For this long after several were worked on, no key counts as alone: one that comes now and then does not wait."""
 REST_SECONDS = 0.02
-"""After each look: what changes together, as the pods of a gang do, is then looked at together."""
+"""After each look: what changes together, such as the pods of a gang, is then looked at together."""
 LONGEST_REST_SECONDS = 0.25
-"""For each other key that rests a key rests as long again, up to this: in a crowd, where changes come late anyway,
-few looks at many of them cost less than many looks at few."""
+"""For each other key that rests, a key rests this much longer, up to this: in a crowd, where changes come late
+anyway, few looks at many changes cost less than many looks at few."""
 
 
 class WorkQueue:
-    """Keys that want a look. Marks on a key that is being worked on lead to one more look, however many they are.
+    """Keys that need a look. Marks on a key that is being worked on lead to one more look, however many there are.
 
-    A look comes at once, unless one has just been: after each a key rests. Namespaces take turns, so that a key does
-    not wait for all those of another one.
+    A look comes at once, unless there has just been one: after each a key rests. Namespaces take turns, so that a key
+    does not wait for all keys of another namespace.
 
     Nothing is given out before `open`, nor after `close`.
     """
@@ -35,7 +35,7 @@ class WorkQueue:
         self._working: set[Key] = set()
         self._aside: set[Key] = set()
         self._large: dict[str, OrderedDict[Key, None]] = {}
-        """By namespace, keys of gangs that are to be made, in the order of asking: the first one's is."""
+        """By namespace, keys of gangs that are to be created, in the order of asking: the first one is."""
         self._resting: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
@@ -51,12 +51,12 @@ class WorkQueue:
         self._changed.set()
 
     async def close(self) -> None:
-        """No more work begins; returns when that in hand is done."""
+        """No more work begins; returns when the work in progress is done."""
         self._open = False
         await self._idle.wait()
 
     def mark(self, key: Key) -> None:
-        """Wants a look as soon as may be."""
+        """Asks for a look as soon as possible."""
         if key in self._dirty:
             return
         self._want(key)
@@ -64,7 +64,7 @@ class WorkQueue:
             self._offer(key)
 
     def mark_in(self, key: Key, seconds: float) -> None:
-        """Wants a look after a while at the latest; of several such wishes the earliest counts."""
+        """Asks for a look after a while at the latest; of several such requests the earliest counts."""
         loop = asyncio.get_running_loop()
         when = loop.time() + max(seconds, 0.0)
         known = self._timers.get(key)
@@ -86,16 +86,16 @@ class WorkQueue:
         return key
 
     def is_its_turn(self, key: Key) -> bool:
-        """Whether the gang of this key may be made now: of large ones, one after the other in each namespace.
+        """Whether the gang of this key may be created now: large ones are created one by one in each namespace.
 
-        Made beside each other they would all hold a part of what none of them can run without. When it is made, or
-        cannot be, the next one gets a look.
+        Created at the same time, they would all hold a part of what none of them can run without. When one is
+        created, or cannot be, the next one gets a look.
         """
         self._large.setdefault(key[0], OrderedDict()).setdefault(key)
         return self._is_first(key)
 
     def set_aside(self, key: Key) -> None:
-        """What is left of the work on a key takes long, and waits for turns of its own: no other key waits for it."""
+        """The rest of the work on a key takes long, and waits for turns of its own: no other key waits for it."""
         self._aside.add(key)
         self._changed.set()
 
@@ -105,7 +105,7 @@ class WorkQueue:
         return len(self._working) <= 1 and not crowded
 
     def done(self, key: Key, rest: float = 0.0) -> None:
-        """The look went well, and cost so much that the key should rest for so many seconds, if not for longer."""
+        """The look succeeded, and cost enough that the key should rest for at least this many seconds."""
         self._failures.pop(key, None)
         crowd = len(self._resting) - len(self._failures)
         self._rest(key, max(REST_SECONDS, min(REST_SECONDS * (1 + crowd), LONGEST_REST_SECONDS), rest))
@@ -153,7 +153,7 @@ class WorkQueue:
         return next(iter(self._large.get(key[0], ())), None) == key
 
     def _leave_line(self, key: Key) -> None:
-        """One that has had its turn, or has failed, lets the next one pass."""
+        """A gang that has had its turn, or has failed, lets the next one pass."""
         line, was_first = self._large.get(key[0], OrderedDict()), self._is_first(key)
         line.pop(key, None)
         if not line:

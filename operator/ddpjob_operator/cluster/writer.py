@@ -1,4 +1,4 @@
-"""Carries a decision's actions out: every one may be done twice, and none touches what is not the job's own."""
+"""Carries out a decision's actions: each may be done twice, and none touches what is not the job's own."""
 
 import asyncio
 import math
@@ -46,15 +46,15 @@ ENDING = (DeletePod, StopPod, DeleteNetworkPolicy, DeleteJob)
 LAST = (*OF_PODS, MarkFinished)
 
 ENOUGH_FAILURES = 32
-"""In one round of a job. Pods of a gang are alike: a quota that refuses so many refuses the next thousands too, and a
-server that does not answer is better left alone for a while."""
+"""In one round of a job. Pods of a gang are alike: a quota that refuses this many refuses the next thousands too, and
+a server that does not answer is better left alone for a while."""
 
 ANOTHER = "metadata.uid: Invalid value"
-"""What the server says where a change was meant for another object, which had this name before."""
+"""What the server says if a change was meant for another object, which had this name before."""
 
 DEAD_WEBHOOK = "failed calling webhook"
-"""The server's words where a webhook that it must ask does not answer: to it an error of its own, and for others to
-mend all the same."""
+"""The server's words if a webhook that it must ask does not answer: to the server an error of its own, but one that
+others have to fix."""
 
 SAID = {
     "exceeded quota": Reason.QUOTA_EXCEEDED,
@@ -62,41 +62,41 @@ SAID = {
     "denied the request": Reason.FORBIDDEN,
     DEAD_WEBHOOK: Reason.WEBHOOK_FAILED,
 }
-"""Words by which refusals are told apart: to the server quotas and Pod Security are both Forbidden, and a webhook
-answers with whatever status it likes."""
+"""Words that distinguish refusals: to the server quotas and Pod Security are both Forbidden, and a webhook answers
+with whatever status it likes."""
 UNFIT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 
 @dataclass(frozen=True, slots=True)
 class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
-    """Something of the job cannot be made until somebody changes something outside of it."""
+    """Something of the job cannot be created until something outside the job changes."""
 
     reason: str
     """One CamelCase word."""
     message: str
-    """The API server's own words, where they are its."""
+    """The API server's own words, if they come from it."""
 
 
 class Writer:
-    """Makes and deletes what belongs to jobs; what the API server answers goes into the store at once."""
+    """Creates and deletes what belongs to jobs; the API server's answers go into the store at once."""
 
     def __init__(self, api: ApiClient, store: Store, alone: Callable[[], bool]) -> None:
         """`alone`: whether no more than one job is worked on now."""
         self._api = api
         self._store = store
-        # What ends does not wait for what is made: a job that gives places back may be what another one waits for.
+        # Deletions do not wait for creations: a job that gives places back may be what another one waits for.
         self._making, self._ending = Turns(alone), Turns(alone)
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
-        """Does everything for a job: first all that stands beside its pods at once, then what is left.
+        """Does everything for a job: first all that belongs beside its pods, at once, then the rest.
 
-        Of that, each is tried whatever becomes of the others.
+        Of the rest, each is tried whatever happens to the others.
 
         Raises:
-            Refused: something could not be made, and it is for others to mend; all else is done, as far as that makes
-                sense.
+            Refused: something could not be created, and others have to fix that; everything else is done, as far as
+                that makes sense.
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
-            FencedError: this process may not write any more.
+            FencedError: this process may no longer write.
         """
         await self._do_all([action for action in actions if not isinstance(action, LAST)], job)
         await self._do_all([action for action in actions if isinstance(action, LAST)], job)
@@ -115,13 +115,14 @@ class Writer:
                         await self._do(action, job)
                     except FencedError as error:
                         failures[number] = error
-                        return  # Else each of thousands is tried, all in one go.
+                        return  # Otherwise each of thousands is tried, all in one go.
                     except Exception as error:  # noqa: BLE001  It is raised in the end.
                         failures[number] = error
 
         await asyncio.gather(*(some() for _ in actions[:ALONE]))
         if failures:
-            # Of those alike the first, whichever came first: else the job would say something else each time.
+            # Of equal ones always the same, whichever came first: otherwise the job would say something else each
+            # time.
             raise max((failures[number] for number in sorted(failures)), key=_gravity)
 
     async def _do(self, action: Action, job: Ref) -> None:
@@ -149,10 +150,10 @@ class Writer:
                 await self._delete_job(job)
 
     async def _stop(self, key: Key, uid: str) -> None:
-        """Has the kubelet end a pod as if its time were over, so that it stays, with its logs.
+        """Makes the kubelet end a pod as if its time were over, so that it stays, with its logs.
 
-        Where the cluster does not let us, its end matters more than its logs; also where a webhook does not answer,
-        for nobody knows for how long it will not.
+        If the cluster does not let us, its end matters more than its logs; also if a webhook does not answer, since
+        it is unknown for how long.
         """
         body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": STOPPED_SECONDS}}
         try:
@@ -210,7 +211,7 @@ class Writer:
             raise _refusal(error) from error
 
     async def _create_secret(self, manifest: Manifest) -> None:
-        """With a value that this process does not keep. It may not read one: that it exists is all that it learns."""
+        """With a value that this process does not keep. It may not read Secrets, and only learns that it exists."""
         value = {SECRET_KEY: secrets.token_hex(SECRET_BYTES)}
         try:
             await self._api.create(SECRETS, manifest["metadata"]["namespace"], manifest | {"stringData": value})
@@ -226,7 +227,7 @@ class Writer:
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
-            # A conflict says as a rule, and not always, that another one has the name by now, which is not meant.
+            # A conflict usually, but not always, means that another object has the name by now, which is not meant.
             if error.status == HTTPStatus.CONFLICT and await self._is_there(resource, key, uid):
                 raise
             cache.forget(key, uid)
@@ -243,14 +244,14 @@ class Writer:
 
 
 def _refusal(error: ApiError) -> Exception:
-    """What it means that something could not be made: it is for others to mend, or to be tried again."""
+    """What it means that something could not be created: others have to fix it, or it is tried again."""
     if error.status == HTTPStatus.CONFLICT or (error.passing and DEAD_WEBHOOK not in error.message):
         return error
     return Refused(_reason(error), error.message)
 
 
 def _taken(kind: str, name: str, there: Object) -> str:
-    """Whose the thing is that has our name."""
+    """Who owns the object that has our name."""
     what = f"{kind} {name}"
     if owner_of(there) is not None and there.metadata.labels.get(Label.MANAGED_BY) == MANAGER:
         return f"Waiting for {what} of the deleted job of the same name to go away"
@@ -258,7 +259,7 @@ def _taken(kind: str, name: str, there: Object) -> str:
 
 
 def _gravity(failure: Exception) -> float:
-    """Which failure of several is told: what is no answer of the server's, then that which wants to wait longest."""
+    """Which of several failures is reported: one that is no answer of the server, then the longest wait."""
     match failure:
         case Refused():
             return -1.0
@@ -269,6 +270,6 @@ def _gravity(failure: Exception) -> float:
 
 
 def _reason(error: ApiError) -> Reason:
-    """A refusal in one of the words that a job's status has."""
+    """A refusal as one of the words of a job's status."""
     by_status = Reason.INVALID if error.status in UNFIT else Reason.FORBIDDEN
     return next((reason for words, reason in SAID.items() if words in error.message), by_status)

@@ -1,9 +1,9 @@
-"""Stands in for the container of one pod: runs its process, ends all that comes of it, and records how it ended.
+"""Stands in for the container of one pod: runs its process, ends all its descendants, and records how it ended.
 
 Runs on its own (`python -I -S container.py POD_DIRECTORY`) with nothing but the standard library, and outlives the
 `ddpjob run` that started it: a trainer does not notice when its manager dies. In the pod's directory it reads
 `process.json` (what to run), `delete.json` and `stop.json` (how gently to stop), holds the lock on `lock`, and writes
-`started.json` and `exit.json`. Who finds the lock free and no `exit.json` knows that this process itself was killed.
+`started.json` and `exit.json`. If the lock is free and there is no `exit.json`, this process itself was killed.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ START_ERROR_EXIT_CODE = 128
 SIGNAL_BASE = 128
 DEFAULT_GRACE = 30.0
 RETRY_SECONDS = 1.0
-SHORTEST_TIMER = 0.001  # Zero would be no timer at all.
+SHORTEST_TIMER = 0.001  # Zero would mean no timer at all.
 
 
 def main(pod: Path) -> None:
@@ -47,7 +47,7 @@ def main(pod: Path) -> None:
 
 
 class _StopRequest:
-    """SIGTERM, by which `ddpjob run` says that `delete.json` or `stop.json` is there to be read."""
+    """SIGTERM, by which `ddpjob run` says that there is a `delete.json` or `stop.json` to read."""
 
     def __init__(self, pod: Path) -> None:
         self._pod = pod
@@ -58,7 +58,7 @@ class _StopRequest:
             signal.signal(unheeded, lambda *_: None)  # SIG_IGN would be the trainer's too.
 
     def watch(self, main: int) -> None:
-        """From now on a request stops this process, also one that came before, or could not be told yet."""
+        """From now on a request stops this process, even one that came earlier or could not be acted on yet."""
         self._main = main
         if self._asked():
             self._stop()
@@ -73,9 +73,9 @@ class _StopRequest:
             self._stop()
 
     def _stop(self) -> None:
-        """SIGTERM to the main process, as a kubelet does it, and SIGKILL when the grace is over."""
+        """SIGTERM to the main process, as a kubelet does, and SIGKILL when the grace period is over."""
         asked = [float(json.loads(file.read_text())["gracePeriodSeconds"]) for file in self._asked()]
-        grace = min(asked, default=DEFAULT_GRACE)  # None: somebody else's SIGTERM.
+        grace = min(asked, default=DEFAULT_GRACE)  # None: a SIGTERM from elsewhere.
         self._signal(signal.SIGTERM)
         signal.setitimer(signal.ITIMER_REAL, max(grace, SHORTEST_TIMER))
 
@@ -122,9 +122,9 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
 
 
 def _end_descendants() -> None:
-    """Ends and reaps every process that came of the pod's own, as the end of a container does."""
+    """Ends and reaps every descendant of the pod's process, as the end of a container does."""
     if sys.platform != "linux":
-        return  # Nobody hands them to us; `ddpjob run` finds them by their environment.
+        return  # They are not handed to us; `ddpjob run` finds them by their environment.
     while children := _children():
         for child in children:
             os.kill(child, signal.SIGKILL)
@@ -138,7 +138,7 @@ def _children() -> list[int]:
 
 
 def _kills_for_memory() -> int:
-    """How many processes of this cgroup the kernel has killed for want of memory; 0 where it does not count."""
+    """How many processes of this cgroup the kernel has killed for lack of memory; 0 if it does not count them."""
     for membership in _lines("/proc/self/cgroup"):
         _, controllers, path = membership.split(":", 2)
         v1, v2 = f"/sys/fs/cgroup/memory{path}/memory.oom_control", f"/sys/fs/cgroup{path}/memory.events"
@@ -172,7 +172,7 @@ def _ended(code: int, reason: str, message: str) -> dict[str, Any]:
 
 
 def _record(path: Path, value: dict[str, Any]) -> None:
-    """Writes a file; where the disk is full, once there is room: how a process ended must not be lost."""
+    """Writes a file; if the disk is full, once there is room: how a process ended must not be lost."""
     while True:
         try:
             return _write(path, value)
@@ -183,7 +183,7 @@ def _record(path: Path, value: dict[str, Any]) -> None:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    """As files.write_json, which this program does without: it starts in 20 ms since it imports nothing of ours."""
+    """Like files.write_json, which this program does without: it starts in 20 ms since it imports nothing of ours."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(value) + "\n")
     temporary.replace(path)

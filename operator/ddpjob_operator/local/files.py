@@ -11,7 +11,7 @@ from typing import IO, Any
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replaces a file by a JSON document, atomically. It may hold an environment, so it is the owner's alone."""
+    """Replaces a file by a JSON document, atomically. It may hold an environment, so only its owner can read it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with _naming(path):
         temporary.touch(mode=0o600)
@@ -21,7 +21,7 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """An error says which file it is about: a full disk does not."""
+    """Makes an error say which file it is about: the error of a full disk does not."""
     try:
         yield
     except OSError as error:
@@ -29,7 +29,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON document, or None where there is no such file."""
+    """A JSON document, or None if there is no such file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -40,7 +40,7 @@ PROBES, PROBE_SECONDS = 5, 0.02
 
 
 class Lock:
-    """A lock on a file that its holder's death releases, however it dies; the file tells who holds it."""
+    """A lock on a file that its holder's death releases, however it dies; the file says who holds it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -53,7 +53,7 @@ class Lock:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            time.sleep(PROBE_SECONDS)  # It may only be somebody who asks for the holder.
+            time.sleep(PROBE_SECONDS)  # It may only be a process that asks for the holder.
         else:
             file.close()
             return False
@@ -82,6 +82,6 @@ class Lock:
         return None
 
     def wait(self) -> None:
-        """Blocks until nobody holds the lock; nobody holds one whose file is gone."""
+        """Blocks until nobody holds the lock; a lock whose file is gone is held by nobody."""
         with contextlib.suppress(FileNotFoundError), self._path.open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH)

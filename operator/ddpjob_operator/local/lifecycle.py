@@ -17,7 +17,7 @@ Tell = Callable[[Event], None]
 def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, fresh: bool) -> DDPJob:
     """The job to carry on, with the spec that is wanted now. The caller holds the run directory's lock.
 
-    An unfinished job goes on; one that failed starts anew, from the checkpoints that it left. One that succeeded is
+    An unfinished job goes on; one that failed starts again, from the checkpoints that it left. One that succeeded is
     returned as it is: finished means finished. `fresh` forgets whatever there was.
     """
     known = run.load()
@@ -59,7 +59,7 @@ def _new(wanted: DDPJob) -> DDPJob:
 
 
 def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """The known job with the wanted spec; where that may change only while nothing runs, it is stopped first."""
+    """The known job with the wanted spec; if that may change only while nothing runs, the job is stopped first."""
     if stops_first(known.spec, wanted.spec):
         known = stop_job(run, known, gpus, tell)
     changed = known.spec != wanted.spec
@@ -83,9 +83,9 @@ def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> D
 
 
 def remove_run(run: RunDirectory) -> None:
-    """Removes a run's directory, and not what links in it lead to. The caller holds its lock.
+    """Removes a run's directory, but not what links in it lead to. The caller holds its lock.
 
-    The object goes last: whoever dies before that removes the rest the next time.
+    The object goes last: after a crash before that, the next call removes the rest.
     """
     last = (run.job_file, run.lock_file)
     for entry in set(run.root.iterdir()) - set(last):
@@ -110,7 +110,7 @@ def _forget(run: RunDirectory) -> None:
 def _set_aside(run: RunDirectory, known: DDPJob) -> None:
     """Makes room for a new job of the same name; the old one's logs and status stay as evidence.
 
-    The object goes last: whoever dies before that does the rest the next time.
+    The object goes last: after a crash before that, the next call does the rest.
     """
     aside = run.root / f"former-{known.metadata.uid[:8]}"
     aside.mkdir(exist_ok=True)

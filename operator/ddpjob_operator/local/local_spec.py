@@ -14,7 +14,7 @@ def as_here(spec: DDPJobSpec) -> DDPJobSpec:
     return spec.model_copy(
         update={
             "checkpoint": _kept(spec),
-            "elastic": None,  # A node that is missing is one that is yet to be made, not one without a place.
+            "elastic": None,  # A missing node is one that is yet to be made, not one without a place.
             "schedule_timeout_seconds": A_YEAR,
             "ttl_seconds_after_finished": None,
             "clean_pod_policy": CleanPodPolicy.RUNNING if policy is CleanPodPolicy.NONE else policy,
@@ -24,14 +24,14 @@ def as_here(spec: DDPJobSpec) -> DDPJobSpec:
 
 
 def _kept(spec: DDPJobSpec) -> Checkpoint | None:
-    """It costs nothing to keep checkpoints here, also those that on a cluster go with their pods."""
+    """It costs nothing to keep checkpoints here, even those that on a cluster are deleted with their pods."""
     if spec.checkpoint is None or not lost_with_pods(spec):
         return spec.checkpoint
     return spec.checkpoint.model_copy(update={"volume": {"persistentVolumeClaim": {"claimName": "checkpoints"}}})
 
 
 def differences(spec: DDPJobSpec) -> Iterator[str]:
-    """What a person should know of it: fields that mean something else here, or nothing."""
+    """What a person should know: fields that mean something else here, or nothing."""
     if spec.suspend:
         yield "suspend is true in the file: nothing runs until it says false"
     if not spec.ours:

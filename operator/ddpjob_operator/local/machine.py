@@ -20,7 +20,7 @@ from .process_spec import LOOPBACK
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that CUDA would show: CUDA_VISIBLE_DEVICES where it is set, else all that the driver knows."""
+    """The GPUs that CUDA would show: CUDA_VISIBLE_DEVICES if it is set, otherwise all that the driver knows."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [gpu for gpu in chosen.split(",") if gpu.strip() not in {"", "-1"}]
@@ -48,23 +48,23 @@ def share_of_gpus(gpus: list[str], rank: int, procs_per_node: int) -> str:
 
 
 def threads_per_process(processes: int) -> int:
-    """Threads for each of so many training processes on this machine."""
+    """Threads for each of this many training processes on this machine."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, usable // processes)
 
 
 MOST_TRIES = 100
-"""Where so many ports cannot be had, it is not the ports."""
+"""If this many ports cannot be used, the ports are not the problem."""
 
 
 class Port:
     """A TCP port that no other `ddpjob run` of this machine will choose while this one holds it.
 
-    It is the wanted one or, where that is taken, another. That it is free to bind is not enough: another job may have
-    chosen it and not listen yet, and a rank that finds the wrong master trains with it.
+    It is the wanted one or, if that is taken, another. Being free to bind is not enough: another job may have chosen
+    it and not listen yet, and a rank that finds the wrong master trains with it.
 
     Raises:
-        BadInputError: no file can be locked where the locks are.
+        BadInputError: no file can be locked in the directory of the locks.
     """
 
     def __init__(self, wanted: int) -> None:
@@ -86,7 +86,7 @@ def _taken(number: int) -> int:
     """The descriptor of the locked file of a port on which nothing listens.
 
     Raises:
-        OSError: it is somebody else's, the port or the file: in a directory for all anybody can put one there.
+        OSError: the port or the file belongs to someone else: in a shared directory anybody can put a file there.
     """
     # Opened as it is: through a link, or emptied, it could be any file of this user.
     with contextlib.ExitStack() as unless_taken, socket.socket() as probe:
@@ -105,13 +105,13 @@ def lock_of(port: int) -> Path:
 
 
 PORTS = range(20_000, 29_000)
-"""Below those that systems give out by themselves (from 32768 on Linux, net.ipv4.ip_local_port_range): a connection
-that any program makes could have such a one before it is used here. Nor those that PyTorch takes where none is named
-(29400, 29500): another run would miss it."""
+"""Below those that systems assign by themselves (from 32768 on Linux, net.ipv4.ip_local_port_range): a connection of
+any program could take such a port before it is used here. Nor those that PyTorch takes if none is named (29400,
+29500): another run would lack it."""
 
 
 def free_port() -> int:
-    """A port of PORTS on which nothing listens, by chance."""
+    """A random port of PORTS on which nothing listens."""
     while True:
         number = random.SystemRandom().choice(PORTS)
         with contextlib.suppress(OSError), socket.socket() as probe:

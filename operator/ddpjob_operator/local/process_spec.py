@@ -1,7 +1,7 @@
-"""A pod as a process of this machine: what a kubelet and a container runtime would do, done for one machine.
+"""A pod as a process of this machine: what a kubelet and a container runtime would do, for one machine.
 
 The process gets its environment exactly as the pod would, with three things replaced: names and addresses of pods by
-loopback addresses, ports by some that are free, and paths of volume mounts by directories of the run.
+loopback addresses, ports by free ones, and paths of volume mounts by directories of the run.
 """
 
 import os
@@ -20,7 +20,7 @@ from .run_directory import RunDirectory
 
 LOOPBACK = "127.0.0.1"
 MANY_ADDRESSES = sys.platform == "linux"
-"""Whether each node can listen on an address of its own. Elsewhere a machine has but one loopback address, and then
+"""Whether each node can listen on an address of its own. Elsewhere a machine has only one loopback address, and then
 supervisors could not tell each other apart."""
 REFERENCE = re.compile(r"\$\$|\$\(([^()]+)\)")
 TERMINATION_LOG = "termination.log"
@@ -39,10 +39,10 @@ class Ports:
 
 @dataclass(frozen=True)
 class Machine:
-    """What of this machine a pod's process is given."""
+    """What a pod's process gets of this machine."""
 
     work: Path
-    """The directory in which all ranks work, unless the pod names one that is here."""
+    """The directory in which all ranks work, unless the pod names one that exists here."""
     ports: Ports
     threads: int
     """Threads for each training process: a node's share of this machine's cores."""
@@ -58,7 +58,7 @@ class ProcessSpec:
     argv: list[str]
     env: dict[str, str]
     directory: Path
-    """In which it runs."""
+    """The directory in which it runs."""
     needed: list[Path]
     """Directories that must exist before it starts."""
     notices: list[str]
@@ -86,12 +86,12 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
 
 
 def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
-    """The container's own working directory if it is on this machine, else that of the run."""
+    """The container's own working directory if it exists on this machine, otherwise that of the run."""
     wanted = container.get("workingDir")
     if not wanted:
         return machine.work
     here = Path(paths.rewritten(wanted, "workingDir"))
-    if here != Path(wanted):  # Of a volume: a container runtime makes it, too.
+    if here != Path(wanted):  # In a volume: a container runtime creates it, too.
         paths.needed.append(here)
         return here
     if not here.is_absolute():
@@ -129,7 +129,7 @@ def address_of(pod: Manifest) -> str:
 
 
 def _network(pod: Manifest, container: Manifest, ports: Ports) -> dict[str, str]:
-    """Variables that name addresses and ports, as they are here."""
+    """Variables that name addresses and ports, with their values here."""
     peers = next((one["value"] for one in container["env"] if one["name"] == Env.PEERS), "")
     hosts = [peer.rpartition(":")[0] for peer in peers.split(",") if peer]
     here = {
@@ -176,7 +176,7 @@ def _value(variable: Manifest, pod: Manifest, machine: Machine) -> str:
 
 @dataclass
 class _Paths:
-    """Where the paths of the container are on this machine."""
+    """Where the container's paths are on this machine."""
 
     places: dict[str, Path]
     needed: list[Path]
@@ -198,7 +198,7 @@ class _Paths:
         return cls(places, needed)
 
     def rewritten(self, text: str, what: str) -> str:
-        """The text with a container's path at its start, or after `=`, replaced by the place it has here."""
+        """The text with a container's path at its start, or after `=`, replaced by its path here."""
         head, equals, tail = text.rpartition("=") if text.startswith("-") else ("", "", text)
         for mount, place in sorted(self.places.items(), key=lambda item: -len(item[0])):
             if _inside(tail, mount):
@@ -227,7 +227,7 @@ def _inside(path: str, mount: str) -> bool:
 
 
 def _expanded(text: str, lookup: Callable[[str], str | None]) -> str:
-    """`$(NAME)` replaced by the variable's value, as the kubelet does: unknown ones stay, `$$` is a dollar sign."""
+    """`$(NAME)` replaced by the variable's value, as by the kubelet: unknown ones stay, `$$` is a dollar sign."""
 
     def one(match: re.Match[str]) -> str:
         if match.group() == "$$":

@@ -1,4 +1,4 @@
-"""The pods of one job as processes of this machine: made, watched, observed and ended, with all state in files."""
+"""The pods of one job as processes of this machine: created, watched, observed and ended, with all state in files."""
 
 import contextlib
 import os
@@ -36,9 +36,9 @@ class LocalPod:
 
     pod.json            the pod as a cluster would be given it
     process.json        what its process is
-    delete.json         it is to end, and to be removed
-    stop.json           it is to end, and to stay
-    started.json        it was under way, and once its process runs which one that is
+    delete.json it should end, and be removed
+    stop.json it should end, and stay
+    started.json it was under way, and once its process runs, which process that is
     exit.json           how its process ended
     """
 
@@ -52,7 +52,7 @@ class LocalPod:
 
     @property
     def ports(self) -> Ports:
-        """What it was told to listen on."""
+        """The ports that it was told to listen on."""
         env = self._process["env"]
         return Ports(*(int(env[name]) for name in (Env.MASTER_PORT, Env.STATUS_PORT, Env.CONTROL_PORT)))
 
@@ -149,11 +149,11 @@ class Pods:
         self._watched: set[Path] = set()
 
     def observe(self) -> tuple[Pod, ...]:
-        """Every pod that is there."""
+        """Every pod that exists."""
         return tuple(pod.observed() for pod in self._all() if not pod.lost)
 
     def create(self, manifest: Manifest, machine: Machine, logs: Path) -> list[str]:
-        """Makes a pod, unless it exists, and starts its process; returns what a person should know about it."""
+        """Creates a pod, unless it exists, and starts its process; returns what a person should know about it."""
         directory = self._run.pods / manifest["metadata"]["name"]
         if (directory / "pod.json").exists():
             return []
@@ -172,7 +172,7 @@ class Pods:
         return process.notices
 
     def resume(self) -> None:
-        """Takes up what a former `ddpjob run` left: starts what it had not started yet, watches what runs."""
+        """Takes over what a former `ddpjob run` left: starts what it had not started yet, and watches what runs."""
         for pod in self._all():
             if pod.lost:
                 self._bury(pod)
@@ -180,18 +180,18 @@ class Pods:
                 self._start(pod, read_json(pod.directory / "process.json")["env"])
             elif not pod.ended:
                 if pod.deleting or pod.stopped:
-                    self._signal(pod)  # Who asked for it may have died before this.
+                    self._signal(pod)  # The process that asked for it may have died before this.
                 _in_background(self._report_end, pod)
 
     def one_of_gang(self, incarnation: int) -> LocalPod | None:
-        """Any pod of the gang of which this incarnation is the first; None where it has none yet."""
+        """Any pod of the gang that begins with this incarnation; None if it has none yet."""
         for pod in self._all():
             if int(pod.manifest["metadata"]["labels"][Label.INCARNATION]) >= incarnation:
                 return pod
         return None
 
     def status_port(self, name: str) -> int:
-        """Where a pod's supervisor serves its status."""
+        """The port on which a pod's supervisor serves its status."""
         return LocalPod(self._run.pods / name).ports.status
 
     def delete(self, action: DeletePod) -> None:
@@ -215,7 +215,7 @@ class Pods:
         self._signal(pod)
 
     def terminate(self) -> None:
-        """Tells every pod to end within the usual grace period, without a word on disk."""
+        """Tells every pod to end within the usual grace period, without writing that to disk."""
         for pod in self._all():
             self._signal(pod)
 
@@ -226,7 +226,7 @@ class Pods:
                 self.delete(DeletePod(pod.directory.name, "", 0))
 
     def remove_gone(self, seen: tuple[Pod, ...]) -> None:
-        """Removes pods that are to go and whose end was seen, or that were lost with all of their processes."""
+        """Removes pods that should go and whose end was seen, or that were lost with all of their processes."""
         ended = {pod.name for pod in seen if pod.deleting and pod.exit is not None}
         for pod in self._all():
             never_started = pod.deleting and not pod.started and pod.lock.holder() is None
@@ -235,7 +235,7 @@ class Pods:
                 self._changed()
 
     def _signal(self, pod: LocalPod) -> None:
-        """Tells a pod's container to read what is asked of it."""
+        """Tells a pod's container to read the request."""
         holder = pod.lock.holder()
         if holder:
             with contextlib.suppress(ProcessLookupError):
@@ -287,7 +287,7 @@ class Pods:
 
 
 def _in_background(what: Callable[..., None], *arguments: object) -> None:
-    """Waits for what happens to a pod in a thread of its own, so that nothing has to be polled."""
+    """Waits in a thread of its own for what happens to a pod, so that nothing has to be polled."""
     threading.Thread(target=what, args=arguments, daemon=True).start()
 
 

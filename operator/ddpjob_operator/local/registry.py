@@ -12,13 +12,13 @@ from .run_directory import RunDirectory
 
 
 def registry() -> Path:
-    """The directory of the links, in the place that the XDG Base Directory Specification has for state."""
+    """The directory of the links, in the place that the XDG Base Directory Specification defines for state."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "ddpjob" / "runs"
 
 
 def register(run: RunDirectory) -> None:
-    """Makes a run known. Where no link can be made, it is found in its directory alone."""
+    """Makes a run known. If no link can be made, it is found only in its directory."""
     link = _link(run)
     with contextlib.suppress(OSError):
         link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -27,12 +27,12 @@ def register(run: RunDirectory) -> None:
 
 def unregister(run: RunDirectory) -> None:
     """Makes a run unknown."""
-    with contextlib.suppress(OSError):  # What leads nowhere is found to do so later.
+    with contextlib.suppress(OSError):  # A link that leads nowhere is noticed later.
         _link(run).unlink()
 
 
 def registered() -> Iterator[RunDirectory]:
-    """The runs that are known and still there. Of those that were removed the links go, too."""
+    """The known runs that still exist. The links of removed runs are removed too."""
     try:
         links = sorted(registry().iterdir())
     except OSError:  # None was ever made, or can be.
@@ -50,7 +50,7 @@ def find_runs(runs: Path) -> dict[str, RunDirectory]:
 
 
 def known_runs(runs: Path) -> list[RunDirectory]:
-    """The runs under a directory or, where it has none, all that are registered."""
+    """The runs under a directory or, if it has none, all that are registered."""
     return [*find_runs(runs).values()] or [*registered()]
 
 
@@ -58,7 +58,7 @@ def find_run(runs: Path, name: str | None) -> RunDirectory:
     """The run of that name, in this directory or elsewhere; without a name, the only run there is.
 
     Raises:
-        BadInputError: there is no such run, or it does not say which.
+        BadInputError: there is no such run, or it is ambiguous.
     """
     known = known_runs(runs)
     named = known if name is None else [run for run in known if run.root.name == name]
@@ -77,7 +77,7 @@ def find_run(runs: Path, name: str | None) -> RunDirectory:
 
 
 def names_in_use(runs: Path) -> frozenset[str]:
-    """Names that a new run cannot have, if it is to be found by its name from any directory."""
+    """Names that a new run cannot have if it should be found by its name from any directory."""
     return frozenset(find_runs(runs)) | {run.root.name for run in registered()}
 
 

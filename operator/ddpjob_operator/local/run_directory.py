@@ -1,4 +1,4 @@
-"""Where a local run keeps everything: one directory per job, that a person can look into."""
+"""Where a local run keeps everything: one directory per job, which a person can look into."""
 
 import os
 import secrets
@@ -26,10 +26,10 @@ class RunDirectory:
     pods/<pod>/         one directory per pod that was not deleted
     logs/attempt-<n>/   rank-<r>.log of the gang that was made for that attempt, restarts in place included
     metrics/            what the supervisor of rank 0 records of progress
-    secrets/secret      what the job's supervisors know each other by
-    output.log          what a `ddpjob run --detach` has said
+    secrets/secret by which the job's supervisors recognize each other
+    output.log the output of a `ddpjob run --detach`
     volumes/            what pods share and what outlives them
-    lock                held by the `ddpjob run` that carries the job on
+    lock held by the `ddpjob run` that runs the job
     """
 
     root: Path
@@ -56,7 +56,7 @@ class RunDirectory:
 
     @property
     def output(self) -> Path:
-        """What is said of a run that has no terminal."""
+        """The output of a run without a terminal."""
         return self.root / "output.log"
 
     @property
@@ -66,25 +66,25 @@ class RunDirectory:
 
     @property
     def work(self) -> Path | None:
-        """Where the ranks work; None as long as nobody has said it."""
+        """Where the ranks work; None until it is set."""
         known: dict[str, str] | None = read_json(self.root / "work.json")
         return None if known is None else Path(known["directory"])
 
     def work_in(self, directory: Path) -> None:
-        """Says where the ranks work."""
+        """Sets where the ranks work."""
         write_json(self.root / "work.json", {"directory": str(directory)})
 
     @property
     def begun(self) -> dict[str, str]:
-        """What it is a run of: `program`, or the YAML `file`; empty as long as nobody has said it.
+        """What it is a run of: `program`, or the YAML `file`; empty until it is set.
 
-        It is said before the job is written: of whoever was killed in between there is nothing to keep.
+        It is set before the job is written: if the process was killed in between, there is nothing to keep.
         """
         known: dict[str, str] | None = read_json(self.root / "begun.json") if self.job_file.exists() else None
         return known or {}
 
     def begin(self, **what: str) -> None:
-        """Says what it is a run of."""
+        """Sets what it is a run of."""
         write_json(self.root / "begun.json", what)
 
     @property
@@ -99,17 +99,17 @@ class RunDirectory:
 
     @property
     def lock(self) -> Lock:
-        """Held by whoever carries the job on."""
+        """Held by the process that runs the job."""
         return Lock(self.lock_file)
 
     @property
     def running(self) -> bool:
-        """Whether somebody carries the job on, or a process of it has been left behind."""
+        """Whether a process runs the job, or has been left behind by it."""
         locks = (self.lock, *(Lock(pod / "lock") for pod in self.pods.glob("*")))
         return any(lock.holder() is not None for lock in locks)
 
     def logs_of(self, attempt: int) -> Path:
-        """The logs of a gang that is made for this attempt; restarts in place go on in the same files."""
+        """The logs of the gang that was made for this attempt; restarts in place go on in the same files."""
         return self.logs / f"attempt-{attempt}"
 
     def gangs(self) -> list[int]:
@@ -117,7 +117,7 @@ class RunDirectory:
         return sorted(int(directory.name.removeprefix("attempt-")) for directory in self.logs.glob("attempt-*"))
 
     def make_secret(self) -> None:
-        """Makes the job's secret, unless it is there: a file that nobody else can read."""
+        """Creates the job's secret, unless it exists: a file that only its owner can read."""
         file, new = self.secrets / SECRET_KEY, self.secrets / f".{SECRET_KEY}"
         if file.exists():
             return
@@ -131,7 +131,7 @@ class RunDirectory:
         """The job as it was last written; None if there is none.
 
         Raises:
-            BadInputError: the file does not hold one, as after a disk or a power failure.
+            BadInputError: the file does not contain one, as after a disk or a power failure.
         """
         try:
             document: dict[str, Any] | None = read_json(self.job_file)
@@ -160,7 +160,7 @@ class RunDirectory:
             raise BadInputError(message) from None
 
     def claim(self) -> Lock | None:
-        """Makes the directory of a new job and takes its lock; None if there is or begins one already.
+        """Creates the directory of a new job and takes its lock; None if one exists or is just being created.
 
         Raises:
             BadInputError: it cannot be made here.

@@ -1,4 +1,4 @@
-"""Carries a job on, on this machine, from wherever it stands to its end: the engine's adapter for processes."""
+"""Runs a job on this machine from wherever it stands to its end: the engine's adapter for processes."""
 
 import queue
 from collections.abc import Callable
@@ -39,13 +39,13 @@ from .status_listener import StatusListener
 
 RETRY = timedelta(seconds=1)
 THIS_MACHINE = "this-machine"
-"""Stands for the image of who names none: processes run as they are found here."""
+"""Stands for the image of a job that names none: processes run with what is installed here."""
 RESYNC_SECONDS = 30.0
 """How often everything is looked at even if nothing is reported."""
 
 
 def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
-    """Finds out whether this machine can stand in for a cluster, before anything is made.
+    """Checks whether this machine can stand in for a cluster, before anything is created.
 
     Raises:
         BadInputError: the job needs something that only a cluster has.
@@ -57,7 +57,7 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
 
 
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MISSING) -> Snapshot:
-    """What is there. Processes run as their caller, in his home, and whom this machine lets in is his to say."""
+    """What is there. Processes run as their caller, in its home, and it decides whom this machine lets in."""
     job = job.model_copy(update={"spec": as_here(job.spec)})
     settings = Settings(
         pod_security=PodSecurity.NONE,
@@ -87,11 +87,11 @@ class Runner:
 
     @property
     def job(self) -> DDPJob:
-        """The job as it stands."""
+        """The job in its present state."""
         return self._job
 
     def run(self) -> DDPJobStatus:
-        """Carries the job on until it is finished or suspended, and nothing of it runs."""
+        """Runs the job until it is finished or suspended, and nothing of it runs."""
         self._run.save(self._job)
         self._pods.resume()
         while True:
@@ -107,7 +107,7 @@ class Runner:
             self._wait(decision.wake_at)
 
     def _gives_up(self, error: OSError) -> bool:
-        """Whether what cannot be written any more is waited for no longer. What runs goes on while it is."""
+        """Whether to stop waiting for what cannot be written. What runs goes on while this waits."""
         why = f"{error.strerror}: {error.filename}"
         if self.interrupted:
             self._notice(f"{why}; the ranks are told to end, and how they end is seen by the next ddpjob run")
@@ -122,7 +122,7 @@ class Runner:
         self.stop()
 
     def stop(self) -> None:
-        """Asks for suspension, and however often for no more than that. A signal handler may call it."""
+        """Asks for suspension, and never for more, however often it is called. A signal handler may call it."""
         self._stopping = True
         self._mark()
 
@@ -135,7 +135,7 @@ class Runner:
         self._dirty.put(None)
 
     def _wait(self, wake_at: datetime | None) -> None:
-        """Until something happens or it is time to look again; all that has happened is one look."""
+        """Waits until something happens or it is time to look again; all that has happened leads to one look."""
         seconds = RESYNC_SECONDS if wake_at is None else (wake_at - datetime.now(UTC)).total_seconds()
         try:
             self._dirty.get(timeout=min(max(seconds, 0.0), RESYNC_SECONDS))
@@ -153,7 +153,7 @@ class Runner:
         return decision
 
     def _decision(self, seen: Snapshot) -> Decision:
-        """What is to be done; of what it takes to know that, only rank 0's supervisor can be asked here."""
+        """What to do; of what a decision may need to know, only rank 0's supervisor can be asked here."""
         while (decision := decide(replace(seen, heard=self._listener.heard))).needs:
             seen = replace(seen, answered=seen.answered | decision.needs)
             if decision.needs.supervisor is not None:
@@ -182,7 +182,7 @@ class Runner:
         for event in decision.events:
             self._tell(event)
         if not decision.empty:
-            self._mark()  # What was decided may lead to more.
+            self._mark()  # What was decided may lead to further decisions.
 
     def _act(self, action: Action) -> None:
         match action:
@@ -198,7 +198,7 @@ class Runner:
             case StopPod(name):
                 self._pods.stop(name)
             case DeleteJob() | MarkFinished() | CreateNetworkPolicy() | DeleteNetworkPolicy():
-                pass  # None is asked for: no job expires here or has a mark, and policies are said to be as wanted.
+                pass  # None is asked for: no job expires here or gets a mark, and policies are reported as wanted.
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)
@@ -214,7 +214,7 @@ class Runner:
         return ended and not any(pod.active for pod in self._pods.observe())
 
     def _place(self, rank: int) -> tuple[Machine, Path]:
-        """What of this machine a pod is given, and where its log goes: as others of its gang have it."""
+        """What a pod gets of this machine, and where its log goes: the same as for others of its gang."""
         status, work = self._job.status, self._run.work
         assert work is not None, "chosen when the run was opened"
         assert status.nodes is not None, "an attempt was started"
@@ -237,7 +237,7 @@ class Runner:
             "serves its status": status.status_port or DEFAULT_STATUS_PORT,
             "meets the other supervisors": status.control_port or DEFAULT_CONTROL_PORT,
         }
-        self._held = []  # Lets go of the last attempt's, so that they can be taken again.
+        self._held = []  # Releases the last attempt's ports, so that they can be taken again.
         self._held = [Port(number) for number in wanted.values()]
         for (what, number), port in zip(wanted.items(), self._held, strict=True):
             if port.number != number:

@@ -11,12 +11,12 @@ from http import HTTPStatus
 from ddpjob_operator.engine import LARGEST_ANSWER, Asked, Heard, document_of, heard_of, is_news, unheard
 
 READ_SECONDS = 2
-"""A supervisor without news is heard so often."""
+"""How often a supervisor without news is heard."""
 SHORTEST_SECONDS = 0.05
-"""And no more often than this, whatever the news."""
+"""And never more often than this, whatever the news."""
 SLACK_SECONDS = 10.0
 RETRIES = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between questions that are not answered: the last one again and again."""
+"""Seconds between unanswered questions; the last one repeats."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class _Poller:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Asks and asks again."""
+        """Asks again and again."""
         mark, failures = "", 0
         while not self.stopped.is_set():
             asked = time.monotonic()
@@ -50,7 +50,7 @@ class _Poller:
             self.stopped.wait(max(0.0, pause))
 
     def _answer(self, mark: str) -> tuple[object, str]:
-        """The document and its mark; with the mark of the last one it comes on news, or a little later without."""
+        """The document and its mark; with the last mark it comes as soon as there is news, or else a little later."""
         connection = http.client.HTTPConnection(
             self.asked.address, self.asked.port, timeout=READ_SECONDS + SLACK_SECONDS
         )
@@ -71,14 +71,14 @@ class _Poller:
         return unheard(self.heard, said, datetime.now(UTC), pod=self.asked.pod)
 
     def _note(self, heard: Heard) -> None:
-        """Takes note of what was heard; only what is new is worth a look at the job."""
+        """Takes note of what was heard; only news is worth a look at the job."""
         known, self.heard = self.heard, heard
         if not self.stopped.is_set() and is_news(known, heard):
             self.changed()
 
 
 def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body, unless it is longer than any that a supervisor sends, or takes longer to come."""
+    """The body, unless it is longer than any that a supervisor sends, or takes too long to arrive."""
     content = b""
     while part := answer.read1():
         content += part
@@ -102,7 +102,7 @@ class StatusListener:
         return self._poller.heard if self._poller is not None else None
 
     def attend(self, job_uid: str, asked: Asked | None) -> Heard | None:
-        """What was heard of the run; from now on the one that is asked is listened to, and no other."""
+        """What was heard of the run; from now on only this supervisor is listened to."""
         poller = self._poller
         if poller is not None and asked != poller.asked:
             poller.stopped.set()

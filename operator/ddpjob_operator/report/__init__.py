@@ -1,4 +1,4 @@
-"""A run in one HTML page, from what it has left in files.
+"""A run on one HTML page, from the files that it has left.
 
 Needs the extra `report`. Imports api and local.
 """

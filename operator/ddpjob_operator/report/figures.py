@@ -1,4 +1,4 @@
-"""Curves as SVG that stands within a page: its text is text, and its colours are the page's, light or dark."""
+"""Curves as SVG inside a page: text stays text, and the colours are the page's, light or dark."""
 
 import io
 import math
@@ -23,24 +23,24 @@ from .records import Entry, Records, Start
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
 COLOURS = {INK: "ink", RULE: "rule", MARK: "mark"} | {colour: f"series-{at}" for at, colour in enumerate(SERIES)}
-"""Stand-ins that are drawn with, and the page's names of what they stand for."""
+"""Placeholder colours to draw with, and the page's names for what they stand for."""
 
 INCHES = (5.4, 3.0)
 """Of 72 units each: wide enough for half a desktop's page, and on a phone its letters can still be read."""
 SHORTEST_SECONDS = 0.5
-"""Between two moments that tell a pace."""
+"""Seconds between two moments that give a pace."""
 POINTS = 300
-"""Of a curve: more would not be seen."""
+"""Points of a curve: more would not be visible."""
 DOTS = 40
-"""As many can be told apart."""
+"""This many can be told apart."""
 TIPS = 150
-"""So many places of a figure can be pointed at."""
+"""This many places of a figure can be pointed at."""
 SMOOTH = 20
-"""A smoothed curve has at each point the mean of those around it: of a twentieth to each side."""
+"""Each point of a smoothed curve is the mean of those around it, a twentieth of all to each side."""
 METRICS = 32
-"""So many are drawn."""
+"""This many are drawn."""
 NAMED = 5
-"""Of more incidents the axis has the numbers only."""
+"""With more incidents the axis has only their numbers."""
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 
 STYLE: Any = {
@@ -62,7 +62,7 @@ STYLE: Any = {
 
 
 def loss(recorded: Records, incidents: Sequence[Interruption]) -> str | None:
-    """Loss by step, in training and in evaluation; where training went on after an incident."""
+    """Loss by step, in training and in evaluation, with the places where training went on after an incident."""
     trained, evaluated = (_points(recorded.of(event), "loss") for event in ("progress", "evaluated"))
     if not trained and not evaluated:
         return None
@@ -77,7 +77,7 @@ def loss(recorded: Records, incidents: Sequence[Interruption]) -> str | None:
 
 
 def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
-    """Each of the program's own metrics by step, with its name: no two need have a scale in common."""
+    """Each of the program's own metrics by step, with its name: their scales may differ."""
     curves: dict[str, list[tuple[float, float]]] = {}
     known = {"step", "attempt", "epoch", "samples", "loss"}
     for entry in recorded.of("evaluated"):
@@ -95,7 +95,7 @@ def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
 
 
 def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datetime) -> str | None:
-    """How much is done in a second over time, of all processes together, also of steps that were lost."""
+    """Throughput of all processes together over time, including steps that were lost."""
     what, paces = "samples/s", [_samples_per_second(start) for start in recorded.starts]
     if not any(paces):
         what, paces = "steps/s", [_steps_per_second(start) for start in recorded.starts]
@@ -163,7 +163,7 @@ def parts(recorded: Records) -> str | None:
     means = {part: 1000 * fmean(times) for part in PARTS if (times := [one[part] for one in entries if part in one])}
     if not means:
         return None
-    if "backward" in means:  # It contains the waiting for others.
+    if "backward" in means:  # It includes waiting for others.
         means["backward"] -= means.get("communication", 0.0)
     with _axes("ms", "", height=1.4) as axes:
         left = 0.0
@@ -189,10 +189,10 @@ def _axes(x: str, y: str, height: float = INCHES[1]) -> Iterator[Axes]:
 
 @dataclass(frozen=True, slots=True)
 class _Tip:
-    """What is shown of one place while it is pointed at."""
+    """What is shown while one place is pointed at."""
 
     begin: float
-    """Of the values on the x axis, or on the y axis where that has the ranks, for which it is shown."""
+    """The range on the x axis, or on the y axis if that has the ranks, for which it is shown."""
     end: float
     says: Sequence[str]
     dots: Sequence[tuple[float, float, str]]
@@ -200,13 +200,13 @@ class _Tip:
 
 
 def _curve(axes: Axes, points: Sequence[tuple[float, float]], colour: str, name: str) -> None:
-    """A line through all of its points, none of which is cut off at an edge, which tells its values."""
+    """A line through all of its points, none of which is cut off at an edge, that shows its values."""
     shown = _columns(_thinned(points))
     axes.plot(*shown, color=colour, label=name, gid=name, clip_on=False, **_dots(points))
 
 
 def _tips(axes: Axes) -> Iterator[_Tip]:
-    """What the curves of a figure tell, from left to right."""
+    """The values that the curves of a figure show, from left to right."""
     lines = [line for line in axes.lines if line.get_gid() is not None]
     points = [(x, y, str(line.get_color()), str(line.get_gid())) for line in lines for x, y in _values(line)]
     size = math.ceil(len(points) / TIPS) or 1
@@ -225,7 +225,7 @@ def _values(line: Any) -> list[tuple[float, float]]:
 
 
 def _drawn(axes: Axes, tips: Sequence[_Tip], *, across: bool) -> Iterator[str]:
-    """Places to point at, which the page's style shows then: nothing is executed for it."""
+    """Places to point at, which the page's style then shows: no script is executed."""
     figure = axes.figure
     height = 72 * figure.get_figheight()  # type: ignore[union-attr]
     (left, right), (bottom, top) = axes.bbox.intervalx, axes.bbox.intervaly
@@ -257,14 +257,14 @@ def _drawn(axes: Axes, tips: Sequence[_Tip], *, across: bool) -> Iterator[str]:
 
 
 def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
-    """The drawing; `tips`: of rows, where it has no curves."""
+    """The drawing; `tips` are those of rows, if it has no curves."""
     file = io.StringIO()
     empty: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     axes.figure.savefig(file, format="svg", transparent=True, metadata=empty)  # type: ignore[union-attr]
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # Several such drawings share one page, and an id is one's alone.
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # Several such drawings share one page, and ids must be unique.
     svg = re.sub(r'<svg ([^>]*?)height="[^"]*"([^>]*?)width="[^"]*"', r"<svg \1\2", svg, count=1)
     places = "".join(_drawn(axes, list(_tips(axes)) if tips is None else tips, across=tips is not None))
     svg = svg.replace("</svg>", f"{places}</svg>")
@@ -286,7 +286,7 @@ def _samples_per_second(start: Start) -> list[tuple[datetime, float]]:
 
 
 def _steps_per_second(start: Start) -> list[tuple[datetime, float]]:
-    """By what was done between two entries."""
+    """From what was done between two entries."""
     return [
         (later.time, (later.step - former.step) / seconds)
         for former, later in pairwise(start.of("progress"))
@@ -295,7 +295,7 @@ def _steps_per_second(start: Start) -> list[tuple[datetime, float]]:
 
 
 def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Means of what is around each point."""
+    """Means of the neighbourhood of each point."""
     around = len(points) // SMOOTH
     return [
         (x, fmean(value for _, value in points[max(0, at - around) : at + around + 1]))
@@ -304,7 +304,7 @@ def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """As many as can be seen: means of neighbours."""
+    """As many as are visible: means of neighbours."""
     size = math.ceil(len(points) / POINTS) or 1
     groups = (points[at : at + size] for at in range(0, len(points), size))
     return [(group[-1][0], fmean(value for _, value in group)) for group in groups]
@@ -328,7 +328,7 @@ def _mark(axes: Axes, marks: Sequence[tuple[float, int]]) -> None:
 
 
 def _most(values: Sequence[float]) -> tuple[float, float]:
-    """Between which 90% lie."""
+    """The range that contains 90%."""
     if len(values) == 1:
         return values[0], values[0]
     cuts = quantiles(values, n=20, method="inclusive")

@@ -1,4 +1,4 @@
-"""When a run was interrupted, by what, and from where it went on."""
+"""When a run was interrupted, by what, and where it went on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ddpjob_operator.api import DDPJob, Incident
 from .records import Records, Start
 
 STOPPED = "StoppedOnRequest"
-"""How a start ended that has saved and stopped since it was asked to."""
+"""The end of a start that saved and stopped because it was asked to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +20,19 @@ class Interruption:
     number: int
     time: datetime
     attempt: int
-    """The one that it ended."""
+    """The attempt that it ended."""
     cause: str
     message: str
     step: int | None
-    """The last that is known to have been finished before it."""
+    """The last step that is known to have been finished before it."""
     resumed: int | None
-    """The step from which training went on; None: it did not, or that is not known."""
+    """The step from which training went on; None: it did not, or that is unknown."""
 
 
 def incidents(job: DDPJob | None, recorded: Records) -> list[Interruption]:
-    """All that the job's history still has, and every other start of which the metrics tell.
+    """All that the job's history still has, and every other start that the metrics show.
 
-    Training that goes on after its end, with more epochs say, was not interrupted.
+    Training that goes on after its end, for example with more epochs, was not interrupted.
     """
     history = job.status.history if job else ()
     found = [_of_incident(incident, recorded.starts) for incident in history]

@@ -11,7 +11,7 @@ QUOTED = r"""
     [$a-z]{0,2} (?: \\" (?:(?!\\").)* (?:\\"|$) | \\' (?:(?!\\').)* (?:\\'|$)  # A prefix is Python's or a shell's.
                   | "(?:\\.|[^"\\])*(?:"|$) | '(?:\\.|[^'\\])*(?:'|$) )
 """
-# A long word is looked at once, not once per letter.
+# A long word is examined once, not once per letter.
 IN_A_SCRIPT = re.compile(
     rf"""
     (?<![-\w.])
@@ -53,5 +53,5 @@ def words(command: Iterable[str]) -> Iterator[str]:
 
 
 def script(text: str) -> str:
-    """A text that may hold whole commands, as a shell's does, as it may be shown."""
+    """A text that may contain whole commands, like a shell script, as it may be shown."""
     return IN_A_SCRIPT.sub(rf"\1{MASK}", IN_A_URL.sub(MASK, text))

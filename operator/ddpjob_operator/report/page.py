@@ -1,4 +1,4 @@
-"""The page: what is said of a run in words and tables, around its curves."""
+"""The page: what is said about a run in words and tables, around its curves."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,11 +21,11 @@ CHECKPOINTS = 10
 """How many are listed: the last ones."""
 
 REACHED = ("progress", "evaluated", "saved", "finished", "ended")
-"""Events that tell how far training came: the last lines of progress are a few steps older than the end."""
+"""Events that show how far training came: the last lines of progress are a few steps older than the end."""
 
 
 def render(found: RunData, now: datetime) -> str:
-    """A run as one HTML document that refers to nothing outside of itself."""
+    """A run as one HTML document that refers to nothing outside itself."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ddpjob_operator.report"),
         autoescape=True,
@@ -63,7 +63,7 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
 
 
 def _state(found: RunData) -> str:
-    """The job's; without one what the last start has recorded of its end, if it could."""
+    """The job's state; without a job, what the last start recorded of its end, if it could."""
     if found.job:
         return str(found.job.status.state)
     last = found.recorded.starts[-1] if found.recorded.starts else None
@@ -116,7 +116,7 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:
-    """How far a program came that records nothing, by what its supervisor has counted or was told."""
+    """How far a program that records nothing came, by what its supervisor counted or was told."""
     seen = job.status.progress if job else None
     if seen and seen.step is not None:
         yield "Step", f"{seen.step}{f' of {seen.total_steps}' if seen.total_steps else ''}"
@@ -145,7 +145,7 @@ def _results(recorded: Records) -> Iterator[tuple[str, str]]:
 def _figures(
     recorded: Records, told: Records, interruptions: list[Interruption], zero: datetime | None
 ) -> Iterator[tuple[str, str, Markup]]:
-    """Headings, captions, and curves where there is something to draw; `told` has loss and metrics."""
+    """Headings, captions, and curves if there is something to draw; `told` has loss and metrics."""
     evaluated = ", of all in evaluation" if told.of("evaluated") else ""
     drawn = (
         ("Loss", f"of rank 0 in training{evaluated}", figures.loss(told, interruptions)),
@@ -164,7 +164,7 @@ def _figures(
 
 
 def _advice(job: DDPJob | None) -> str:
-    """What makes curves, where there are none."""
+    """What to do to get curves, if there are none."""
     if job is None:
         return ""
     command = Path(next(iter(job.spec.trainer.get("command", ())), "")).name

@@ -1,7 +1,7 @@
-"""What a trainer or a supervisor has recorded of a run: lines of JSON, of which those of a later start win.
+"""What a trainer or a supervisor has recorded of a run: lines of JSON; those of a later start win.
 
-A start that goes on from step s does the steps after s anew. What earlier starts have recorded of those counts no
-more; it is still true of its time.
+A start that goes on from step s repeats the steps after s. What earlier starts have recorded of those no longer
+counts; it is still true of its time.
 """
 
 import json
@@ -47,7 +47,7 @@ class Start:
     """What was recorded from one start of the run until the next."""
 
     began: Entry
-    """It goes on from this one's step; its values tell what it was."""
+    """It goes on from this one's step; its values describe the start."""
     entries: list[Entry] = field(default_factory=list)
 
     def of(self, event: str) -> list[Entry]:
@@ -62,7 +62,7 @@ class Records:
     starts: Sequence[Start] = ()
 
     def of(self, event: str) -> list[Entry]:
-        """The entries of a kind that count, by their steps: one for each."""
+        """The entries of a kind that count, by step: one for each."""
         found: dict[int, Entry] = {}
         for start, limit in zip(self.starts, self._limits(), strict=True):
             found |= {entry.step: entry for entry in start.of(event) if entry.step <= limit}
@@ -70,11 +70,11 @@ class Records:
 
     @property
     def seen(self) -> bool:
-        """Whether a supervisor has seen it about once a second: it does not know with which step a start began."""
+        """Whether a supervisor recorded it, about once a second: it does not know at which step a start began."""
         return any(start.began.values.get("seen") for start in self.starts)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a number in what training told."""
+        """Whether training reported such a number."""
         return any(entry.number(name) is not None for entry in self.of("progress"))
 
     @property
@@ -85,7 +85,7 @@ class Records:
 
     @property
     def trained_anew(self) -> int:
-        """Steps that were trained, and lost, and trained again."""
+        """Steps that were trained, lost, and trained again."""
         reached = (max((entry.step for entry in start.entries), default=0) for start in self.starts)
         return sum(max(0, step - int(min(step, limit))) for step, limit in zip(reached, self._limits(), strict=True))
 
@@ -96,14 +96,14 @@ class Records:
 
 
 def read(file: Path) -> Records:
-    """What a file holds. Lines that are none, such as one whose writer died within it, are passed over."""
+    """The contents of a file. Lines that are not entries, such as one whose writer died within it, are skipped."""
     starts: list[Start] = []
     latest: dict[int, Start] = {}
     for entry in _entries(file):
         if entry.event == "started":
             latest[entry.attempt] = Start(entry)
             starts.append(latest[entry.attempt])
-        elif entry.attempt in latest:  # Of an attempt, not of the file's end: one that is cut off may still write.
+        elif entry.attempt in latest:  # By its attempt, not by place: a start that is cut off may still write.
             latest[entry.attempt].entries.append(entry)
     return Records(starts)
 

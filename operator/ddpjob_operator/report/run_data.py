@@ -1,4 +1,4 @@
-"""What there is of a run: its job, and what its trainer has recorded."""
+"""What exists of a run: its job, and what its trainer has recorded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,14 +23,14 @@ class RunData:
 
     name: str
     job: DDPJob | None
-    """None: there are only metrics, as on a volume of a cluster."""
+    """None: there are only metrics, as on a cluster's volume."""
     recorded: Records
     carried_on: bool = True
-    """Whether a job that is not finished is in somebody's hands."""
+    """Whether a process runs the unfinished job."""
     stacks: Sequence[Stack] = ()
     """What its ranks were doing when it hung."""
     printed: Records = field(default_factory=Records)
-    """What its program has printed of its progress."""
+    """What its program has printed about its progress."""
 
 
 def find(directory: Path) -> RunData:
@@ -57,7 +57,7 @@ def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
 
 
 def _checkpoints(run: RunDirectory) -> Iterator[Path]:
-    """Where the pods that are still there were told to save."""
+    """Where the pods that still exist were told to save."""
     for file in run.pods.glob("*/process.json"):
         if directory := read_json(file)["env"].get(Env.CHECKPOINT_DIR):
             yield Path(directory)

@@ -1,4 +1,4 @@
-"""What the ranks of a run were doing when it hung, as their supervisors have kept it beside its checkpoints."""
+"""What the ranks of a run were doing when it hung, as their supervisors have stored it beside its checkpoints."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 VOLUMES = ("", "volumes/*/", "volumes/*/*/", "volumes/*/*/*/")
 FILE = re.compile(r"attempt-(\d+)/rank-(\d+)\.txt$")
 MOST = 16
-"""Of the last attempts that hung."""
+"""How many of the last attempts that hung are shown."""
 STORY_CHARACTERS = 32 << 10
 
 
@@ -22,7 +22,7 @@ class Stack:
 
 
 def stacks(directory: Path, checkpoints: Iterable[Path]) -> list[Stack]:
-    """Those of a run's directory, or of one with checkpoints or their metrics; the last attempt's first."""
+    """The stacks in a run's directory, or in one with checkpoints or their metrics; the last attempt's first."""
     places = [directory / "stalls", *(place / "stalls" for place in checkpoints)]
     places += [place for volume in VOLUMES for place in directory.glob(f"{volume}stalls")]
     if directory.name == "metrics":

@@ -1,6 +1,6 @@
 """The only door to the Kubernetes API: a few verbs on paths, JSON in and out, and errors as the server words them.
 
-Nothing is retried here: what failed is done again by the next round of the job, from what is there by then.
+Nothing is retried here: the job's next round does again what failed, from what exists by then.
 """
 
 import logging
@@ -23,16 +23,16 @@ from .connection import Check, Connection
 from .objects import Change, EventObject, JobObject, NodeObject, Object, PodObject, Status, decoder
 
 PAGE_BYTES = 4 << 20
-"""About so large is a page of a list. The API server counts objects alone: the last page tells how large they are."""
+"""About how large a page of a list is. The API server only counts objects: the last page shows how large they are."""
 FIRST_LIMIT, MOST_LIMIT = 20, 500
-"""How many objects are asked for, when nothing is known of their size, and at most."""
+"""How many objects are asked for if nothing is known about their size, and at most."""
 LONGEST_RETRY_AFTER = 60.0
 """A server that is busy asks for seconds; what asks for a day stands between."""
 
 WATCH_SECONDS = 300
-"""After so long the server ends a watch."""
+"""After this long the server ends a watch."""
 SILENCE_SECONDS = 90.0
-"""Where nothing happens the server sends a bookmark each minute: a watch that is silent for longer may be cut off."""
+"""If nothing happens the server sends a bookmark each minute: a watch that is silent for longer may be cut off."""
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class PageMetadata(msgspec.Struct, rename="camel"):
-    """Where the list goes on, and at which moment it is the whole truth."""
+    """Where the list goes on, and the version at which it is complete."""
 
     resource_version: str = ""
     rest: str = msgspec.field(default="", name="continue")
@@ -101,21 +101,21 @@ class ApiError(Exception):
 
     @property
     def passing(self) -> bool:
-        """Whether it says nothing about the request itself: the server was busy, broken or not there."""
+        """Whether it says nothing about the request itself: the server was busy, broken or unreachable."""
         busy = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.UNAUTHORIZED)
         return self.status == 0 or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in busy
 
 
 class StuckError(ApiError):
-    """A watch has come to a change that it cannot get past, as often as it tries: only a list leads on."""
+    """A watch has come to a change that it cannot get past, however often it tries: only a list helps."""
 
 
 class FencedError(Exception):
-    """Writing was not allowed: this process does not lead, or not any more."""
+    """Writing was not allowed: this process does not lead, or no longer leads."""
 
 
 class ApiClient:
-    """Requests to the API server. `may_write` is asked right before anything that is to change goes out."""
+    """Requests to the API server. `may_write` is asked right before any change is sent."""
 
     def __init__(self, connection: Connection, may_write: Callable[[], bool]) -> None:
         self._connection = connection
@@ -126,7 +126,7 @@ class ApiClient:
         return self._connection.clock.now()
 
     async def get(self, resource: Resource[T], namespace: str | None, name: str) -> T | None:
-        """An object, or None where it does not exist."""
+        """An object, or None if it does not exist."""
         try:
             content = await self._request("GET", resource, namespace, name)
         except ApiError as error:
@@ -136,9 +136,9 @@ class ApiClient:
         return _decoded(resource.object, content)
 
     async def list(self, resource: Resource[T], namespace: str | None, labels: str = "") -> tuple[list[T], int]:
-        """All objects, of one namespace or of all, and the resource version at which this was the whole of them.
+        """All objects, of one namespace or of all, and the resource version at which the list was complete.
 
-        One that cannot be read is left out, and the log says so: it must not hide the others.
+        An unreadable one is left out, and the log says so: it must not hide the others.
         """
         items: list[T] = []
         query = {"limit": str(FIRST_LIMIT), **_selecting(labels)}
@@ -156,7 +156,7 @@ class ApiClient:
         """Each change after a version, with its type, until the server ends the watch.
 
         Raises:
-            StuckError: it came to what nobody can read, or said that it cannot go on.
+            StuckError: it came to something unreadable, or said that it cannot go on.
             ApiError: it could not begin, or ended in another way; what came before is true.
         """
         query = {
@@ -193,7 +193,7 @@ class ApiClient:
     async def replace_status(
         self, resource: Resource[T], namespace: str, name: str, version: str, status: Manifest
     ) -> T:
-        """Replaces the whole status, if the object still has this resource version, which no object made anew has."""
+        """Replaces the whole status, if the object still has this resource version, which no recreated object has."""
         patch = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/status", "value": status},
@@ -207,8 +207,8 @@ class ApiClient:
     ) -> T | None:
         """Deletes an object if it still has this uid, or this resource version.
 
-        Returns it as it is while it ends, or None where it is gone: of one that somebody else was deleting too, the
-        server may show what it was, without a version.
+        Returns it as it is while it ends, or None if it is gone: if it was being deleted elsewhere too, the server
+        may show what it was, without a version.
         """
         body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only_if}
         if grace is not None:
@@ -300,7 +300,7 @@ def _selecting(labels: str) -> dict[str, str]:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Whole lines, however long; one that breaks off has never been said."""
+    """Whole lines, however long; one that breaks off is ignored."""
     rest = b""
     async for part in response.content.iter_any():
         *whole, rest = (rest + part).split(b"\n")
@@ -336,7 +336,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> 
 
 
 def _name_in(content: bytes) -> str:
-    """Which object it is or, where not even that can be read, how it begins."""
+    """Which object it is or, if not even that can be read, how it begins."""
     try:
         metadata = _ANYTHING.decode(content)["metadata"]
         return f"{metadata['namespace']}/{metadata['name']}"
@@ -349,7 +349,7 @@ def _no_answer(error: Exception) -> ApiError:
 
 
 def _error(status: int, content: bytes, retry_after: str | None) -> ApiError:
-    """What a refusal says; a proxy before the server may say it in another form than a Status object."""
+    """What a refusal says; a proxy before the server may not use a Status object for it."""
     seconds = min(float(retry_after), LONGEST_RETRY_AFTER) if retry_after and retry_after.isdecimal() else None
     try:
         said = _STATUSES.decode(content)

@@ -1,6 +1,6 @@
-"""What time it is to the API server: it dates pods, and by another clock one that ends would seem to be lost.
+"""The API server's time: it dates pods, and by another clock one that ends would seem to be lost.
 
-The steady clock counts from the server's word on. So nothing happens when this machine's clock is set, by whomever.
+The steady clock counts on from the server's date. So nothing happens when this machine's clock is set.
 """
 
 import sys
@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
 TOLERANCE = timedelta(seconds=2)
-"""Of several API servers each has a clock of its own; less than this is not worth a step."""
+"""Each of several API servers has its own clock; a smaller difference is not worth a step."""
 
 A_SECOND = timedelta(seconds=1)
 """What an answer's date leaves out."""
@@ -22,7 +22,7 @@ def _boot_time() -> float:
 
 
 steady: Callable[[], float] = _boot_time if sys.platform == "linux" else time.monotonic
-"""Seconds on a clock that nobody sets. On Linux it goes on while the machine is suspended, as the API server's does;
+"""Seconds on a clock that nobody sets. On Linux it goes on while the machine is suspended, like the API server's;
 `time.monotonic`, by which asyncio's timers wait, then stands still."""
 
 
@@ -37,7 +37,7 @@ class Clock:
         return self._zero + _steady()
 
     def hears(self, date: str | None, asked: datetime) -> None:
-        """An answer to what was asked at this time has just come in, with this date, which lies between."""
+        """An answer to a question asked at this time has just arrived, with this date, which lies in between."""
         said = _read(date or "")
         if said is not None and not asked - A_SECOND - TOLERANCE <= said <= self.now() + TOLERANCE:
             self._zero = said + A_SECOND / 2 - _steady()
@@ -49,7 +49,7 @@ def _read(date: str) -> datetime | None:
         said = parsedate_to_datetime(date)
     except ValueError:
         return None
-    return said if said.tzinfo else None  # "-0000": whoever says it does not know which zone's time it is.
+    return said if said.tzinfo else None  # "-0000": its sender does not know the time zone.
 
 
 def _steady() -> timedelta:

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it, for kopf's watches and for our own requests alike."""
+"""Where the API server is and who we are to it, for both kopf's watches and our own requests."""
 
 import os
 import ssl
@@ -18,9 +18,9 @@ from .clock import Clock
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
-"""A request without an answer for so long has failed; what it did or did not do, the next round sees."""
+"""A request without an answer for this long has failed; the next round sees what it did or did not do."""
 STREAM_BYTES = 1 << 20
-"""So much of a stream is taken in before it is read: the API server hangs up on who is slower than what happens, and
+"""How much of a stream is buffered before it is read: the API server drops clients that are slower than events, and
 beside a thousand requests the stream is read only now and then."""
 
 USER_AGENT = f"ddpjob-operator/{version('ddpjob')}"
@@ -31,7 +31,7 @@ class NoClusterError(Exception):
 
 
 def credentials() -> kopf.ConnectionInfo:
-    """The service account of this pod or, outside of a cluster, the current context of the kubeconfig.
+    """The service account of this pod or, outside a cluster, the current context of the kubeconfig.
 
     Raises:
         NoClusterError: there is neither.
@@ -40,7 +40,7 @@ def credentials() -> kopf.ConnectionInfo:
 
 
 def _of_the_pod() -> kopf.ConnectionInfo | None:
-    """The address comes from the environment, as every client takes it: a pod need not have the cluster's DNS."""
+    """The address comes from the environment, as for every client: a pod need not have the cluster's DNS."""
     info = kopf.login_with_service_account(settings=kopf.OperatorSettings())
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if info is None or not host:
@@ -122,7 +122,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, path: str, silence: float, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A request whose response comes bit by bit, and may take for ever unless nothing comes for so many seconds.
+        """A request whose response comes bit by bit, and may last forever unless nothing comes for this many seconds.
 
         Raises:
             aiohttp.ClientError, TimeoutError: there was no response, or no end of it.
@@ -144,7 +144,7 @@ class Connection:
         await self._session.close()
 
     def _renew(self) -> None:
-        """Reads who we are anew. A kubeconfig that is just being written says nothing: then as before."""
+        """Reads our credentials again. A kubeconfig that is just being written is unreadable: then they stay."""
         with suppress(NoClusterError):
             self._info = credentials()
 
@@ -157,9 +157,9 @@ class Connection:
 
 
 class _Body(aiohttp.BytesPayload):
-    """A request's body, with which its head goes out too, and a check right before.
+    """A request's body, with which its head is sent too, and a check right before.
 
-    Not earlier: the process may be stopped at any moment between the check and the bytes, and be woken much later.
+    Not earlier: between the check and the bytes the process may be stopped at any moment, and woken much later.
     """
 
     def __init__(self, content: bytes, check: Check) -> None:

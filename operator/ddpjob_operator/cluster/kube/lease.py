@@ -1,9 +1,9 @@
 """Who leads: one replica at a time, by a Lease of coordination.k8s.io (https://kubernetes.io/docs/concepts/architecture/leases/).
 
-Two clocks never meet here. A leader counts from the moment before it asked to renew; the others count from the moment
-at which they saw the last renewal; both by their own steady clock. So a leader knows that its time is over before
-anybody else takes over, even one that was stopped and woken again, or whose machine was suspended: it asks its clock
-before every write. Timers would not do, for theirs is a clock that stands still meanwhile.
+Two clocks are never compared here. A leader counts from the moment before it asked to renew; the others count from
+the moment at which they saw the last renewal; both by their own steady clock. So a leader knows that its time is over
+before another takes over, even one that was stopped and woken again, or whose machine was suspended: it asks its
+clock before every write. Timers would not do, since their clock stands still meanwhile.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from .api_client import LEASES, ApiClient, ApiError
 from .clock import steady
 
 LEASE_SECONDS = 8.0
-"""After so long without a renewal the others take over."""
+"""After this long without a renewal the others take over."""
 LEADING_SECONDS = 5.0
-"""After so long without a renewal the leader itself stops. The difference is for requests that are under way."""
+"""After this long without a renewal the leader itself stops. The difference is for requests that are under way."""
 RETRY_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class LeaderElector:
         lease = await self._api.get(LEASES, self._namespace, self._name)
         try:
             if not self._is_free(lease):
-                if self.elected.is_set():  # Another one leads, whatever our clock says: it may have stood still.
+                if self.elected.is_set():  # Another replica leads, whatever our clock says: it may have stood still.
                     self._renewed = float("-inf")
                 return False
             if lease is None:
@@ -105,7 +105,7 @@ class LeaderElector:
         return True
 
     def _is_free(self, lease: Manifest | None) -> bool:
-        """Whether it is ours to take; that somebody has deleted it does not end its last holder's time."""
+        """Whether we may take it; deleting it does not end its last holder's time."""
         if lease is not None:
             holder = lease["spec"].get("holderIdentity") or ""
             if holder == self._identity:

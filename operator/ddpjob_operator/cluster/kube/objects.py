@@ -1,4 +1,4 @@
-"""Kubernetes objects as the API server sends them, as much of each as is needed: the rest is skipped unread.
+"""Kubernetes objects as the API server sends them, as much of each as needed: the rest is skipped unread.
 
 The names are Kubernetes' own: https://kubernetes.io/docs/reference/kubernetes-api/
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Unknown fields are ignored. Nothing here refers back, so the garbage collector need not look at it."""
+    """Unknown fields are ignored. There are no cycles here, so the garbage collector need not look at it."""
 
 
 class Owner(_Part, frozen=True):
@@ -50,13 +50,13 @@ class Object(_Part, frozen=True):
 class Packed:
     """A part of an object that may be large, kept as compressed JSON.
 
-    As dictionaries a template takes several times as much as its JSON, and packed a small part of that, as a rule.
+    As dictionaries a template takes several times as much as its JSON, and packed usually a small part of that.
     """
 
     __slots__ = ("_content", "size")
 
     def __init__(self, what: Any) -> None:
-        """Packs what JSON can say."""
+        """Packs what JSON can express."""
         text = msgspec.json.encode(what)
         self._content = zlib.compress(text, level=1)
         self.size = len(text)
@@ -71,7 +71,7 @@ _NOTHING = Packed(None)
 
 
 class JobAnnotations(_Part, frozen=True):
-    """Those of a DDPJob that are ours."""
+    """The annotations of a DDPJob that are ours."""
 
     finished: str = msgspec.field(default="", name=FINISHED)
 
@@ -83,7 +83,7 @@ class JobMeta(ObjectMeta, frozen=True):
 
 
 class JobObject(Object, frozen=True):
-    """A DDPJob. It is packed as soon as it is read: a list of all jobs is never there as a whole otherwise."""
+    """A DDPJob. It is packed as soon as it is read: a list of all jobs is never in memory unpacked."""
 
     metadata: JobMeta
     spec: Packed = _NOTHING
@@ -91,7 +91,7 @@ class JobObject(Object, frozen=True):
 
 
 class StatusCondition(_Part, frozen=True):
-    """What is said to be true of an object, or not."""
+    """What is said to be true or untrue of an object."""
 
     type: str
     status: str = ""
@@ -132,7 +132,7 @@ class ContainerState(_Part, frozen=True):
 
 
 class ContainerStatus(_Part, frozen=True):
-    """What a kubelet says of a container."""
+    """What a kubelet says about a container."""
 
     name: str = ""
     state: ContainerState = ContainerState()
@@ -146,7 +146,7 @@ class PodSpec(_Part, frozen=True):
 
 
 class PodStatus(_Part, frozen=True):
-    """What has become of it."""
+    """What has happened to it."""
 
     phase: str = ""
     reason: str = ""
@@ -183,7 +183,7 @@ class EventObject(Object, frozen=True):
 
 
 class Status(_Part, frozen=True):
-    """What the API server answers where there is no object to show."""
+    """What the API server answers if there is no object to show."""
 
     code: int = 0
     reason: str = ""
@@ -203,7 +203,7 @@ def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def read(document: Mapping[str, Any], kind: type[T]) -> T:
-    """Reads a document that is decoded already."""
+    """Reads a document that is already decoded."""
     return msgspec.convert(dict(document), kind, dec_hook=_packed)
 
 

@@ -23,16 +23,16 @@ RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
 """In every namespace that it looks after: API group and resource, and the verbs."""
 
 OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
-"""There too, and in no request of ours: some clusters demand it of whoever makes what belongs to a job."""
+"""There too, though in no request of ours: some clusters demand it for creating what belongs to a job."""
 
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
-"""With leader election, on its own Lease alone; but RBAC cannot bind the right to create to a name."""
+"""With leader election, only on its own Lease; but RBAC cannot bind the right to create to a name."""
 
 NODE_RIGHTS = {("", "nodes"): ("get",)}
-"""For the whole cluster, and only where the chart's `rbac.nodes` grants it: nothing depends on it."""
+"""For the whole cluster, and only if the chart's `rbac.nodes` grants it: nothing depends on it."""
 
 NAMESPACE_RIGHTS = {("", "namespaces"): ("list", "watch")}
-"""For the whole cluster, where a selector chooses the namespaces."""
+"""For the whole cluster, if a selector chooses the namespaces."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class _Right:
     namespace: str
     """Empty: all."""
     name: str = ""
-    """Of the one object that it is about; empty: all."""
+    """The name of the one object that it is about; empty: all."""
 
     @property
     def attributes(self) -> dict[str, str]:
-        """As the API server is asked for it."""
+        """The form in which the API server is asked for it."""
         resource, _, subresource = self.resource.partition("/")
         what = {"group": self.group, "resource": resource, "subresource": subresource, "name": self.name}
         return {**what, "verb": self.verb, "namespace": self.namespace}
@@ -59,7 +59,7 @@ class _Right:
 
 
 class _Rule(msgspec.Struct, rename="camel"):
-    """A rule of RBAC, as a SelfSubjectRulesReview tells it."""
+    """A rule of RBAC, as in a SelfSubjectRulesReview."""
 
     verbs: list[str] = []
     api_groups: list[str] = []
@@ -79,7 +79,7 @@ class _Rule(msgspec.Struct, rename="camel"):
 
 
 async def missing_everywhere(api: ApiClient, *, selecting: bool) -> list[str]:
-    """Rights that we lack in all namespaces, each in words, asked for one by one: no rules tell of all namespaces."""
+    """Rights that we lack in all namespaces, each in words, checked one by one: no review covers all namespaces."""
     asked = _rights(RIGHTS, "")
     if selecting:
         asked += _rights(NAMESPACE_RIGHTS, "")
@@ -106,7 +106,7 @@ async def _rules(api: ApiClient, namespace: str) -> tuple[list[_Rule], bool]:
 
 
 async def _missing(api: ApiClient, rules: list[_Rule], asked: list[_Right], *, incomplete: bool) -> list[str]:
-    """Where there may be more than these rules, as where a webhook decides too, what they lack is asked for."""
+    """If there may be more than these rules, since a webhook may decide too, what they lack is asked for."""
     lacked = [right for right in asked if not any(rule.allows(right) for rule in rules)]
     return [str(right) for right in lacked if not (incomplete and await api.allowed(right.attributes))]
 

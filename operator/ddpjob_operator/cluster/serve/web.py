@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from .metrics import JOBS, REGISTRY
 
 Question = Callable[[], str]
-"""Answers with what is wrong, or with nothing."""
+"""Returns what is wrong, or nothing."""
 
 
 async def serve(
@@ -18,11 +18,12 @@ async def serve(
 ) -> tuple[web.AppRunner, int]:
     """Serves on all addresses; port 0 takes a free one. Returns the running server and its port.
 
-    `beside`: what is wrong though all else goes on; `states`: how many jobs are in each.
+    `beside`: what is wrong while everything else goes on; `states`: how many jobs are in each.
     """
 
     async def healthz(_: web.Request) -> web.Response:
-        # That it is answered is all: how long a job takes is the API server's matter, and every request ends in time.
+        # An answer is all that counts: how long a job takes depends on the API server, and every request ends in
+        # time.
         return _answer("")
 
     async def readyz(_: web.Request) -> web.Response:
@@ -44,7 +45,7 @@ async def serve(
 
 
 def _listener(port: int) -> socket.socket:
-    """One port for IPv4 and IPv6 alike, where there is IPv6."""
+    """One port for both IPv4 and IPv6, if there is IPv6."""
     dual = socket.has_dualstack_ipv6()
     return socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual)
 
