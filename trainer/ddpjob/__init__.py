@@ -1,6 +1,6 @@
-"""What a training program can tell DDPJob, and ask of it: in any rank of a job, and harmless everywhere else.
+"""What a training program can tell DDPJob and ask it: in any rank of a job, and harmless everywhere else.
 
-To import it takes no PyTorch, and some milliseconds.
+Importing it needs no PyTorch, and takes a few milliseconds.
 """
 
 from ddpjob_trainer.reporting import activity, report

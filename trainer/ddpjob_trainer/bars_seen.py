@@ -1,9 +1,9 @@
-"""Learns from a program's tqdm bars how many steps there are to be, where the program does not tell it.
+"""Learns the total number of steps from a program's tqdm bars, if the program does not report it.
 
-A bar is believed once it moves along with counted steps, so that no bar of a download or an evaluation is taken for
-training. How many steps one of its units takes is measured: one for a bar over steps, many for one over epochs. A bar
-over anything else than numbers, such as a loader, is one pass over the data, and tells of no end. Nor does one over
-numbers, once another one has followed it.
+A bar is trusted once it moves along with counted steps, so that no bar of a download or an evaluation is taken for
+training. The number of steps in one of its units is measured: one for a bar over steps, many for one over epochs. A
+bar over anything other than numbers, such as a loader, is one pass over the data, and says nothing about the end. Nor
+does one over numbers, once another one has followed it.
 """
 
 import math
@@ -30,7 +30,7 @@ def install() -> None:
 
 
 def _watch(tqdm: ModuleType) -> None:
-    """Looks at each bar when it is drawn, which is ten times in a second at most."""
+    """Looks at each bar when it is drawn, which is at most ten times a second."""
     bars, refresh = Bars(), tqdm.tqdm.refresh
 
     def watched(bar: Any, *arguments: Any, **options: Any) -> Any:
@@ -42,7 +42,7 @@ def _watch(tqdm: ModuleType) -> None:
 
 
 class Bars:
-    """Follows the bars of a process, of which the oldest one that moves along with the steps is believed."""
+    """Follows the bars of a process; the oldest one that moves along with the steps is trusted."""
 
     def __init__(self) -> None:
         self._seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
@@ -51,7 +51,7 @@ class Bars:
         """How many bars over steps there have been."""
 
     def look(self, bar: Any) -> None:
-        """Takes note of how far a bar is. Whatever it is, it must not stop the program."""
+        """Takes note of how far a bar is. Whatever happens, it must not stop the program."""
         try:
             self._look(bar)
         except Exception:  # noqa: BLE001  What a bar has inside is its own, and it is in the midst of the user's step.
@@ -78,7 +78,7 @@ class Bars:
         see_bar(round(bar.n * per_unit), *self._told(bar, per_unit), _loss(bar))
 
     def _told(self, bar: Any, per_unit: float) -> tuple[int | None, int | None]:
-        """The steps that are left, and the present epoch."""
+        """The remaining steps, and the present epoch."""
         epoch = math.floor(bar.n) + 1 if per_unit >= COARSE else None
         is_one_pass = per_unit < COARSE and (self._passes > 1 or not isinstance(bar.iterable, range | NoneType))
         if not bar.total or is_one_pass:
@@ -89,7 +89,7 @@ class Bars:
 
 
 class _Seen:
-    """How far a bar, and the steps, were when it began; and how far it was last."""
+    """How far a bar and the steps were when it began; and how far it was last."""
 
     def __init__(self, n: float, steps: float) -> None:
         self.n = self.last = n
@@ -97,6 +97,6 @@ class _Seen:
 
 
 def _loss(bar: Any) -> float | None:
-    """What stands behind it, where that is a loss: `set_postfix(loss=…)`."""
+    """What is written behind it, if that is a loss: `set_postfix(loss=…)`."""
     found = LOSS.search(str(getattr(bar, "postfix", None) or ""))
     return float(found[1]) if found else None

@@ -1,7 +1,7 @@
-"""What processes tell each other beside gradients; in a world of one each process tells itself.
+"""What processes exchange besides gradients; in a world of one the process talks to itself.
 
 All of it goes over CPU tensors: gloo is in every group. PyTorch's own collectives of objects are not used: they
-unpickle what they are sent, so that whoever gets among the processes could run code in them.
+unpickle what they receive, so that anyone who gets among the processes could run code in them.
 """
 
 from typing import TypeVar
@@ -37,7 +37,7 @@ def all_gather(value: T, world: World) -> list[T]:
 
 
 def _padded(value: object, world: World) -> tuple[Tensor, list[Tensor]]:
-    """A value as a tensor of a size that all have in common, and everybody's own sizes."""
+    """A value as a tensor of a size common to all, and everybody's own sizes."""
     content = values.encode(value)
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world.world_size)]
     dist.all_gather(sizes, torch.tensor([len(content)]))

@@ -1,4 +1,4 @@
-"""What a run is asked to do: flags first, the pod's environment second, the workload's own defaults last."""
+"""What a run should do: flags first, the pod's environment second, the workload's own defaults last."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ OTHER_COMMANDS = "A trained model in use: ddpjob-train export --help, ddpjob-tra
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """All that a task may ask about the run that it is for. None stands for the task's own default."""
+    """All that a task may ask about its run. None stands for the task's own default."""
 
     workload: str = "convnet"
     data: str = "digits"
@@ -44,7 +44,7 @@ class TrainConfig:
     download: bool = False
     epochs: int | None = None
     max_steps: int | None = None
-    """Training ends after so many steps, if its epochs have not ended before."""
+    """Training ends after this many steps, if its epochs have not ended before."""
     batch_size: int | None = None
     """Samples of each process per step; the whole batch grows with the number of processes."""
     global_batch_size: int | None = None
@@ -66,13 +66,13 @@ class TrainConfig:
     uid: str = ""
     incarnation: int = 0
     attempt: int = 0
-    """Counts the starts of the gang, also those in place."""
+    """Counts the starts of the gang, including those in place."""
     arguments: tuple[str, ...] = field(default=(), compare=False)
     """The command line that all of this was read from."""
 
 
 def read_config(argv: Sequence[str], env: Mapping[str, str], former: Sequence[str] = ()) -> TrainConfig:
-    """The run that the command line and the environment ask for; where the command line says nothing, a former one.
+    """The run that the command line and the environment ask for; a former one fills in what is left open.
 
     Raises:
         ConfigError: A flag or a variable has a value that it cannot have.

@@ -1,6 +1,6 @@
 """What a run prints: results on stdout, warnings and errors on stderr, each line at once and whole.
 
-Where nobody reads any more, nothing is printed: training goes on whoever has gone away.
+If nobody reads any more, nothing is printed: training goes on all the same.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 def say(line: str) -> None:
-    """One line for whoever watches the run."""
+    """One line for those who watch the run."""
     _write(sys.stdout, line)
 
 
@@ -20,7 +20,7 @@ def record(word: str, **fields: object) -> None:
 
 
 def warn(message: str) -> None:
-    """Something that is not as it should be and does not stop the run."""
+    """Something that is wrong but does not stop the run."""
     _write(sys.stderr, f"warning: {message}")
 
 
@@ -30,7 +30,7 @@ def complain(message: str) -> None:
 
 
 def listed(things: Sequence[object], most: int) -> str:
-    """As many things as a message has room for, and a sign of there being more."""
+    """As many things as a message has room for, and a sign if there are more."""
     return ", ".join(map(str, things[:most])) + (", …" if len(things) > most else "")
 
 

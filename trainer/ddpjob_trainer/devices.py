@@ -1,4 +1,4 @@
-"""GPUs have two numbers: a process counts those that it is shown from 0, whatever the machine calls them."""
+"""GPUs have two numbers: a process counts its visible ones from 0, whatever the machine calls them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,9 +6,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def renumbering(indices: Iterable[int], env: Mapping[str, str]) -> str | None:
-    """What the machine calls the GPUs that have these numbers here; None: the same, since all are shown.
+    """What the machine calls the GPUs that have these numbers here; None: the same, since all are visible.
 
-    The machine's numbers are CUDA's: those of nvidia-smi only where all GPUs are alike, or with
+    The machine's numbers are CUDA's: those of nvidia-smi only if all GPUs are alike, or with
     CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     if VISIBLE not in env:

@@ -1,9 +1,9 @@
-"""The first lines of `ddpjob-train` and `ddpjob-supervise`: from here on a request to stop is heeded.
+"""The first lines of `ddpjob-train` and `ddpjob-supervise`: from here on requests to stop are obeyed.
 
 The kernel drops a signal for which the first process of a container has no handler. What follows takes most of a
-second to import; a pod that was suspended meanwhile would run on until its grace is over, half a minute later.
+second to import; a pod that was suspended meanwhile would run on until its grace period is over, half a minute later.
 
-Python's own start takes a moment, too. In the trainer image the signal is blocked until then: it waits.
+Python's own start takes a moment, too. The trainer image blocks the signal until then, so it waits.
 """
 
 import os

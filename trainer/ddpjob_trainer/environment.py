@@ -1,11 +1,11 @@
 """The names of all environment variables that the trainer reads."""
 
 TORCHRUN = "TORCHELASTIC_RUN_ID"
-"""Set in all that torchrun starts."""
+"""Set in everything that torchrun starts."""
 
 
 class Env:
-    """Set by the operator, the last two by the supervisor; the six of the world and the master also by torchrun."""
+    """Set by the operator, the last two by the supervisor; the six for the world and the master also by torchrun."""
 
     MASTER_ADDR = "MASTER_ADDR"
     MASTER_PORT = "MASTER_PORT"

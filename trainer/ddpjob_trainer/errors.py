@@ -1,4 +1,4 @@
-"""Errors that are told in one line, without a traceback.
+"""Errors that are reported in one line, without a traceback.
 
 TrainerError
 +-- ConfigError        a user's mistake
@@ -37,10 +37,10 @@ class StorageFullError(TrainerError):
 
 
 class StorageError(TrainerError):
-    """A disk or a file server is in trouble, which may pass: another try may go better."""
+    """A disk or a file server is in trouble, which may pass: another try may succeed."""
 
 
 class PeerLostError(TrainerError):
-    """A process of the world is not there any more, or did not come in time."""
+    """A process of the world is gone, or did not come in time."""
 
     cause = "PeerLost"

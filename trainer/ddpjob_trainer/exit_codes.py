@@ -1,4 +1,4 @@
-"""Exit codes that the operator gives a meaning; its own copy of them stands in its API."""
+"""Exit codes with a meaning for the operator; its API has its own copy of them."""
 
 from enum import IntEnum
 

@@ -1,4 +1,4 @@
-"""Failure reports: what a process that ends badly leaves for whoever asks why.
+"""Failure reports: what a failing process leaves behind to say why.
 
 In a pod the report is the container's termination message
 (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/): at most 4 KiB of one file.
@@ -41,12 +41,12 @@ PEER_LOST_PHRASES = (
     "NCCL communicator was aborted",
     "Watchdog caught collective operation timeout",
 )
-"""How gloo, NCCL and the store say in a plain RuntimeError that another process went away."""
+"""How gloo, NCCL and the store say in a plain RuntimeError that another process is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One failure, of an attempt where that is known. `step`: finished steps, None if training had not begun."""
+    """One failure, of an attempt if that is known. `step`: finished steps, None if training had not begun."""
 
     rank: int
     exit_code: int
@@ -56,7 +56,7 @@ class Report:
     step: int | None
     attempt: int | None = None
     incident: Mapping[str, Any] | None = None
-    """What ended the attempt, as rank 0's supervisor has told all the others: which rank failed first, and why."""
+    """What ended the attempt, as rank 0's supervisor told all the others: which rank failed first, and why."""
 
     def to_json(self) -> str:
         """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
@@ -90,14 +90,14 @@ def report_of(error: BaseException, rank: int, step: int | None) -> Report:
 
 
 def is_peer_lost(error: BaseException) -> bool:
-    """Whether a collective failed because another process went away."""
+    """Whether a collective failed because another process is gone."""
     if any(ancestor.__name__ in PEER_LOST_TYPES for ancestor in type(error).__mro__):
         return True
     return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in PEER_LOST_PHRASES)
 
 
 def last_line(error: BaseException) -> str:
-    """The last line of an error's message that says something, without the C++ source line that gloo puts first."""
+    """The last meaningful line of an error's message, without the C++ source line that gloo puts first."""
     return next(reversed(_lines(error)), "")
 
 
@@ -114,7 +114,7 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def report_path(env: Mapping[str, str]) -> Path | None:
-    """The file for the report: the named one, else the usual one of a container, else none."""
+    """The file for the report: the named one, or the usual one of a container, or none."""
     if named := env.get(Env.TERMINATION_LOG):
         return Path(named)
     return Path(DEFAULT_PATH) if os.access(DEFAULT_PATH, os.W_OK) else None
@@ -127,7 +127,7 @@ def clear(path: Path | None) -> None:
 
 
 def leave(report: Report, path: Path | None) -> None:
-    """Writes a report, unless the file already tells of a failure that comes before this one.
+    """Writes a report, unless the file already has a failure that comes before this one.
 
     The processes of one node share the file, and the first report is the one that explains: only the loss of a peer
     gives way, since it is always another failure's consequence.
@@ -138,7 +138,7 @@ def leave(report: Report, path: Path | None) -> None:
 
 
 def leave_last_words(status: Mapping[str, Any], path: Path | None) -> None:
-    """Writes how far training came, for whoever has read the status page some seconds before its end."""
+    """Writes how far training came, for a reader who last saw the status page some seconds before its end."""
     if path is not None and not (path.exists() and path.read_bytes()):
         _write(path, json.dumps({name: status[name] for name in ("progress", "checkpoint")}).encode())
 
@@ -152,7 +152,7 @@ def _tells_of_a_first_failure(path: Path) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replaces the content at one stroke: in a pod the file is a mount, so no other file can take its place."""
+    """Replaces the content in one write: in a pod the file is a mount, so no other file can take its place."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:

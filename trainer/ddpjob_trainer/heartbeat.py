@@ -1,8 +1,8 @@
 """What a rank tells its supervisor, as bytes in a file of one page: written by one process, read by another, no lock.
 
-The file has two slots, which are written in turn, each with a number and a checksum. The newest slot that is whole is
-what counts: a writer that is killed while it writes leaves the other one, and a reader that comes in between sees
-that what it got is not whole, on whatever processor.
+The file has two slots, which are written in turn, each with a number and a checksum. The newest whole slot counts: a
+writer that is killed while it writes leaves the other one, and a reader that comes in between sees that what it got
+is not whole, on any processor.
 """
 
 import json
@@ -17,25 +17,25 @@ SIGNATURE = b"DDPJHB\0\x02"
 
 FILE_BYTES = 4096
 EMPTY = SIGNATURE.ljust(FILE_BYTES, b"\0")
-"""A file into which nothing has been written. Its page exists, so that writing cannot fail for want of memory."""
+"""A file into which nothing has been written. Its page exists, so that writing cannot fail for lack of memory."""
 
 SLOTS = (64, 2080)
 """Where the two begin."""
 
 LARGEST = 2**53
-"""Up to here each whole number fits in."""
+"""Whole numbers are exact up to here."""
 
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 """What a step's seconds consist of. Communication is the part of backward in which it waits for other processes."""
 
 COUNTED, COUNTED_ANEW = 1.0, 2.0
-"""Steps are counted for a program that does not tell them; anew where nobody knows at which one it went on after a
-restart."""
+"""Steps are counted for a program that does not report them; from the start again if it is unknown at which one it
+went on after a restart."""
 
 
 @dataclass(slots=True)
 class Record:
-    """All that is told. A number that is not known is NaN."""
+    """Everything that is told. An unknown number is NaN."""
 
     activity: str = "starting"
     metrics: dict[str, float] = field(default_factory=dict)
@@ -47,18 +47,18 @@ class Record:
     step_at: float = math.nan
     """When it was finished, by the monotonic clock, which all processes of a machine share."""
     counted: float = math.nan
-    """0 where the program tells its steps; else COUNTED or COUNTED_ANEW."""
+    """0 if the program reports its steps; otherwise COUNTED or COUNTED_ANEW."""
     announces: float = math.nan
-    """1 where the program has shown that it tells what takes long between two steps."""
+    """1 if the program has shown that it announces what takes long between two steps."""
     epoch: float = math.nan
     total_steps: float = math.nan
     loss: float = math.nan
     loss_is_nan: float = math.nan
-    """1 where the loss is known to be no number: it has diverged."""
+    """1 if the loss is known to be NaN: it has diverged."""
     samples: float = math.nan
     """Of a step, of all processes together."""
     step_seconds: float = math.nan
-    """The recent mean, as are the next ones, which it consists of so far as they are known."""
+    """The recent mean, as for the next ones, of which it consists as far as they are known."""
     data: float = math.nan
     forward: float = math.nan
     backward: float = math.nan
@@ -74,7 +74,7 @@ _NUMBERS = Record.__slots__[2:]
 _numbers = attrgetter(*_NUMBERS)
 _CHECKSUM = struct.Struct("<I")
 _CONTENT = struct.Struct(f"<QHH{len(_NUMBERS)}d")
-"""The slot's number, the bytes of activity and metrics, which follow, and the numbers: one kind for all of them,
+"""The slot's number, the bytes of activity and metrics, which follow, and the numbers: one type for all of them,
 which holds whole numbers up to 2**53."""
 
 TEXT_BYTES = SLOTS[1] - SLOTS[0] - _CHECKSUM.size - _CONTENT.size
@@ -82,14 +82,14 @@ TEXT_BYTES = SLOTS[1] - SLOTS[0] - _CHECKSUM.size - _CONTENT.size
 
 
 def encode(number: int, record: Record, metrics: bytes) -> bytes:
-    """A slot that says what a record says; the metrics come encoded, since they change less often than the rest."""
+    """A slot with the contents of a record; the metrics come encoded, since they change less often than the rest."""
     activity = record.activity.encode(errors="replace")
     content = _CONTENT.pack(number, len(activity), len(metrics), *_numbers(record)) + activity + metrics
     return _CHECKSUM.pack(zlib.crc32(content)) + content
 
 
 def encode_metrics(metrics: dict[str, float]) -> bytes:
-    """Metrics as they stand in a slot."""
+    """Metrics as they are stored in a slot."""
     return json.dumps(metrics, separators=(",", ":")).encode()
 
 
@@ -114,7 +114,7 @@ def newest_number(file: bytes) -> int:
 
 
 def _content(file: bytes, slot: int) -> bytes | None:
-    """What stands in a slot, if it is whole."""
+    """The content of a slot, if it is whole."""
     begin = slot + _CHECKSUM.size
     _, activity, metrics, *_ = _CONTENT.unpack_from(file, begin)
     content = file[begin : begin + _CONTENT.size + activity + metrics]

@@ -1,4 +1,4 @@
-"""Importing much, and doing something once a module is imported, which may be now, later, or never."""
+"""Importing a lot, and doing something once a module is imported, which may be now, later, or never."""
 
 import gc
 import sys
@@ -14,7 +14,7 @@ Act = Callable[[ModuleType], None]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """What is imported meanwhile is for good: the garbage collector looks at it once, and never again.
+    """What is imported meanwhile stays: the garbage collector looks at it once, and never again.
 
     It would run hundreds of times while PyTorch is imported, and take a third of that time.
     """
@@ -28,7 +28,7 @@ def uncollected() -> Iterator[None]:
 
 
 def once_imported(name: str, act: Act) -> None:
-    """Does it with the module of this name, at once if that is there already."""
+    """Does it with the module of this name, at once if it is already imported."""
     if name in sys.modules:
         act(sys.modules[name])
     else:
@@ -54,7 +54,7 @@ class _OnceImported(MetaPathFinder):
 
 
 def _act_after(loader: Any, act: Act) -> None:
-    """Has a loader do something with the module that it loads. It stays what it is: others ask it."""
+    """Makes a loader do something with the module that it loads. Otherwise it stays the same: others use it."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

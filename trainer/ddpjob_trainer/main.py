@@ -1,4 +1,4 @@
-"""`ddpjob-train`: finds out who this process is, trains, and ends in the way that the contract describes."""
+"""`ddpjob-train`: finds out which process this is, trains, and ends as the contract describes."""
 
 import dataclasses
 import os
@@ -25,7 +25,7 @@ from .supervisor.supervise import supervise
 from .world import Node, World, read_world
 
 LIBRARIES = frozenset({"torch", "numpy"})
-"""Nothing is trained without them; what else is missing may be a workload's own, and is told with its traceback."""
+"""Nothing is trained without them; another missing module may be a workload's own, and gets its traceback."""
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def _explain_shards(config: TrainConfig, steps: int) -> None:
 
 
 def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:
-    """Whether this process is the first of its pod, and not one that a supervisor or torchrun has started."""
+    """Whether this process is the first of its pod, and not started by a supervisor or torchrun."""
     return Env.CONTROL_PORT in env and not {Env.HEARTBEAT, TORCHRUN} & env.keys()
 
 
@@ -81,7 +81,7 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
     run_as_batch()
     stop = StopRequest()
     stop.listen()
-    # Here, since it imports torch, which takes seconds: help and mistakes are answered before.
+    # Here, since it imports torch, which takes seconds: help and mistakes are answered first.
     with uncollected():
         from .training.run import run  # noqa: PLC0415
 
@@ -93,7 +93,7 @@ def _explain(
 ) -> ExitCode:
     """Says on stderr and in the failure report why the run ends, and gives the exit code.
 
-    `killed_before` processes of this container had been killed for want of memory when the run began.
+    `killed_before` processes of this container had been killed for lack of memory when the run began.
     """
     if not isinstance(error, TrainerError) and is_peer_lost(error):
         error = PeerLostError(f"lost a peer in {position.activity} at step {position.step}: {peer_lost_words(error)}")

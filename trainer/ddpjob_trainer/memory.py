@@ -1,7 +1,8 @@
-"""Whether the kernel killed a process for want of memory: it counts such kills for each cgroup.
+"""Whether the kernel killed a process for lack of memory: it counts such kills for each cgroup.
 
-A container runtime says so of the container; which of its processes it was, and that an error came of it, only those
-can tell that are inside. (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory, and cgroup-v1/memory before it.)
+A container runtime only says so of the container; which of its processes it was, and that it caused an error, can
+only be found out from inside. (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory, and cgroup-v1/memory before
+it.)
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ LOST_A_PROCESS = ("killed by signal: Killed", "exited unexpectedly", "terminated
 
 
 def kills(root: Path = Path("/")) -> int:
-    """How many processes of this process's cgroup were killed for want of memory so far; 0 where nobody counts."""
+    """How many processes of this process's cgroup were killed for lack of memory so far; 0 if none are counted."""
     for file in _counters(root):
         try:
             lines = file.read_text(encoding="utf-8").splitlines()
@@ -24,12 +25,12 @@ def kills(root: Path = Path("/")) -> int:
 
 
 def lost_a_process(error: BaseException) -> bool:
-    """Whether an error tells that a process which this one had started was killed."""
+    """Whether an error says that a process which this one had started was killed."""
     return any(phrase in str(error) for phrase in LOST_A_PROCESS)
 
 
 def _counters(root: Path) -> Iterator[Path]:
-    """Where the count may stand. A container often sees its own cgroup as the root, and calls it by another name."""
+    """Where the count may be. A container often sees its own cgroup as the root, and calls it by another name."""
     try:
         memberships = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Moments as this project writes them into documents."""
+"""Times as this project writes them into documents."""
 
 from datetime import UTC, datetime
 

@@ -7,17 +7,17 @@ WINDOW_SECONDS = 1.0
 
 
 class Pace:
-    """The mean time of a step. What is no training is not in it, nor is the first step, which pays for much more."""
+    """The mean time of a step. It excludes what is not training, and the first step, which takes much longer."""
 
     def __init__(self) -> None:
         self.mean = math.nan
-        """Seconds per step over the last window of at least a second; while there is none, over what there is."""
+        """Seconds per step over the last window of at least a second; until there is one, over what there is."""
         self._since: float | None = None
         self._seconds, self._steps = 0.0, 0.0
         self._window_full = False
 
     def step(self, steps: float, now: float) -> None:
-        """So many more steps are finished; not a positive number where the count begins, or began anew."""
+        """This many more steps are finished; not positive if the count begins, or began again."""
         if self._since is not None and steps > 0:
             self._seconds += now - self._since
             self._steps += steps

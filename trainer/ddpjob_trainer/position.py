@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Position:
-    """What has been trained so far, and what the process is doing, which a failure report wants to know.
+    """What has been trained so far, and what the process is doing, for a failure report.
 
-    The position says all about the order of the data: the next sample is the permutation's of `epoch` at `samples`.
+    The position determines the order of the data: the next sample is at `samples` in the permutation of `epoch`.
     """
 
     step: int = 0
@@ -19,7 +19,7 @@ class Position:
     activity: str = "starting"
 
     def epoch_of(self, epochs: int | None) -> str:
-        """The present epoch, of so many if that is known, as it is printed."""
+        """The present epoch, of how many if that is known, as it is printed."""
         return f"{self.epoch}" if epochs is None else f"{self.epoch}/{epochs}"
 
     def advance(self, samples: int) -> None:

@@ -1,8 +1,8 @@
-"""How training code tells where it is: `report` and `activity`, for any program that a supervisor runs.
+"""How training code reports where it is: `report` and `activity`, for any program that a supervisor runs.
 
-What is told goes into the rank's heartbeat file, from which the supervisor reads it when it likes: nobody waits for
-anybody. Without a supervisor all of this does nothing. It never stops a program: what cannot be told is left out, and
-that is said once on stderr. It never waits for a GPU: it takes no loss that has not been read already.
+What is reported goes into the rank's heartbeat file, from which the supervisor reads it when it likes: neither waits
+for the other. Without a supervisor all of this does nothing. It never stops a program: what cannot be reported is
+left out, and stderr says so once. It never waits for a GPU: it takes no loss that has not been read already.
 """
 
 import math
@@ -17,7 +17,7 @@ from .heartbeat import COUNTED, COUNTED_ANEW, LARGEST
 from .teller import ENDING, Teller, warn_once
 
 TAKE_OVER_SECONDS = 5.0
-"""How often a process looks whether the one that has written so far is gone."""
+"""How often a process checks whether the one that has written so far is gone."""
 
 
 def report(
@@ -31,14 +31,14 @@ def report(
     checkpoint: int | None = None,
     **metrics: SupportsFloat,
 ) -> None:
-    """Tells where training is. What is not given stays as it was. A call takes some microseconds.
+    """Reports where training is. What is not given stays as it was. A call takes a few microseconds.
 
     Args:
-        step: The number of the step that is finished now. Counts from 1, and on after a restart.
+        step: The number of the step that is now finished. Counts from 1, and goes on counting after a restart.
         epoch: The present epoch; counts from 1.
         total: The number of the last step.
-        loss: A number, or a tensor with one number on the CPU. One on a GPU is left out, since to read it the program
-            would have to wait for it: give `loss.item()` where the program reads the loss anyway.
+        loss: A number, or a tensor with one number on the CPU. One on a GPU is left out, since the program would have
+            to wait to read it: give `loss.item()` where the program reads the loss anyway.
         samples: How many samples a step takes, of all processes together.
         activity: What begins now: `training`, `saving`, `evaluation`, or another word. A finished step means
             `training`; before the first one, all training is `starting`.
@@ -73,7 +73,7 @@ def report(
 
 @contextmanager
 def activity(name: str) -> Iterator[None]:
-    """What happens inside is this activity: `saving`, `evaluation`, or another word. It is no step's time."""
+    """What happens inside is this activity: `saving`, `evaluation`, or another word. It is not part of a step."""
     teller = _current or _look()
     before = teller.record.activity if teller else None
     report(activity=name)
@@ -84,7 +84,7 @@ def activity(name: str) -> Iterator[None]:
 
 
 def report_parts(parts: Mapping[str, float]) -> None:
-    """Tells what recent steps consist of: mean seconds, by names from heartbeat.PARTS."""
+    """Reports what recent steps consist of: mean seconds, by names from heartbeat.PARTS."""
     if teller := _current or _look():
         for part, seconds in parts.items():
             setattr(teller.record, part, seconds)
@@ -92,7 +92,7 @@ def report_parts(parts: Mapping[str, float]) -> None:
 
 
 def tell_steps() -> None:
-    """This program is going to report its steps, so they need not be counted for it."""
+    """This program will report its steps, so they need not be counted for it."""
     if teller := _current or _look():
         teller.record.counted = 0
         teller.write(time.monotonic())
@@ -105,9 +105,9 @@ def tell_activities() -> None:
 
 
 def count_step(before: int | None = None) -> None:
-    """One more step is finished, of a program that does not report steps by itself.
+    """One more step is finished, of a program that does not report steps itself.
 
-    `before`: how many were finished in former attempts, which counts at the first one; None: nobody knows.
+    `before`: how many were finished in former attempts, used at the first one; None: unknown.
     """
     teller = _current or _look()
     if teller and teller.record.counted != 0:
@@ -120,7 +120,7 @@ def count_step(before: int | None = None) -> None:
 
 
 def counted_steps() -> float | None:
-    """How many steps this program has made, as counted; None where it reports them itself, or nobody asks."""
+    """How many steps this program has made, as counted; None if it reports them itself, or no supervisor asks."""
     teller = _current or _look()
     if teller is None or teller.record.counted == 0:
         return None
@@ -128,10 +128,11 @@ def counted_steps() -> float | None:
 
 
 def see_bar(position: int, left: int | None, epoch: int | None, loss: float | None) -> None:
-    """What a bar tells that moves along with counted steps.
+    """What a bar that moves along with counted steps shows.
 
-    `left`: steps that are still to come; None: nobody knows, and no total is believed any more. Where steps are
-    counted anew after a restart, a bar that knows how many are left knows at which one, `position`, the program is.
+    `left`: steps that are still to come; None: unknown, and no total is trusted any more. If steps are counted from
+    the start again after a restart, a bar that knows how many are left knows at which one, `position`, the program
+    is.
     """
     if not (teller := _current):
         return
@@ -148,7 +149,7 @@ def see_bar(position: int, left: int | None, epoch: int | None, loss: float | No
 
 
 def tell_end() -> None:
-    """The program has ended, and finishes no more steps; the end of its process may take seconds yet."""
+    """The program has ended, and finishes no more steps; its process may still take seconds to end."""
     if _current:
         now = time.monotonic()
         _current.begin(ENDING, now)
@@ -177,7 +178,7 @@ def _look() -> Teller | None:
 
 
 def _forget() -> None:
-    """A forked process is another one than it was."""
+    """A forked process is a new one."""
     global _current, _look_at
     _current, _look_at = None, 0.0
 
@@ -186,7 +187,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _whole(name: str, value: int) -> int | None:
-    """A count as a plain number; None if it is none."""
+    """A count as a plain number; None if it is not one."""
     if type(value) is int and 0 <= value <= LARGEST:
         return value
     try:
@@ -205,14 +206,14 @@ def is_at_hand(value: object) -> bool:
 
 
 def _number(name: str, value: SupportsFloat) -> float | None:
-    """A number as a plain one, which may be NaN or infinite; None where there is none that can be told."""
+    """A number as a plain one, which may be NaN or infinite; None if there is none that can be reported."""
     if not is_at_hand(value):
         warn_once(
             name, f"report({name}=…): left out, since it is on a GPU: give {name}.item() where it is read anyway"
         )
         return None
     try:
-        # A tensor that is part of a graph does not like to become a float.
+        # A tensor that is part of a graph warns when it becomes a float.
         return float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         warn_once(name, f"report({name}=…): left out, since it is no number: {error}")

@@ -1,7 +1,7 @@
 """Whether the job was asked to stop, for a program that has a loop of its own.
 
-A signal reaches one rank a step before another; if one stopped by itself, the others would wait for it in their next
-collective. So all ranks agree in each call, and for that alone a call is a collective.
+A signal may reach one rank a step before another; if one stopped by itself, the others would wait for it in their
+next collective. So all ranks agree in each call, which makes a call a collective.
 """
 
 import os
@@ -17,11 +17,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def stop_requested() -> bool:
-    """Whether somebody has asked the job to stop: then save, and end.
+    """Whether the job was asked to stop: then save, and end.
 
-    From the first call on, which is the main thread's, SIGTERM and SIGINT do not end this process; a second one does.
-    In a process group all get the same answer, so that they stop after the same step: each process has to call this
-    as often as the others, after each step, say. Outside a job it is False, whatever comes, and changes nothing.
+    From the first call on, which must be in the main thread, SIGTERM and SIGINT do not end this process; a second one
+    does. In a process group all get the same answer, so that they stop after the same step: each process has to call
+    this as often as the others, for example after each step. Outside a job it is always False, and changes nothing.
     """
     global _heeded  # noqa: PLW0603  (a process is asked once)
     if not {Env.UID, Env.HEARTBEAT} & os.environ.keys():
@@ -33,7 +33,7 @@ def stop_requested() -> bool:
 
 
 def heeded() -> bool:
-    """Whether this process knows that it was asked: if it ends well after that, it is not done."""
+    """Whether this process knows that it was asked: if it ends successfully after that, it is not done."""
     return _heeded
 
 

@@ -1,7 +1,7 @@
-"""Learning rate schedules by steps: each rate is a function of the number of the step alone.
+"""Learning rate schedules by steps: each rate depends only on the number of the step.
 
-So a run that goes on with another number of steps, in a world of another size or with more epochs, follows its new
-curve at once.
+So a run that goes on with another number of steps, with other processes or more epochs, follows its new curve at
+once.
 """
 
 import math
@@ -14,7 +14,7 @@ from .errors import ConfigError
 from .options.optimisation import LR_GAMMA, LR_STEP_SIZE, OptimisationConfig, Schedule
 
 WARMUP_BEGINS = 0.01
-"""Of the rate: where a warm-up begins."""
+"""The factor of the rate at which a warm-up begins."""
 
 Curve = Callable[[int], float]
 """From the number of finished steps to the factor of the optimizer's rate in the next one."""
@@ -31,12 +31,12 @@ def cosine(total_steps: int) -> Curve:
 
 
 def falls(step_size: int, gamma: float) -> Curve:
-    """A fall every so many steps, each to `gamma` of what was before."""
+    """A fall every this many steps, each to `gamma` of the rate before."""
     return lambda step: gamma ** (step // step_size)
 
 
 def schedule(optimizer: Optimizer, curve: Curve, warmup_steps: int = 0) -> LambdaLR:
-    """A schedule to be advanced after each step: a straight rise, then the curve from its beginning."""
+    """A schedule to be advanced after each step: a linear rise, then the curve from its beginning."""
 
     def factor(step: int) -> float:
         if step < warmup_steps:
@@ -49,10 +49,10 @@ def schedule(optimizer: Optimizer, curve: Curve, warmup_steps: int = 0) -> Lambd
 def scheduled(
     optimizer: Optimizer, asked: OptimisationConfig, default: Schedule, total_steps: int, steps_per_epoch: int
 ) -> LRScheduler | None:
-    """The schedule that is asked for, or the default one; None: the rate is constant.
+    """The requested schedule, or the default one; None: the rate is constant.
 
     Raises:
-        ConfigError: An option is of another schedule.
+        ConfigError: An option belongs to another schedule.
     """
     kind = asked.lr_scheduler or default
     if kind != "steplr" and (asked.lr_step_size or asked.lr_gamma):

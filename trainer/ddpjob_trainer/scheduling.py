@@ -5,15 +5,15 @@ from contextlib import suppress
 
 
 def run_as_batch() -> None:
-    """Puts this thread, and all that it starts, under SCHED_BATCH, where the system has it.
+    """Puts this thread, and all that it starts, under SCHED_BATCH, if the system has it.
 
-    Under it a thread that wakes up lets the running one go on, where it would else push it aside. gloo's event loop
-    is woken by each message. Where it took the core of the thread that was sending, and that held the connection's
-    lock, it asked for the lock again and again until the scheduler's next tick: up to 4 ms in which nothing went on.
+    Under it a thread that wakes up lets the running one go on, instead of preempting it. gloo's event loop is woken
+    by each message. When it took the core of the thread that was sending, which held the connection's lock, it asked
+    for the lock again and again until the scheduler's next tick: up to 4 ms without progress.
 
-    Any other policy than the usual one is somebody's choice: started with `chrt --idle` the ranks would else leave
-    no time to their own supervisor.
+    Any policy other than the usual one is somebody's choice: started with `chrt --idle` the ranks would otherwise
+    leave no time to their own supervisor.
     """
     if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
-        with suppress(OSError):  # Forbidden, by a seccomp profile say: then it is as it was.
+        with suppress(OSError):  # Forbidden, for example by a seccomp profile: then it stays as it was.
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

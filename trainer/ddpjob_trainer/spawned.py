@@ -1,6 +1,6 @@
 """Sees the steps and bars of processes that a program spawns, as `torch.multiprocessing.spawn` does.
 
-What a process forks has all that was installed in it. A spawned one is an interpreter of its own, which begins here.
+A forked process has all that was installed in its parent. A spawned one is a new interpreter, which begins here.
 """
 
 import os
@@ -22,7 +22,7 @@ except Exception:
 
 
 def install() -> None:
-    """Has spawned processes begin here from now on, if this process has a supervisor that wants to know."""
+    """Makes spawned processes begin here from now on, if this process has a supervisor that wants to know."""
     if Env.HEARTBEAT in os.environ:
         once_imported(SPAWN, _let_begin_here)
 
@@ -39,7 +39,7 @@ def _let_begin_here(spawn: Any) -> None:
 
     def beginning_here(**known: Any) -> list[str]:
         words: list[str] = command(**known)
-        program = words.index("-c") + 1 if "-c" in words else 0  # It is not there in a frozen executable.
+        program = words.index("-c") + 1 if "-c" in words else 0  # It does not exist in a frozen executable.
         return [f"{BEGIN}{word}" if program and index == program else word for index, word in enumerate(words)]
 
     spawn.get_command_line = beginning_here

@@ -1,7 +1,7 @@
 """Counts the steps of a program that does not report them: by the first of its optimizers that makes one.
 
-The supervisor's ranks have this installed before their program runs. PyTorch may be there by then, or it comes with
-the program's own imports; a program that does without must not wait for it.
+The supervisor's ranks have this installed before their program runs. PyTorch may be imported by then, or it comes
+with the program's own imports; a program without it must not wait for it.
 """
 
 import os
@@ -30,7 +30,7 @@ def _register(optimizers: ModuleType) -> None:
 
 
 class _Counter:
-    """Of several optimizers, only one counts: a step may need them all."""
+    """Only one of several optimizers counts: a step may need them all."""
 
     def __init__(self) -> None:
         self._first: weakref.ref[object] | None = None
@@ -46,7 +46,7 @@ class _Counter:
 
 
 def _look_for_others() -> None:
-    """Says if this process trains without the others of its job: each trains then, and all seems to be well."""
+    """Warns if this process trains without the others of its job: then each trains, and all seems to be well."""
     processes = os.environ.get(Env.WORLD_SIZE, "")
     distributed = sys.modules.get(DISTRIBUTED)
     together = distributed.get_world_size() if distributed and _has_group(distributed) else 1
@@ -65,9 +65,9 @@ def _has_group(distributed: ModuleType) -> bool:
 
 
 def _made_before(optimizer: Any) -> int | None:
-    """The steps before its present one: Adam and its like keep their number, and a checkpoint brings it back.
+    """The steps before its present one: Adam and similar ones keep their number, and a checkpoint brings it back.
 
-    None of others, such as SGD, which do not; nor is one that is on a GPU worth to be waited for.
+    None for others, such as SGD, which do not; and one on a GPU is not worth waiting for.
     """
     try:
         steps = next(state["step"] for state in optimizer.state.values() if "step" in state)

@@ -37,15 +37,15 @@ class StopRequest:
         """Starts to act on signals; to be called once, from the main thread."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
-        signal.set_wakeup_fd(writer.fileno())  # First: a signal that only the handlers below get is lost.
+        signal.set_wakeup_fd(writer.fileno())  # This comes first: a signal that only the handlers below get is lost.
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
-        # A forked data loader worker shares the socket, and a signal of its own is none of ours.
+        # A forked data loader worker shares the socket, and its signals are not ours.
         os.register_at_fork(after_in_child=_forget_wakeup)
         threading.Thread(target=self._watch, args=(reader, writer), name="signals", daemon=True).start()
 
     def loop_begins(self) -> None:
-        """From now on a signal is answered by the loop."""
+        """From now on the loop answers signals."""
         self._loop_runs = True
 
     def _watch(self, reader: socket.socket, _keep_open: socket.socket) -> None:

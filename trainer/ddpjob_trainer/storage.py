@@ -1,4 +1,4 @@
-"""What an error of a file system means for a job: whether it passes, and if not, what is to be done first."""
+"""What a file system error means for a job: whether it passes, and if not, what to do first."""
 
 import errno
 
@@ -7,11 +7,11 @@ from .errors import ConfigError, StorageError, StorageFullError, TrainerError
 KINDS: dict[int, type[TrainerError]] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), StorageFullError),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), ConfigError),
-    # The path is no directory's.
+    # The path is not a directory.
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG), ConfigError),
 }
-"""What does not pass. All else may: a disk or a file server that is in trouble (EIO, ESTALE, ETIMEDOUT, …), and what
-nobody has foreseen."""
+"""What does not pass. Everything else may: a disk or a file server in trouble (EIO, ESTALE, ETIMEDOUT, …), and
+anything unforeseen."""
 
 ADVICE: dict[type[TrainerError], str] = {
     StorageFullError: "free some space, or name another directory",

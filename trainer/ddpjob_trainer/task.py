@@ -57,7 +57,7 @@ class Task(ABC):
     lr_scheduler: Schedule = "constant"
     label_smoothing: float = 0.0
     workers: int | None = 0
-    """Processes that fetch samples for each rank; 0: it does itself; None: its share of the machine's cores."""
+    """Processes that fetch samples for each rank; 0: the rank itself does; None: its share of the machine's cores."""
     steps_per_epoch: int = 0
     """Known once `scheduler` is called."""
 
@@ -73,7 +73,7 @@ class Task(ABC):
         raise ConfigError(f"{type(self).__name__} says of no data: it needs train_data, or train_loader")
 
     def train_loader(self, rank: int, world_size: int) -> Iterable[tuple[Any, Any]] | None:  # noqa: ARG002  (for overriders)
-        """Batches that this process makes by itself, in place of `train_data`; iterated anew in each epoch.
+        """Batches that this process makes itself, in place of `train_data`; iterated again in each epoch.
 
         Another process may have another number of them.
         """
@@ -104,21 +104,22 @@ class Task(ABC):
         """A learning rate schedule that is advanced after each step; None: the rate is constant.
 
         Raises:
-            ConfigError: What is asked for is of another schedule.
+            ConfigError: An option belongs to another schedule.
         """
         return scheduled(optimizer, self.config.optimisation, self.lr_scheduler, total_steps, self.steps_per_epoch)
 
     def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
-        """Sums over a batch; evaluation prints their means over all samples. Where there are no classes, none."""
+        """Sums over a batch; evaluation prints their means over all samples. Without classes there are none."""
         likeliest = _likeliest(output)
         if likeliest is None or not isinstance(target, Tensor) or target.shape != likeliest.shape:
             return {}
         return {"accuracy": (likeliest == target).sum()}
 
     def predictions(self, output: Any) -> Tensor:
-        """What the trained model says of each sample of a batch, in a row each.
+        """What the trained model says about each sample of a batch, in a row each.
 
-        Of several numbers for each sample the place of the greatest, which is the likeliest class; else the output.
+        If there are several numbers for each sample, the index of the greatest, the most likely class; otherwise the
+        output.
         """
         likeliest = _likeliest(output)
         return output if likeliest is None else likeliest

@@ -18,11 +18,11 @@ ACTIVITY_BYTES = 32
 METRICS_BYTES = TEXT_BYTES - ACTIVITY_BYTES
 
 MEMORY_SECONDS = 1.0
-"""How old the size of the memory may be: to ask for it costs more than all the rest."""
+"""How old the memory size may be: reading it costs more than all the rest."""
 
 
 class Teller:
-    """Holds the record and writes it. There is one in a process, and one that writes into a file: who comes first."""
+    """Holds the record and writes it. There is one per process, and one that writes into a file: the first."""
 
     def __init__(self, path: str) -> None:
         """Opens the file and locks it, for as long as this process lives.
@@ -40,7 +40,7 @@ class Teller:
         """How many steps were finished before the first one that this program counted."""
         self._metrics = b""
         self._measured = False
-        """Whether there are other metrics since they were encoded."""
+        """Whether metrics have changed since they were encoded."""
         self._memory_due = 0.0
 
     def finish(self, step: float, now: float) -> None:
@@ -49,11 +49,11 @@ class Teller:
         if record.activity == TRAINING:
             self._pace.step(step - record.step, now)
         else:
-            self._do(TRAINING, now)  # How long the step took is not known.
+            self._do(TRAINING, now)  # It is unknown how long the step took.
         record.step, record.step_at, record.step_seconds = step, now, self._pace.mean
 
     def begin(self, activity: str, now: float) -> None:
-        """From now on the process does this; before the first step is finished, all training is a start."""
+        """From now on the process does this; before the first step is finished, all training counts as starting."""
         if activity == TRAINING and math.isnan(self.record.step):
             activity = STARTING
         if activity == EVALUATION:
@@ -63,7 +63,7 @@ class Teller:
             self._do(activity, now)
 
     def measure(self, name: str, value: float | None) -> None:
-        """A number of the program's own; None: it is not known any more."""
+        """A number of the program's own; None: it is no longer known."""
         if value is None:
             self.record.metrics.pop(name, None)
         else:
@@ -91,7 +91,7 @@ class Teller:
 
 
 def _fitting(metrics: dict[str, float]) -> bytes:
-    """Metrics as they stand in the file; the newest that find no room there are removed."""
+    """Metrics as they are stored in the file; the newest ones without room there are removed."""
     encoded = encode_metrics(metrics)
     excess = len(encoded) - METRICS_BYTES
     if excess <= 0:
@@ -104,7 +104,7 @@ def _fitting(metrics: dict[str, float]) -> bytes:
 
 
 def _locked_page(path: str) -> mmap.mmap:
-    # It stays open: to close any descriptor that this process has of the file would let go of the lock.
+    # It stays open: closing any descriptor that this process has of the file would release the lock.
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         # A lock of the process, not of the open file: a forked child does not share it.
@@ -135,7 +135,7 @@ def _variable(name: str) -> int:
 
 
 def _memory_bytes() -> float:
-    """What PyTorch holds on the GPU; without one, what this process holds in memory; NaN where nobody says."""
+    """What PyTorch holds on the GPU; without one, what this process holds in memory; NaN if unknown."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return int(torch.cuda.memory_allocated())

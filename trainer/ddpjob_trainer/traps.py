@@ -1,6 +1,6 @@
-"""Mistakes that many make who train with PyTorch, known by the errors that come of them, and what to do about each.
+"""Mistakes that many make when they train with PyTorch, known by their errors, and what to do about each.
 
-PyTorch tells what went wrong inside of it; what is missing is what to change.
+PyTorch says what went wrong inside it, but not what to change.
 """
 
 import os
@@ -94,7 +94,7 @@ TRAPS = (
 
 
 USAGE_ERROR = 2
-"""What argparse and click exit with; a program may have its parser exit with another code for any reason."""
+"""The exit code of argparse and click; a program may make its parser exit with another code for any reason."""
 
 OF_CLICK = frozenset({"click", "rich_click", "typer"})
 """click, and packages that end a program in its place."""
@@ -108,12 +108,12 @@ PACKAGES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""Packages that have another name than their module. Under the module's name there may be a package of anybody's."""
+"""Packages named differently from their module. Under the module's name there may be anybody's package."""
 
 
 def known(error: BaseException) -> TrainerError | None:
-    """The error in one line, with where it came from and what to do about it; None: it is none of these."""
-    if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:  # Else a part of one.
+    """The error in one line, with its place and what to do about it; None: it is none of these."""
+    if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:  # Else it is a part of one.
         return not_there({error.name: _where(error)})
     text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
     for trap in TRAPS:
@@ -125,7 +125,7 @@ def known(error: BaseException) -> TrainerError | None:
 
 
 def wrong_arguments(leaving: SystemExit) -> ConfigError | None:
-    """What argparse or click said of a program's arguments before it left; None: it has said nothing."""
+    """What argparse or click said about a program's arguments before it exited; None: it said nothing."""
     if leaving.code != USAGE_ERROR:
         return None
     *_, (frame, _) = traceback.walk_tb(leaving.__traceback__)
@@ -151,7 +151,7 @@ def _is_usage_error(error: object) -> bool:
 
 
 def not_there(modules: Mapping[str, str]) -> ConfigError:
-    """What to say of modules that are imported and not there; by name where they are."""
+    """What to say about imported modules that are missing, each with the place of its import."""
     what = " or ".join(f"{name!r}{f', in {place}' if place else ''}" for name, place in modules.items())
     return ConfigError(f"No module named {what}: {_how_to_have([*modules])}")
 
@@ -174,7 +174,7 @@ def _what(error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """The innermost line that is no library's: the program's own."""
+    """The innermost line that belongs to no library: the program's own."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(HERE) and not _of_a_library(frame.filename)]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""

@@ -2,7 +2,7 @@
 
     size of the JSON, in 8 bytes | JSON | the tensors' numbers, in the order in which the JSON names them
 
-JSON knows neither tensors nor tuples, and no keys but texts. Each of these is an object with one name that says so.
+JSON has neither tensors nor tuples, and only texts as keys. Each of these is an object with one name that says so.
 """
 
 import json
@@ -20,7 +20,7 @@ def encode(value: object) -> bytes:
     """A value as bytes.
 
     Raises:
-        TypeError: It is of another kind, or holds such a one.
+        TypeError: It is of another kind, or contains one.
     """
     tensors: list[Tensor] = []
     text = json.dumps(_told(value, tensors)).encode()
@@ -31,7 +31,7 @@ def decode(content: bytes) -> Any:
     """The value that was encoded.
 
     Raises:
-        ValueError: These bytes are no value.
+        ValueError: These bytes are not a value.
     """
     end = SIZE_BYTES + int.from_bytes(content[:SIZE_BYTES], "big")
     rest = _Rest(content, end)
@@ -63,7 +63,7 @@ def _numbers(tensor: Tensor) -> bytes:
 
 
 class _Rest:
-    """The tensors' numbers, as far as they are not taken yet."""
+    """The tensors' numbers that are not taken yet."""
 
     def __init__(self, content: bytes, start: int) -> None:
         self._content = content

@@ -1,4 +1,4 @@
-"""Who am I: this process's place among all processes of a run, told by its environment.
+"""This process's place among all processes of a run, from its environment.
 
 Three kinds of environment are understood:
 
@@ -6,7 +6,7 @@ Three kinds of environment are understood:
 - `RANK` and its five companions, from torchrun or from a pod with one process: this process of the world;
 - a node of several processes, without `RANK`: the processes of this node are still to be started.
 
-What flags, Slurm or MPI say is put into these words before (`places`).
+What flags, Slurm or MPI say is first put into these words (`places`).
 """
 
 from collections.abc import Mapping
@@ -35,12 +35,12 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this process reads and writes checkpoints and says what is said once."""
+        """Whether this process reads and writes checkpoints and prints what is printed once."""
         return self.rank == 0
 
     @property
     def alone(self) -> bool:
-        """Whether there is nobody to talk to."""
+        """Whether there are no other processes."""
         return self.world_size == 1
 
 
@@ -53,7 +53,7 @@ class Node:
     world_size: int
 
     def process_env(self, local_rank: int) -> dict[str, str]:
-        """What tells the process with this local rank its place."""
+        """The variables that tell the process with this local rank its place."""
         return {
             Env.RANK: str(self.node_rank * self.processes + local_rank),
             Env.LOCAL_RANK: str(local_rank),
@@ -62,10 +62,10 @@ class Node:
 
 
 def read_world(env: Mapping[str, str], *, needs_master: bool = True) -> World | Node:
-    """The place that an environment describes. A process may find the others elsewhere than at a master.
+    """The place that an environment describes. A process need not find the others through a master.
 
     Raises:
-        ConfigError: A variable is missing, is no number, or contradicts another one.
+        ConfigError: A variable is missing, is not a number, or contradicts another one.
     """
     if not any(name in env for name in (*PROCESS, *NODE, *MASTER)):
         return World()

@@ -1,1 +1,1 @@
-"""What tells DDPJob where a training is that another library runs. Each module needs its library, and imports it."""
+"""Reports the progress of training that another library runs. Each module needs its library, and imports it."""

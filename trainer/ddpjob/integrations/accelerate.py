@@ -1,4 +1,4 @@
-"""Tells where a training with Accelerate is: `Accelerator(log_with=DDPJobTracker(total=1000))`."""
+"""Reports where training with Accelerate is: `Accelerator(log_with=DDPJobTracker(total=1000))`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from accelerate.tracking import GeneralTracker
 from ddpjob import report
 
 OTHERS = frozenset({"step", "epoch", "total", "samples", "activity", "checkpoint"})
-"""What means something else to `report`, or may count from another number here."""
+"""What has another meaning for `report`, or may count from another number here."""
 
 
 class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # Types of Accelerate are not looked at.
@@ -17,7 +17,7 @@ class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # Types of Accelerat
     requires_logging_directory = False
     main_process_only = False
     tracker = None
-    """What others have behind this: a run of theirs."""
+    """For other trackers the run behind them; there is none here."""
 
     def __init__(self, total: int | None = None) -> None:
         """`total`: the number of the last step."""

@@ -1,4 +1,4 @@
-"""Tells where Lightning's Trainer is, which finds this by itself in a job: as an entry point of this package."""
+"""Reports where Lightning's Trainer is, which finds this by itself in a job: as an entry point of this package."""
 
 import math
 import os
@@ -11,15 +11,15 @@ from lightning.pytorch.callbacks import Callback
 from ddpjob import report
 
 OFTEN = 50
-"""As Lightning logs by default, where it does not log at all."""
+"""Lightning's default interval, for a Trainer that does not log at all."""
 
 
 class DDPJobCallback(Callback):  # type: ignore[misc]  # Types of Lightning are not looked at.
     """Reports steps, their number, the epoch and the loss, and that an evaluation runs."""
 
     def on_train_start(self, trainer: Any, _module: Any) -> None:
-        """How many steps there are to be is known from here on, unless training has no end."""
-        with suppress(Exception):  # Not every training can be estimated, and none is to end because of that.
+        """From here on the total number of steps is known, unless training has no end."""
+        with suppress(Exception):  # Not every training can be estimated, and none should end because of that.
             total = trainer.estimated_stepping_batches
             report(total=int(total) if 0 < total < math.inf else None)
 

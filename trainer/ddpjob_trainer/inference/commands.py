@@ -1,7 +1,7 @@
-"""The commands of `ddpjob-train` beside training: `export` and `predict`.
+"""The commands of `ddpjob-train` besides training: `export` and `predict`.
 
-Both take a directory first, and all flags of training beside their own: a checkpoint knows with which it was trained,
-and a flag that is given again wins.
+Both take a directory first, and all training flags besides their own: a checkpoint knows its training flags, and a
+flag that is given again wins.
 """
 
 import argparse
@@ -19,12 +19,12 @@ PREDICT: Final = "predict"
 
 
 def asked(argv: Sequence[str]) -> bool:
-    """Whether a command line begins with one of the commands, and so asks for no training."""
+    """Whether a command line begins with one of these commands, so that nothing is trained."""
     return next(iter(argv), None) in {EXPORT, PREDICT}
 
 
 def run(argv: Sequence[str]) -> None:
-    """Carries out the command that a command line begins with.
+    """Runs the command that a command line begins with.
 
     Raises:
         ConfigError: A flag is wrong, or the command cannot be carried out.
@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> None:
     command, *rest = argv
     if command == EXPORT:
         flags, training = export_parser().parse_known_args(rest)
-        # Here, as below, since it imports torch, which takes seconds: help and mistakes are answered before.
+        # Here, as below, since it imports torch, which takes seconds: help and mistakes are answered first.
         from .export import export  # noqa: PLC0415
 
         export(flags.directory, flags.output, flags.format, training)

@@ -1,4 +1,4 @@
-"""Trained models as files that need nothing of ours."""
+"""Trained models as files that need none of our code."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,15 +22,15 @@ from . import trained
 from .commands import STATE_DICT, Format
 
 SAMPLES = 2
-"""In the example by which a program is found: of one sample torch would think that there is never another number."""
+"""Samples in the example that torch traces: with one sample torch would assume that there is never another number."""
 
 
 def export(directory: Path, output: Path, form: Format, flags: Sequence[str]) -> None:
     """Writes the model of a directory's newest checkpoint.
 
     Raises:
-        ConfigError: There is no checkpoint, its model is no program that torch.export understands, or the file cannot
-            be written.
+        ConfigError: There is no checkpoint, torch.export does not understand its model, or the file cannot be
+            written.
     """
     model = trained.load(directory)
     if form == STATE_DICT:
@@ -45,10 +45,10 @@ def _program(model: nn.Module, example: Any) -> ExportedProgram:
     """What the model computes, for batches of any size."""
     sizes = ShapesCollection()  # type: ignore[no-untyped-call]
     for tensor in tree_leaves(example):
-        sizes[tensor] = {0: Dim.DYNAMIC}  # AUTO would settle for one size, where a model asks for it.
+        sizes[tensor] = {0: Dim.DYNAMIC}  # AUTO would settle for one size if a model asks for it.
     try:
         return torch.export.export(model, (example,), dynamic_shapes=sizes)
-    except Exception as error:  # torch.export has no common base of all that it raises.
+    except Exception as error:  # What torch.export raises has no common base class.
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"torch.export cannot express this model ({type(error).__name__}: {reason}): use --format {STATE_DICT}"
@@ -64,13 +64,13 @@ def _example(task: Task) -> Any:
 
 
 def _archive(program: ExportedProgram, sink: Sink) -> None:
-    archive = BytesIO()  # torch.export.save warns of what it does not know as a file.
+    archive = BytesIO()  # torch.export.save warns about what it does not know as a file.
     torch.export.save(program, archive)
     sink.write(archive.getbuffer())
 
 
 def _write(content: Any, output: Path, save: Any) -> None:
-    """Puts a file in place whole."""
+    """Puts a whole file in place."""
     try:
         with TemporaryDirectory(prefix=".export-", dir=output.absolute().parent) as workspace:
             fresh = Path(workspace, output.name)

@@ -1,4 +1,4 @@
-"""What a trained model says of samples."""
+"""What a trained model says about samples."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from . import trained
 
 
 def predict(directory: Path, flags: Sequence[str]) -> None:
-    """Prints a line for each sample that was held out, or of the training set where there is none, and the means.
+    """Prints a line for each sample that was held out, or of the training set if there are none, and the means.
 
     Raises:
         ConfigError: There is no checkpoint, its model is not the task's, there is no data, or the task tells no
@@ -63,5 +63,5 @@ def _tell(task: Task, indices: Tensor, output: Any, target: Any) -> None:
 
 
 def _compact(value: Any) -> str | None:
-    """Without spaces, which separate fields."""
+    """Without spaces, since they separate fields."""
     return None if value is None else json.dumps(value, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""A trained model as a checkpoint has it."""
+"""A trained model from a checkpoint."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from ddpjob_trainer.training.random_state import seed_all
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Weights by the names that the task's own model has, as they were evaluated, and how they came about."""
+    """Weights by the names of the task's own model, as they were evaluated, and how they were trained."""
 
     checkpoint: Path
     step: int
@@ -27,12 +27,12 @@ class Trained:
     """The command line of the training."""
 
     def config(self, flags: Sequence[str]) -> TrainConfig:
-        """The configuration of the training, in which these flags win.
+        """The configuration of the training, overridden by these flags.
 
         Raises:
             ConfigError: A flag is wrong, or does not go with those of the training.
         """
-        # A job names the directory in the environment, and what is said of checkpoints needs one.
+        # A job names the directory in the environment, and the checkpoint flags need one.
         return read_config(flags, {Env.CHECKPOINT_DIR: str(self.checkpoint.parent)}, former=self.arguments)
 
     def model(self, task: Task) -> nn.Module:
@@ -53,7 +53,7 @@ class Trained:
 
 
 def task_of(config: TrainConfig) -> Task:
-    """The task of a training, made as that made it: samples that it holds out by lot are the same ones.
+    """The task of a training, made in the same way: randomly held-out samples are the same ones.
 
     Raises:
         ConfigError: There is none, or no data for it.
@@ -63,7 +63,7 @@ def task_of(config: TrainConfig) -> Task:
 
 
 def load(directory: Path) -> Trained:
-    """The newest checkpoint of a directory, or the one that it is.
+    """The newest checkpoint of a directory, or the one that the path itself is.
 
     Raises:
         ConfigError: There is no valid one.

@@ -1,1 +1,1 @@
-"""What can be asked of a run, a module for each theme: its values, its flags, and how they are read."""
+"""The options of a run, a module for each topic: its values, its flags, and how they are read."""

@@ -14,7 +14,7 @@ from .parsing import count_of, positive, positive_float
 DEFAULT_KEEP = 3
 AUTO: Final = "auto"
 Seconds = float | Literal["auto"]
-"""An interval, or the one that loses least by what was observed."""
+"""An interval, or the one that loses the least according to what was observed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Options of what DistributedDataParallel sends, and when."""
+"""Options for what DistributedDataParallel sends, and when."""
 
 import argparse
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ class CommunicationConfig:
     """How gradients are averaged; the names are DistributedDataParallel's. In a world of one nothing is sent."""
 
     bucket_cap_mb: float | None = None
-    """Of gradients that are sent together; None: torch's 25, of which the first ones to be ready are but 1."""
+    """Of gradients that are sent together; None: torch's 25, but 1 for the first ones to be ready."""
     gradient_as_bucket_view: bool = False
     static_graph: bool = False
     find_unused_parameters: bool = False
     comm_hook: Hook = "none"
     """How gradients are made smaller on their way."""
     powersgd_rank: int = 1
-    """Of the matrices by which PowerSGD approximates gradients."""
+    """Of the matrices with which PowerSGD approximates gradients."""
     sync_bn: bool = False
     """Batch normalisation uses the statistics of all processes' samples together."""
 

@@ -1,4 +1,4 @@
-"""Options of how a step is computed: in which numbers, in which memory layout, by which code."""
+"""Options for how a step is computed: in which numbers, in which memory layout, by which code."""
 
 import argparse
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComputingConfig:
-    """What makes a step faster and leaves its meaning as it is."""
+    """What makes a step faster without changing its meaning."""
 
     precision: Precision = "fp32"
     """Of the operations that autocast converts; weights and their updates stay in 32 bits."""

@@ -1,4 +1,4 @@
-"""Options of the process group: which library carries what the processes tell each other, and how long they wait."""
+"""Options of the process group: which library processes communicate with, and how long they wait."""
 
 import argparse
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class GroupConfig:
     timeout_seconds: float | None = None
     """As asked for."""
     verdict_seconds: float | None = None
-    """After so long without a step this process's supervisor has found a stall, at the latest; None: it has none."""
+    """After this long without a step, at most, this process's supervisor has found a stall; None: it has none."""
 
     @property
     def joining_seconds(self) -> float:
@@ -41,7 +41,7 @@ class GroupConfig:
     def collective_seconds(self) -> float:
         """How long a collective waits for others.
 
-        Where a supervisor watches, longer than it does: a rank that gave up before would look like the one to blame,
+        If a supervisor watches, longer than it does: a rank that gave up earlier would look like the one to blame,
         while the supervisor is about to find out which one keeps all others waiting.
         """
         if self.timeout_seconds or self.verdict_seconds is None:

@@ -1,4 +1,4 @@
-"""Options of what learns to tell images apart."""
+"""Options for image classification."""
 
 import argparse
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ DEFAULT_SIZE = 224
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImagesConfig:
-    """A network of torchvision's, and what it is given."""
+    """A network of torchvision, and its input."""
 
     arch: str = DEFAULT_ARCH
     """Its name in torchvision.models."""

@@ -1,4 +1,4 @@
-"""Options of how samples are fetched."""
+"""Options for how samples are fetched."""
 
 import argparse
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class LoadingConfig:
     workers: int | None = None
     """Processes of each rank that fetch and decode samples; 0: the rank itself does; None: the workload's default."""
     explain_steps: int | None = None
-    """Nothing is trained, but told which process sees which samples in so many steps; None: training."""
+    """Instead of training, print which process sees which samples in this many steps; None: train."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Options of who trains: all processes of a world together, or one alone, with one GPU or several."""
+"""Options for who trains: all processes of a world together, or a single one, with one GPU or several."""
 
 import argparse
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ class ModeConfig:
 
     mode: Mode = DDP
     device_ids: tuple[int, ...] | None = None
-    """GPUs over which DataParallel cuts each batch; the first one holds the model. None: all that are visible."""
+    """GPUs among which DataParallel divides each batch; the first one holds the model. None: all visible ones."""
     output_device: int | None = None
     """GPU on which DataParallel gathers the outputs, and the loss is computed. None: the first one."""
 
     def check_world(self, world_size: int) -> None:
-        """Makes sure that a mode of one process has but one: several would each train a model of their own.
+        """Makes sure that a mode of one process has only one: several would each train a model of their own.
 
         Raises:
             ConfigError: There are more.

@@ -1,4 +1,4 @@
-"""Options of how the model learns."""
+"""Options for how the model learns."""
 
 import argparse
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class OptimisationConfig:
     clip_grad_norm: float | None = None
     """The greatest norm that the gradient of all parameters together may have."""
     model_ema_decay: float | None = None
-    """Evaluates an exponential moving average of the weights, which keeps so much of itself in each step."""
+    """Evaluates an exponential moving average of the weights; this is the part of it that is kept in each step."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Reading flags and variables: what kinds of values there are, and what is said of one that is none of them."""
+"""Reading flags and variables: the kinds of values, and the message about one that is none of them."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ def counting_from(least: int, text: str, name: str) -> int:
     """The whole number that a variable holds.
 
     Raises:
-        ConfigError: It is none, or less than that.
+        ConfigError: It is not one, or less than that.
     """
     if not text.isdecimal() or int(text) < least:
         raise ConfigError(f"{name} is {text!r}: it must be a whole number of at least {least}")
@@ -30,7 +30,7 @@ def count_of(env: Mapping[str, str], name: str) -> int | None:
     """The number of at least 1 that a variable holds; None: it is not set.
 
     Raises:
-        ConfigError: It holds another thing.
+        ConfigError: It holds something else.
     """
     return counting_from(1, env[name], name) if name in env else None
 

@@ -19,7 +19,7 @@ METHODS = "env://, tcp://HOST:PORT, or file:///PATH on a disk that all processes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlaceConfig:
-    """What the command line says of this process's place. None stands for what environment or launcher say."""
+    """What the command line says about this process's place. None stands for what environment or launcher say."""
 
     nodes: int | None = None
     procs_per_node: int | None = None
@@ -70,7 +70,7 @@ def read(flags: argparse.Namespace) -> PlaceConfig:
     """What the flags say.
 
     Raises:
-        ConfigError: Two of them contradict each other, or an init method is none.
+        ConfigError: Two of them contradict each other, or an init method is not one.
     """
     addr, port, file = _method(flags.init_method or "env://")
     for flag, said, asked in (("--master-addr", flags.master_addr, addr), ("--master-port", flags.master_port, port)):

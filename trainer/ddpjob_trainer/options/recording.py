@@ -13,7 +13,7 @@ METRICS = "metrics"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordingConfig:
-    """Where rank 0 keeps how training went."""
+    """Where rank 0 keeps its record of the training."""
 
     directory: Path | None = None
     """None: it is not recorded."""

@@ -1,4 +1,4 @@
-"""MPI's word on where a process stands, if `mpirun` has started it as one of several."""
+"""A process's place according to MPI, if `mpirun` has started it as one of several."""
 
 from collections.abc import Mapping
 

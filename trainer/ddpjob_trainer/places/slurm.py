@@ -1,4 +1,4 @@
-"""Slurm's word on where a process stands, and a master of which all of a step think the same without asking anybody.
+"""A process's place according to Slurm, and a master on which a step's processes agree without asking.
 
 Only `srun` starts the processes of a step. A batch script and an interactive shell have some of the variables
 too, and are one process each, as is the only task of a step.
@@ -9,7 +9,7 @@ The master is the first host of the step's node list, which runs task 0. Its por
 
 below Linux' ephemeral ports (32768 and up), the same for all tasks, and another one for other steps and for the jobs
 around this one, which may share a node. The three ports above it are free for what runs beside the master. A process
-that is alone in its step, or in a job's script, and starts others beside itself has a port of that kind too.
+that is alone in its step, or in a job's script, and starts others has such a port too.
 
 (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)
 """
@@ -24,7 +24,7 @@ from ddpjob_trainer.options.parsing import counting_from
 
 FIRST_PORT, PORTS_OF_A_STEP, STEPS_OF_A_JOB, STEPS = 20000, 4, 8, 2000
 NO_STEP = STEPS_OF_A_JOB - 1
-"""Stands for the number of a step where there is none: srun counts them from 0."""
+"""Stands for the number of a step if there is none: srun counts them from 0."""
 
 JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 
@@ -48,11 +48,11 @@ class Task:
         """The host of task 0, of a list such as `gpu[01-04,07],big1`.
 
         Raises:
-            ConfigError: The list is none.
+            ConfigError: It is not such a list.
         """
         from ClusterShell.NodeSet import NodeSet, NodeSetException  # noqa: PLC0415  (only where there is Slurm)
 
-        # What is between commas stands in Slurm's order, which a set would not keep.
+        # The parts between commas are in Slurm's order, which a set would not keep.
         first = re.match(r"((?:[^,\[]|\[[^]]*])+)(?:,|$)", self.host_list)
         try:
             return str(NodeSet(first[1] if first else "")[0])
@@ -101,7 +101,7 @@ def port(env: Mapping[str, str]) -> int | None:
 
 
 def gives_each_task_its_gpu(env: Mapping[str, str]) -> bool:
-    """Whether a task sees no GPU but its own (`--gpus-per-task`)."""
+    """Whether a task sees only its own GPU (`--gpus-per-task`)."""
     return bool(env.get("SLURM_GPUS_PER_TASK")) or "gpu" in env.get("SLURM_TRES_PER_TASK", "")
 
 

@@ -7,7 +7,7 @@ The first of these that applies says what they are:
 3. MPI or Slurm, in a process that `mpirun` or `srun` has started as one of several;
 4. `--nodes`, `--procs-per-node` and `--node-rank`: a node whose processes are still to be started.
 
-What a flag says must be what these say.
+Flags must agree with these.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from ddpjob_trainer.options.place import PlaceConfig
 from . import mpi, slurm
 
 SETTLED = (Env.RANK, Env.NODE_RANK, Env.NNODES, Env.NPROC_PER_NODE)
-"""Whoever sets one of these knows the place."""
+"""A process in which one of these is set knows its place."""
 
 MASTER = (Env.MASTER_ADDR, Env.MASTER_PORT)
 DEFAULT_PORT = 29500
@@ -41,12 +41,12 @@ FLAGS = {
 
 
 def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master: bool = True) -> dict[str, str]:
-    """What is to be set beside what the environment has; nothing for a world of one.
+    """What to set besides what the environment has; nothing for a world of one.
 
-    Processes that meet elsewhere than at rank 0's port need no master.
+    Processes that do not meet at rank 0's port need no master.
 
     Raises:
-        ConfigError: It is not said whole, or contradicts what the environment says.
+        ConfigError: It is incomplete, or contradicts the environment.
     """
     said = _said(place, env)
     if any(name in env for name in SETTLED):
@@ -79,7 +79,7 @@ def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master:
 
 
 def presumed(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
-    """The number of this process, and of how many: as there are, or as flags say that there might be.
+    """The number of this process, and of all: the real ones, or those that flags suppose.
 
     Raises:
         ConfigError: A variable is no number.
@@ -96,14 +96,14 @@ def presumed(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _task(env: Mapping[str, str]) -> slurm.Task | None:
-    """Slurm's word, unless `mpirun` has used `srun` to get to other nodes."""
+    """The place according to Slurm, unless `mpirun` has used `srun` to get to other nodes."""
     return slurm.task(env) if mpi.variables(env) is None else None
 
 
 def _said(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
     """Flags as variables.
 
-    A rank of a supervisor's has the same flags, and a master that is another one in each attempt.
+    A supervisor's rank has the same flags, but another master in each attempt.
     """
     values = {
         Env.NNODES: place.nodes,
@@ -131,7 +131,7 @@ def _refuse_others(said: Mapping[str, str], says: Mapping[str, str], launcher: s
 
 
 def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
-    """A process that somebody has started by itself, and that must be told how many there are."""
+    """A process that was started individually, and must be told how many there are."""
     assert place.rank is not None, "the caller has seen to it"
     local_size = place.procs_per_node or 1
     size = known.get(Env.WORLD_SIZE) or (place.nodes and str(place.nodes * local_size))
@@ -146,7 +146,7 @@ def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_slurm(place: PlaceConfig, task: slurm.Task) -> dict[str, str]:
-    """One of Slurm's tasks: a process of the world, or a node if it is to start more processes than itself."""
+    """One of Slurm's tasks: a process of the world, or a node if it should start further processes."""
     procs = place.procs_per_node
     if procs in (None, task.local_tasks):
         return _task_variables(task)
@@ -188,9 +188,9 @@ def _node_variables(nodes: int, procs: int, rank: int) -> dict[str, str]:
 
 
 def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.Task | None) -> dict[str, str]:
-    """Where rank 0 is: as it is said, else as Slurm says, else on this machine if all are."""
+    """Where rank 0 is: as given, or as Slurm says, or on this machine if all are."""
     here = found.get(Env.LOCAL_WORLD_SIZE, found.get(Env.NPROC_PER_NODE)) == found[Env.WORLD_SIZE]
-    # Of processes that are started one by one, not every shell knows of a job of Slurm's.
+    # If processes are started one by one, not every shell knows of a Slurm job.
     of_job = slurm.port(known) if task is not None or (here and Env.RANK not in found) else None
     port = known.get(Env.MASTER_PORT) or str(of_job or DEFAULT_PORT)
     if addr := known.get(Env.MASTER_ADDR):

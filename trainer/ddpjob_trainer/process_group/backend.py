@@ -1,4 +1,4 @@
-"""The backend of a run, if this PyTorch has it, and the device on which it finds the tensors."""
+"""The backend of a run, if this PyTorch has it, and the device of its tensors."""
 
 import os
 
@@ -18,7 +18,7 @@ SETTINGS = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_")
 
 
 def backend_of(asked: str | None, world: World) -> str:
-    """The backend that is asked for, else the fitting one; rank 0 says why.
+    """The requested backend, or else the fitting one; rank 0 says why.
 
     Raises:
         ConfigError: This PyTorch does not have it.

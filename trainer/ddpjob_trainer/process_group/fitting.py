@@ -1,4 +1,4 @@
-"""Which library carries what processes tell each other, where nobody has named one.
+"""Which library processes communicate with if none is named.
 
     the processes have       and between machines is     backend
     a GPU each               InfiniBand                  NCCL, which alone uses that and GPUDirect
@@ -18,7 +18,7 @@ NCCL, GLOO, MPI = "nccl", "gloo", "mpi"
 
 
 def why(gpus: int, processes: int, between: Fabric | None, *, enough: bool) -> str:
-    """A line about the backend that fits; `between`: what joins the machines, None where there is but one."""
+    """A line about the backend that fits; `between`: what connects the machines, None if there is only one."""
     who = f"{counted(processes, 'process')} of a node"
     words = [
         f"backend nccl: a GPU for each of {who}" if enough else f"backend gloo: {counted(gpus, 'GPU')} for {who}"

@@ -1,7 +1,7 @@
-"""The network interface that gloo is to use: the one by which the other machines reach this one.
+"""The network interface that gloo should use: the one through which the other machines reach this one.
 
-Left to itself gloo takes the address that this machine's own name has. In a pod that is the right one; on
-Debian, say, it is 127.0.1.1, where no other machine finds it.
+Left to itself gloo takes the address of this machine's own name. In a pod that is the right one; on Debian, for
+example, it is 127.0.1.1, where no other machine finds it.
 """
 
 import os
@@ -15,17 +15,17 @@ VARIABLE = "GLOO_SOCKET_IFNAME"
 
 
 def own_address(world: World) -> str:
-    """This machine's address on the way to the master; empty where there is none or nothing is to be chosen."""
+    """This machine's address on the way to the master; empty if there is none or nothing should be chosen."""
     if VARIABLE in os.environ or not world.master_addr:
         return ""
     return address_towards(world.master_addr, world.master_port) or ""
 
 
 def choose_interface(own: str, others: Iterable[str]) -> str:
-    """Has gloo use the interface of this machine's own address, and returns its name; empty: gloo chooses.
+    """Makes gloo use the interface of this machine's own address, and returns its name; empty: gloo chooses.
 
-    On the master's machine the way to the master is no way out. There it is the way to the first of the others that
-    is on another machine, if any is.
+    On the master's machine the way to the master does not lead out. There it is the way to the first process on
+    another machine, if there is one.
     """
     if own and is_loopback(own):
         elsewhere = next((other for other in others if other and not is_loopback(other)), None)

@@ -20,18 +20,19 @@ from .interface import VARIABLE, choose_interface, own_address
 from .stores import Meeting, address_of
 
 _KEPT: list[Store] = []
-"""A store of a file removes that when it goes, maybe while others still use it: it stays as long as the process."""
+"""A store of a file removes the file at its end, maybe while others still use it: it stays as long as the process."""
 
 
 @contextmanager
 def process_group(world: World, config: TrainConfig) -> Iterator[torch.device]:
-    """Joins the other processes and gives this one's device. A world of one needs no group.
+    """Joins the other processes and returns this one's device. A world of one needs no group.
 
-    On failure the group is left as it is: taking it down may wait for peers that are gone, and the process ends.
+    On failure the group is left as it is: taking it down may wait for peers that are gone, and the process ends
+    anyway.
 
     Raises:
-        PeerLostError: Somebody did not come within the timeout; the message says who.
-        ConfigError: The backend is not there, has no device for this process, or the others have another one.
+        PeerLostError: A process did not come within the timeout; the message says which.
+        ConfigError: The backend is missing, has no device for this process, or the others have another one.
     """
     backend = backend_of(config.group.backend, world)
     device = device_of(backend, world)
@@ -78,7 +79,7 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
 
 
 def _join_by_mpi(world: World, config: TrainConfig) -> None:
-    """MPI knows by itself how many there are, and which one this is."""
+    """MPI knows itself how many there are, and which one this is."""
     dist.init_process_group(MPI, timeout=timedelta(seconds=config.group.collective_seconds))
     told = dist.get_rank(), dist.get_world_size()
     if told != (world.rank, world.world_size):
@@ -95,13 +96,13 @@ def _addresses(store: Store, world: World) -> Iterator[str]:
 
 
 def _leave_together() -> None:
-    """Nobody leaves before all are done: to a slower rank another's end would look like its loss."""
+    """No rank leaves before all are done: to a slower rank another's end would look like its loss."""
     dist.barrier()
     dist.destroy_process_group()
 
 
 def _clear_up(world: World, config: TrainConfig) -> None:
-    """The file in which they have met is no other run's."""
+    """The file in which they have met must not serve another run."""
     if world.leads and config.place.init_file is not None:
         with suppress(OSError):
             config.place.init_file.unlink()

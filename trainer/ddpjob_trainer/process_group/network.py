@@ -1,4 +1,4 @@
-"""What this machine is connected with, and by which interface it reaches another one, as the kernel sees it."""
+"""How this machine is connected, and through which interface it reaches another one, as the kernel sees it."""
 
 import ctypes
 import fcntl
@@ -22,10 +22,10 @@ ARPHRD_INFINIBAND = "32"
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What joins this machine to others beside Ethernet; empty where nothing does."""
+    """What connects this machine to others besides Ethernet; empty if nothing does."""
 
     infiniband: tuple[str, ...] = ()
-    """Its InfiniBand devices; those that speak Ethernet (RoCE) are none."""
+    """Its InfiniBand devices, without those that speak Ethernet (RoCE)."""
     over_ip: tuple[str, ...] = ()
     """Interfaces that carry IP over InfiniBand."""
 
@@ -41,7 +41,7 @@ def fabric(root: Path = Path("/")) -> Fabric:
 
 
 def address_towards(host: str, port: int) -> str | None:
-    """The address of this machine that a host sees; None where there is no way to it. Nothing is sent."""
+    """The address of this machine that a host sees; None if there is no route to it. Nothing is sent."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except OSError:
@@ -62,7 +62,7 @@ def is_loopback(address: str) -> bool:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has an address; None where that cannot be told."""
+    """The interface that has an address; None if that cannot be found out."""
     if sys.platform != "linux":
         return None
     wanted = ipaddress.ip_address(address)

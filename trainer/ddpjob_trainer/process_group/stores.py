@@ -1,4 +1,4 @@
-"""The store by which the processes of a world find each other: a port of rank 0's, or a file that all can write.
+"""The store by which the processes of a world find each other: a port of rank 0, or a file that all can write to.
 
 Its keys carry the attempt, since torch has no such guard: a process of an earlier attempt that still waits would join
 this one and train.
@@ -26,7 +26,7 @@ RETRY_SECONDS = 0.02
 ARRIVED, CONFIRMED, REFUSED = "arrived", "confirmed", "refused"
 MARK, ADDRESS = "mark", "address"
 SIZE, BACKEND = "size", "backend"
-"""Of which all must have the same, or they would wait for each other for ever."""
+"""Of these all must have the same, or they would wait for each other forever."""
 TAKEN = "EADDRINUSE"
 
 
@@ -37,7 +37,7 @@ class Meeting:
     world: World
     attempt: int
     seconds: float
-    """How long whoever has come waits for the others."""
+    """How long those that have come wait for the others."""
     file: Path | None = None
     """None: at the master's port."""
 
@@ -48,7 +48,7 @@ class Meeting:
 
     @property
     def _told_apart(self) -> str:
-        """What to do where somebody has come who is not awaited."""
+        """What to do if an unexpected process has come."""
         if self.file:
             return "an earlier run has left this file: remove it, or name another one, since each run needs a new one"
         return "all processes of a run need the same numbers of nodes and processes, and each a rank of its own"
@@ -57,8 +57,8 @@ class Meeting:
         """The store, once all have come; each leaves its address, for `address_of`.
 
         Raises:
-            PeerLostError: Somebody did not come in time; the message says who.
-            ConfigError: The place is taken, by others or by an earlier run, or somebody has another backend.
+            PeerLostError: A process did not come in time; the message says which.
+            ConfigError: The place is taken, by others or by an earlier run, or a process has another backend.
             TrainerError: The store cannot be used.
         """
         restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -85,21 +85,21 @@ class Meeting:
         store.set(f"{ADDRESS}/{rank}", address)
 
     def _refuse(self, store: Store, message: str) -> NoReturn:
-        """Calls the meeting off, for all that have come and will come."""
+        """Calls off the meeting, for all that have come and will come."""
         store.set(REFUSED, message)
         for phase in (ARRIVED, CONFIRMED):
             store.set(f"{phase}/all", "1")
         raise ConfigError(message)
 
     def _await_all(self, store: Store, phase: str) -> None:
-        """Waits until all have come so far. Whoever is of an earlier run may have arrived, but confirms nothing."""
+        """Waits until all have come this far. A process of an earlier run may have arrived, but confirms nothing."""
         size = self.world.world_size
         store.set(f"{phase}/{self.world.rank}", "1")
         if store.add(phase, 1) == size:
             store.set(f"{phase}/all", "1")
         try:
             store.wait([f"{phase}/all"], timedelta(seconds=self.seconds))
-        except RuntimeError as error:  # A file's store has no class for it.
+        except RuntimeError as error:  # A file's store has no exception class for it.
             missing = [rank for rank in range(size) if not store.check([f"{phase}/{rank}"])]
             raise PeerLostError(
                 f"waited {self.seconds:.0f} s for rank {listed(missing, MISSING_NAMED)}: {size - len(missing)} of"
@@ -116,7 +116,7 @@ def address_of(store: Store, rank: int) -> str:
 
 
 def await_rank_0(world: World, timeout: timedelta) -> None:
-    """Waits until rank 0 answers. The store would wait by itself, but tells of its end in pages of C++ frames."""
+    """Waits until rank 0 answers. The store would wait by itself, but reports a failure with pages of C++ frames."""
     deadline = time.monotonic() + timeout.total_seconds()
     while True:
         try:
@@ -145,7 +145,7 @@ def _tcp_store(meeting: Meeting) -> Store:
         )
     except dist.DistNetworkError as error:
         if serves and TAKEN in str(error):
-            # The next attempt of a job may be on another node, or whoever has the port here may have left.
+            # The next attempt of a job may be on another node, or the port's user may be gone by then.
             kind = TrainerError if Env.UID in os.environ else ConfigError
             raise kind(
                 f"port {world.master_port} of this machine is taken by another program, or another run: set another"

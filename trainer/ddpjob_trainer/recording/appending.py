@@ -1,4 +1,4 @@
-"""A file to which whole records are added, by one write each; it is not waited for the disk."""
+"""A file to which whole records are added, by one write each, without waiting for the disk."""
 
 import os
 from pathlib import Path
@@ -20,10 +20,10 @@ class AppendedFile:
             record = record[os.write(self._descriptor, record) :]
 
     def last_byte(self) -> bytes:
-        """Nothing where the file is empty."""
+        """Empty if the file is empty."""
         size = os.fstat(self._descriptor).st_size
         return os.pread(self._descriptor, 1, size - 1) if size else b""
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         os.close(self._descriptor)

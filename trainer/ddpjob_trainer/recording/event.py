@@ -16,4 +16,4 @@ class Event:
     attempt: int
     step: int
     values: Mapping[str, Any]
-    """What belongs to it; where it is a number of its own, by its name there."""
+    """What belongs to it; several numbers of a kind are a mapping by their names."""

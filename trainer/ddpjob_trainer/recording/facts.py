@@ -1,4 +1,4 @@
-"""What a start of a run is: its world, its machine, its software, and what it was asked to do."""
+"""What a start of a run is: its world, its machine, its software, and what it should do."""
 
 import dataclasses
 import os
@@ -15,11 +15,11 @@ from ddpjob_trainer.environment import Env
 from ddpjob_trainer.world import World
 
 PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "CUDA_", "MKL_")
-"""Of variables that decide how a run is carried out; none of them is a secret."""
+"""Prefixes of variables that decide how a run works; none of them is a secret."""
 
 
 def facts(config: TrainConfig, world: World, device: torch.device, **more: Any) -> dict[str, Any]:
-    """All that somebody who looks back may want to know of it."""
+    """All that somebody who looks back may want to know about it."""
     return {
         "job": os.environ.get(Env.NAME),
         "uid": config.uid,
@@ -51,7 +51,7 @@ def _name(device: torch.device) -> str:
 
 
 def _processor() -> str | None:
-    """As Linux tells it."""
+    """According to Linux."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -61,7 +61,7 @@ def _processor() -> str | None:
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    """A configuration as JSON has it, its groups within it; what was left open is left out."""
+    """A configuration as JSON, with its groups; what was left open is left out."""
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return {name: _value(value) for name, value in fields.items() if value is not None}
 

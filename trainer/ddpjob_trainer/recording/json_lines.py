@@ -34,12 +34,12 @@ class JsonLines:
         self._file.append(f"{line}\n".encode())
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._file.close()
 
 
 def _in_json(value: Any) -> Any:
-    """JSON has no word for a number that has gone astray, so it is the one that protobuf has in JSON."""
+    """JSON has no form for a non-finite number, so this is the one that protobuf uses in JSON."""
     if isinstance(value, Mapping):
         return {name: _in_json(inner) for name, inner in value.items()}
     if not isinstance(value, float) or math.isfinite(value):

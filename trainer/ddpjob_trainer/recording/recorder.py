@@ -1,4 +1,4 @@
-"""What rank 0 records: each event goes to all files. Where one cannot be written, training goes on without it.
+"""What rank 0 records: each event goes to all files. If one cannot be written, training goes on without it.
 
 Each event is in its file when `add` returns: a run may end in any way, at any moment.
 """
@@ -31,7 +31,7 @@ class Sink(Protocol):
         """
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
 
 
 class Recorder:
@@ -43,7 +43,7 @@ class Recorder:
         self._sinks: list[Sink] = []
 
     def begin(self, step: int, facts: Mapping[str, Any]) -> None:
-        """Training is about to start after this step; what earlier starts recorded of later ones counts no more.
+        """Training is about to start after this step; what earlier starts recorded of later steps no longer counts.
 
         Raises:
             ConfigError: The directory cannot be written.
@@ -63,7 +63,7 @@ class Recorder:
         self.add("started", step, **facts)
 
     def add(self, word: str, step: int, /, **values: Any) -> None:
-        """Something has happened after this step. Values are JSON's; those that are None are left out."""
+        """Something has happened after this step. Values are JSON's; None is left out."""
         if not self._sinks:
             return
         known = {name: value for name, value in values.items() if value is not None}
@@ -77,13 +77,13 @@ class Recorder:
                 warn(f"{sink.path} is written no more: {error.strerror}. Training goes on without it")
 
     def close(self) -> None:
-        """Nothing more is going to happen."""
+        """Nothing more will happen."""
         while self._sinks:
             self._sinks.pop().close()
 
 
 def by_rank(seconds: Sequence[float]) -> dict[str, float]:
-    """Times of ranks by their numbers; of more ranks than are worth a line, some from the fastest to the slowest."""
+    """Times of ranks by their numbers; if there are too many ranks for a line, some from fastest to slowest."""
     known = sorted((time, rank) for rank, time in enumerate(seconds) if time)
     if len(known) > RANKS:
         known = [known[at * (len(known) - 1) // (RANKS - 1)] for at in range(RANKS)]

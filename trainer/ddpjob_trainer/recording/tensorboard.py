@@ -1,4 +1,4 @@
-"""Events as TensorBoard reads them: a file for each start of a run, all in one directory, which is one run there."""
+"""Events for TensorBoard: a file for each start of a run, all in one directory, which is one run there."""
 
 import socket
 import struct
@@ -15,7 +15,7 @@ from .appending import AppendedFile
 from .event import Event
 
 GROUPS = {"progress": "train", "evaluated": "eval", "timed": "time"}
-"""Under which heading TensorBoard shows the numbers of an event; those of others it does not show."""
+"""Under which heading TensorBoard shows the numbers of an event; others are not shown."""
 
 
 class EventFile:
@@ -44,7 +44,7 @@ class EventFile:
         self._append(Message(wall_time=event.time, step=event.step, summary=Summary(value=values)))
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._file.close()
 
     def _append(self, message: Message) -> None:
@@ -59,7 +59,7 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _numbers(group: str, values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
-    """Numbers by their tags: what stands before the slash is the heading."""
+    """Numbers by their tags: the part before the slash is the heading."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _numbers(f"{group}/{name}", value)

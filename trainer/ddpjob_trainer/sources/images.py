@@ -24,7 +24,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's channels, with which torchvision's weights were trained."""
 
 RESIZE = 256 / 224
-"""In evaluation an image's shorter side is so much longer than what is cut out of its middle."""
+"""In evaluation an image's shorter side is this much longer than what is cut out of its middle."""
 
 
 def decoded(content: bytes, name: str, transform: Transform) -> Tensor:
@@ -64,15 +64,15 @@ def to_test(size: int) -> Transform:
 
 def normalised(image: Image.Image) -> Tensor:
     """An RGB image as floating-point channels."""
-    # Channels are put in order while they are bytes, a quarter of what they will be.
+    # Channels are reordered while they are bytes, a quarter of their later size.
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().float()
     return pixels.sub_(_column(MEAN)).div_(_column(DEVIATION))
 
 
 def _draft(image: Image.Image, *shrinking: float) -> float:
-    """Has a JPEG decoded at 1/2, 1/4 or 1/8 of its size where it will be shrunk by more; gives how much smaller.
+    """Decodes a JPEG at 1/2, 1/4 or 1/8 of its size if it will be shrunk by more; returns how much smaller.
 
-    That spares most of the work of decoding.
+    That saves most of the work of decoding.
     """
     before, wanted = image.size, max(shrinking)
     drafted = image.draft("RGB", (math.ceil(before[0] * wanted), math.ceil(before[1] * wanted)))

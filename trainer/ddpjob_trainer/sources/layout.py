@@ -1,4 +1,4 @@
-"""Image classes on disk: which of the two layouts stands in a directory, and its data sets.
+"""Image classes on disk: which of the two layouts a directory has, and its data sets.
 
 train/CLASS/*.jpg, val/CLASS/*.jpg      files, as torchvision's ImageFolder takes them
 train/*.tar, val/*.tar                  shards, as WebDataset writes them
@@ -29,7 +29,7 @@ class ImageClasses:
 
 
 def image_classes(directory: Path | None, size: int) -> ImageClasses:
-    """The data sets that stand in a directory, their images cut to squares of this size in pixels.
+    """The data sets in a directory, their images cut to squares of this size in pixels.
 
     Raises:
         ConfigError: There are none, or they contradict each other.

@@ -1,4 +1,4 @@
-"""Images in shards: tar files of many samples each, of which any one can be read without the others."""
+"""Images in shards: tar files of many samples each, any of which can be read without the others."""
 
 import io
 import os
@@ -17,11 +17,11 @@ from .tar_index import NAME as INDEX
 from .tar_index import image, read_index, split
 
 WINDOW_SAMPLES = 16_384
-"""So many samples are shuffled together, of shards in random order: what is read at a time stays within few files."""
+"""This many samples are shuffled together, from shards in random order: reading stays within few files."""
 
 
 class ImageShards(Dataset[Sample]):
-    """Images with their classes, indexed like any data set, in no more memory than some numbers for each.
+    """Images with their classes, indexed like any data set, in no more memory than a few numbers for each.
 
     Raises:
         ConfigError: A shard is broken, or a sample of it.
@@ -46,7 +46,7 @@ class ImageShards(Dataset[Sample]):
         return decoded(content, f"{key} in {shard}", self._transform), label
 
     def shuffled(self, generator: torch.Generator) -> Tensor:
-        """An order for an epoch, in which neighbours are of few shards."""
+        """An order for an epoch, in which neighbours come from few shards."""
         firsts, window, whole = self._index.firsts, [], []
         for shard in torch.randperm(len(self._shards), generator=generator).tolist():
             window.append(torch.arange(int(firsts[shard]), int(firsts[shard + 1])))

@@ -1,7 +1,7 @@
 """Where the samples of tar files are: found once by reading all headers, then kept beside the files.
 
-The layout is WebDataset's: files that follow each other and have one name up to its first dot are one sample. One of
-them is the image, and another tells the class: `.cls`, a number in digits, or `.json`, with `cls` or `label`.
+The layout is WebDataset's: files that follow each other and have the same name up to the first dot are one sample.
+One of them is the image, and another has the class: `.cls`, a number in digits, or `.json`, with `cls` or `label`.
 """
 
 import fcntl
@@ -35,13 +35,13 @@ class TarIndex:
     """The samples of some tar files in their order: a few numbers for each, whatever its size."""
 
     firsts: Numbers
-    """Of each shard the number of its first sample; behind them the number of all samples."""
+    """For each shard the number of its first sample; at the end the number of all samples."""
     spans: Numbers
-    """Of each sample its first byte, the byte after its last one, and its class."""
+    """For each sample its first byte, the byte after its last one, and its class."""
 
 
 def read_index(directory: Path, shards: tuple[Path, ...]) -> TarIndex:
-    """The index of the shards in a directory: kept there if it can be, else made anew at each start.
+    """The index of the shards in a directory: kept there if possible, otherwise made again at each start.
 
     Raises:
         ConfigError: A shard is broken, or has a sample without image or class.
@@ -59,7 +59,7 @@ def read_index(directory: Path, shards: tuple[Path, ...]) -> TarIndex:
 
 
 def image(contents: Mapping[str, bytes]) -> bytes:
-    """Of the files of a sample, by the ends of their names, the image.
+    """The image among the files of a sample, given by the ends of their names.
 
     Raises:
         ValueError: There is none.
@@ -71,7 +71,7 @@ def image(contents: Mapping[str, bytes]) -> bytes:
 
 
 def label(contents: Mapping[str, bytes]) -> int:
-    """The class that the files of a sample tell.
+    """The class that the files of a sample give.
 
     Raises:
         ValueError: They do not.
@@ -92,7 +92,7 @@ def _spans(shard: Path) -> Numbers:
     """One row for each sample of a shard."""
     key, rows = "", []
     try:
-        with tarfile.open(shard, "r:") as tar:  # What is compressed has no places that could be read.
+        with tarfile.open(shard, "r:") as tar:  # In a compressed file no place can be read by itself.
             files = (member for member in tar if member.isfile())
             for key, group in groupby(files, key=lambda member: split(member.name)[0]):  # noqa: B007  (for the error)
                 sample = list(group)
@@ -119,7 +119,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 def _state(shards: tuple[Path, ...]) -> str:
-    """What changes when a shard does."""
+    """What changes when a shard changes."""
     return json.dumps([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in shards])
 
 
@@ -132,7 +132,7 @@ def _kept(directory: Path, state: str) -> TarIndex | None:
 
 
 def _keep(directory: Path, index: TarIndex, state: str) -> None:
-    # Processes of two containers can have one number.
+    # Processes of two containers can have the same number.
     fresh = directory / f"{NAME}.{uuid.uuid4().hex}"
     try:
         with fresh.open("wb") as file:
@@ -147,7 +147,7 @@ def _keep(directory: Path, index: TarIndex, state: str) -> None:
 def _one_at_a_time(directory: Path) -> Iterator[None]:
     """While one process of a node makes the index the others wait, and then find it.
 
-    A directory can be locked; where a file system does not allow it, each process makes the index.
+    A directory can be locked; if a file system does not allow it, each process makes the index.
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Records how far the gang of any program was at what time, and what it told: `ddpjob report` draws curves of it."""
+"""Records how far a program's gang was at which time, and what it reported: `ddpjob report` draws curves of it."""
 
 import queue
 import threading
@@ -17,20 +17,20 @@ NAME = "progress.jsonl"
 
 POINT_SECONDS = 1.0
 SHARE = 0.001
-"""A point is so much further than the one before, so that the longest run has some ten thousand of them."""
+"""A point is this much further than the one before, so that the longest run has about ten thousand of them."""
 
 MOST_WAITING = 1000
 CLOSING_SECONDS = 0.5
 
 
 def directory_of(env: Mapping[str, str]) -> Path | None:
-    """Where it is kept: in a run on this machine, else beside the checkpoints; None: nothing outlives the pod."""
+    """Where it is kept: in a run on this machine, or beside the checkpoints; None: nothing outlives the pod."""
     place = env.get(Env.RUN_DIR) or env.get(Env.CHECKPOINT_DIR)
     return Path(place) / "metrics" if place else None
 
 
 class Curve:
-    """Follows the progress of a gang through its attempts. Pure: `write` takes what is to be kept."""
+    """Follows the progress of a gang through its attempts. Pure: `write` takes what should be kept."""
 
     def __init__(self, write: Callable[[Event], None]) -> None:
         self._write = write
@@ -39,7 +39,7 @@ class Curve:
         self._written: Event | None = None
 
     def note(self, attempt: int, progress: Progress, now: float) -> None:
-        """The gang is here, at `now` in seconds of the epoch."""
+        """The gang has come this far at `now`, in seconds of the epoch."""
         values = {
             "epoch": progress.epoch,
             "total_steps": progress.total_steps,
@@ -61,13 +61,13 @@ class Curve:
             self._written = self._seen
 
     def finish(self, now: float) -> None:
-        """The program has done all that it was to do."""
+        """The program has done all that it had to do."""
         self.flush()
         if self._seen is not None:
             self._write(Event("finished", now, self._seen.attempt, self._seen.step, {}))
 
     def _begin(self, attempt: int, step: int, now: float) -> None:
-        """Nobody tells with which step an attempt begins: the first is seen, or one that is soon after it."""
+        """It is unknown with which step an attempt begins: the first one is seen, or one soon after it."""
         self.flush()
         self._attempt, self._seen, self._written = attempt, None, None
         before = max(0, step - 1) if attempt > 1 else 0
@@ -91,7 +91,7 @@ def recording(directory: Path | None) -> Iterator[Curve]:
 
 
 class Keeper:
-    """Appends events to the file. The directory may be on a server that hangs, so a thread of its own writes."""
+    """Appends events to the file. The directory may be on a server that hangs, so a separate thread writes."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -99,7 +99,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
 
     def write(self, event: Event) -> None:
-        """Has it written. Nobody waits for it, and what finds no room is not kept."""
+        """Queues it for writing. Nobody waits for it, and it is dropped if there is no room."""
         if self._directory is None or self._waiting.qsize() >= MOST_WAITING:
             return
         self._waiting.put(event)

@@ -1,4 +1,4 @@
-"""A directory of this supervisor's own: its ranks' heartbeats and reports are there. None outlives its supervisor."""
+"""A directory of this supervisor: its ranks' heartbeats and reports are there. None outlives its supervisor."""
 
 import contextlib
 import fcntl
@@ -13,7 +13,7 @@ from ddpjob_trainer.errors import TrainerError
 from ddpjob_trainer.heartbeat import EMPTY
 
 PARENTS = (Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))  # noqa: S108  (a private directory is made there)
-"""Where it may be: in memory if possible, so that nobody ever waits for a disk."""
+"""Where it may be: in memory if possible, so that nothing ever waits for a disk."""
 
 PREFIX = "ddpjob-supervisor-"
 NEW = ".ddpjob-supervisor-"
@@ -21,7 +21,7 @@ NEW = ".ddpjob-supervisor-"
 
 @contextmanager
 def own_directory() -> Iterator[Path]:
-    """The directory, as long as the block runs. It is locked: those of supervisors that were killed are not.
+    """The directory, as long as the block runs. It is locked: those of killed supervisors are not.
 
     Raises:
         TrainerError: It cannot be made anywhere.
@@ -46,11 +46,11 @@ def _made() -> tuple[Path, int]:
 
 
 def _locked(parent: Path) -> tuple[Path, int]:
-    """It has a name that others sweep only once it is locked."""
+    """It gets a name that others sweep only once it is locked."""
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=parent))
     lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        (new / "room").write_bytes(EMPTY)  # Where memory is full, a directory finds room, and no file.
+        (new / "room").write_bytes(EMPTY)  # If memory is full, there is room for a directory, but not for a file.
         (new / "room").unlink()
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return new.rename(parent / f"{PREFIX}{new.name.removeprefix(NEW)}"), lock
@@ -61,7 +61,7 @@ def _locked(parent: Path) -> tuple[Path, int]:
 
 
 def _sweep(parent: Path) -> None:
-    """Removes what supervisors left that were killed."""
+    """Removes what killed supervisors left."""
     for directory in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Taking a port, on whatever versions of IP there are."""
+"""Taking a port, on all available versions of IP."""
 
 import asyncio
 import errno
@@ -6,15 +6,15 @@ import random
 import socket
 
 PORTS = range(10_000, 20_000)
-"""Below those that systems give out by themselves (by default from 32768 on Linux, net.ipv4.ip_local_port_range): a
-connection that any program makes could have such a one before the rank that is to listen there has started."""
+"""Below those that systems assign by themselves (by default from 32768 on Linux, net.ipv4.ip_local_port_range): a
+connection of any program could take such a port before the rank that should listen there has started."""
 
 
 def listen_on(address: str | None, port: int) -> socket.socket:
-    """A socket that listens: for IPv4 and IPv6 alike, where there is IPv6 and no address is given.
+    """A socket that listens: for both IPv4 and IPv6, if there is IPv6 and no address is given.
 
     Raises:
-        OSError: The port is not to be had.
+        OSError: The port is not available.
     """
     if address:
         return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
@@ -23,10 +23,10 @@ def listen_on(address: str | None, port: int) -> socket.socket:
 
 
 def free_port(address: str | None) -> int:
-    """One of PORTS at which nobody listens, by chance.
+    """A random one of PORTS on which nothing listens.
 
     Raises:
-        OSError: Nobody may listen at the address: it is none of this machine, say.
+        OSError: Nothing may listen at the address: for example, it is not one of this machine.
     """
     while True:
         port = random.SystemRandom().choice(PORTS)

@@ -28,7 +28,7 @@ def main() -> NoReturn:
         flags = _parser().parse_args()
         program = program_of(flags.program if flags.module is None else ["-m", *flags.module])
         program.check()
-        if not flags.preload:  # What it does to Python is not known here.
+        if not flags.preload:  # What it does to Python is unknown here.
             check_imports(program)
         if flags.secret_file is not None:
             os.environ[Env.SECRET_FILE] = str(flags.secret_file)

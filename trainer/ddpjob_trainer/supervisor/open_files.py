@@ -1,4 +1,4 @@
-"""How many files may be open: rank 0's supervisor has a connection to each other one, and its page to whoever asks.
+"""How many files may be open: rank 0's supervisor has a connection to each other one, and its page to each client.
 
 The usual 1024 are for programs that use select(), such as a rank may be; this one does not.
 """
@@ -18,7 +18,7 @@ def take_all() -> None:
 
 
 def give_back(pid: int) -> None:
-    """Gives a process that was started by this one the limits that it would have without."""
+    """Gives a process started by this one the limits that it would have otherwise."""
     if hasattr(resource, "prlimit"):
         with contextlib.suppress(OSError):  # It may have ended already.
             resource.prlimit(pid, resource.RLIMIT_NOFILE, FOUND)

@@ -1,4 +1,4 @@
-"""What the status page tells: put together from the gang, of which only its leader knows all, and from its beats."""
+"""What the status page shows: put together from the gang, which only its leader knows fully, and from its beats."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ MEMORY_SECONDS = 30.0
 
 
 class Picture:
-    """Follows one supervisor, and its gang where it leads one."""
+    """Follows one supervisor, and its gang if it leads one."""
 
     def __init__(
         self, settings: Settings, follower: Follower, leader: Leader | None, rendezvous: Rendezvous, starter: Starter
@@ -46,7 +46,7 @@ class Picture:
             self._note(attempt)
 
     def finish(self, *, over: bool) -> None:
-        """The gang ends here: `over`, since it has done all that it was to do."""
+        """The gang ends here: `over` if it has done all that it had to do."""
         if self._leader is not None:
             self._pace.look()
             self._note(self._leader.coordinator.attempt, over=over)
@@ -54,13 +54,13 @@ class Picture:
                 self.curve.finish(time.time())
 
     async def watch_memory(self) -> None:
-        """Measures now and then, as long as it is let: the kernel takes its time for it."""
+        """Measures now and then, until it is cancelled: the kernel takes its time for it."""
         while True:
             self._memory = await asyncio.to_thread(self._measured)
             await asyncio.sleep(MEMORY_SECONDS)
 
     def document(self) -> Document:
-        """What there is to tell now."""
+        """What there is to report now."""
         return document(self._own() if self._leader is None else self._of_all(self._leader))
 
     def _of_all(self, leader: Leader) -> Gang:
@@ -71,7 +71,7 @@ class Picture:
             procs_per_node=settings.processes,
             attempt=max(
                 coordinator.attempt, settings.attempt
-            ),  # Before the first the operator's, so that it is heard.
+            ),  # Before the first one the operator's, so that it is heard.
             phase=coordinator.phase,
             since=coordinator.since,
             first_step_seen=coordinator.progressed,

@@ -1,8 +1,8 @@
-"""Takes what rank 0's program posts of its progress, in Kubeflow's protocol, on this machine's loopback address.
+"""Takes the progress that rank 0's program posts, in Kubeflow's protocol, on this machine's loopback address.
 
-Hugging Face's Trainer posts by itself where the environment names a server. Only who has the token is believed, which
-is in a file of this user's, and each attempt has an address of its own. Nothing depends on it: where it cannot be
-served, training goes on, and steps are counted all the same.
+Hugging Face's Trainer posts by itself if the environment names a server. Only callers with the token are believed,
+which is in a file of this user, and each attempt has an address of its own. Nothing depends on it: if it cannot be
+served, training goes on, and steps are still counted.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ CLOSING_SECONDS = 1.0
 
 
 class Posts:
-    """Listens as long as its context lasts, and keeps what the present attempt has posted last."""
+    """Listens as long as its context lasts, and keeps what the present attempt has last posted."""
 
     def __init__(self, directory: Path) -> None:
         """`directory` is one that no other user can look into."""
@@ -69,22 +69,22 @@ class Posts:
             await self._server.shutdown(CLOSING_SECONDS)
 
     def begin(self, attempt: int, beat: Callable[[], Beat | None]) -> None:
-        """From now on only this attempt is heard; `beat` reads what rank 0 tells by its heartbeat."""
+        """From now on only this attempt is heard; `beat` reads what rank 0 reports by its heartbeat."""
         self._attempt, self._said, self._beat = attempt, None, beat
 
     def env(self, env: Mapping[str, str]) -> dict[str, str]:
-        """What leads a program of the present attempt here, unless its environment leads it elsewhere."""
+        """Variables that lead a program of the present attempt here, unless its environment leads it elsewhere."""
         if self._listener is None or URL in env:
             return {}
         port = self._listener.getsockname()[1]
         here = {URL: f"http://{LOOPBACK}:{port}{self._path}", TOKEN: str(self._token_file)}
-        if PROXIES & env.keys():  # None of them can reach this machine's loopback address.
+        if PROXIES & env.keys():  # No proxy can reach this machine's loopback address.
             spared = env.get("no_proxy") or env.get("NO_PROXY")
             here["no_proxy"] = f"{spared},{LOOPBACK}" if spared else LOOPBACK
         return here
 
     def told(self, beat: Beat | None) -> Beat | None:
-        """What rank 0 tells: by this heartbeat, and by what its program has posted."""
+        """What rank 0 reports: by this heartbeat, and by what its program has posted."""
         return told(beat, self._said, self._attempt, time.monotonic())
 
     @property
@@ -111,7 +111,7 @@ class Posts:
         return response
 
     def _refusal(self, request: "web.BaseRequest") -> Answer | None:
-        """Why nothing is read of it, if so."""
+        """Why nothing of it is read, if so."""
         proof = request.headers.get("Authorization", "").encode(errors="replace")
         if not hmac.compare_digest(proof, f"Bearer {self._token}".encode()):
             return HTTPStatus.UNAUTHORIZED, "the token is another one"
@@ -134,6 +134,6 @@ class Posts:
             return HTTPStatus.REQUEST_TIMEOUT, f"it took more than {READ_SECONDS:.0f} s"
         except ValueError as error:
             return HTTPStatus.BAD_REQUEST, str(error)
-        if request.path == self._path:  # Else the attempt has ended meanwhile.
+        if request.path == self._path:  # Otherwise the attempt has ended meanwhile.
             self._said = said.after(self._said)
         return HTTPStatus.OK, "ok"

@@ -55,14 +55,14 @@ def supervise(
     preload: Sequence[str] = (),
     patience: float | None = None,
 ) -> int:
-    """Runs a program once for each process of this node, and returns the exit code that tells of all.
+    """Runs a program once for each process of this node, and returns the exit code for all.
 
-    `preload` names what the ranks import beside PyTorch: it is there already when they are forked. `patience` is how
-    many seconds to wait for the other nodes where no operator brings them.
+    `preload` names what the ranks import besides PyTorch: it is already imported when they are forked. `patience` is
+    how many seconds to wait for the other nodes if no operator starts them.
 
     Raises:
         ConfigError: The environment does not describe a place in a world, or not one in the leader's.
-        TrainerError: The control port is taken, this node is not fit for training, or others have gone.
+        TrainerError: The control port is taken, this node is not fit for training, or others are gone.
     """
     settings = with_secret(read_settings(os.environ, max_restarts), os.environ)
     if patience is not None and settings.patience is not None:
@@ -74,7 +74,7 @@ def supervise(
 
 
 async def take_part(settings: Settings, program: Program, starter: Starter, env: Mapping[str, str]) -> int:
-    """Runs this node's ranks as a part of its gang, and returns the exit code that tells of all."""
+    """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(starter)  # First: what it imports takes longest.
         directory = stack.enter_context(own_directory())
@@ -112,7 +112,7 @@ async def _open_page(stack: AsyncExitStack, settings: Settings, picture: Picture
 
 
 async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:
-    """The fast preflight, which is done long before the zygote is ready. Meanwhile the gang gathers.
+    """The fast preflight, which is finished long before the zygote is ready. Meanwhile the gang gathers.
 
     Raises:
         PreflightError: This node is not fit for training.
@@ -135,7 +135,7 @@ async def _lead(settings: Settings, leader: Leader, follower: Follower, port: in
 
     leading = [asyncio.create_task(leader.look_after()), asyncio.create_task(serve_own())]
     try:
-        # Leading has no end of its own but a fault of ours, which must not leave a gang without a leader.
+        # Leading ends by itself only through a fault of ours, which must not leave a gang without a leader.
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
             ended.result()
         code = await following
@@ -150,7 +150,7 @@ async def _lead(settings: Settings, leader: Leader, follower: Follower, port: in
 
 
 def _listen_to_signals(follower: Follower, starter: Starter) -> None:
-    """Requests go to the ranks; and what they leave behind comes to this process, even where it is not the first."""
+    """Requests go to the ranks; and what they leave behind comes to this process, even if it is not the first."""
     loop = asyncio.get_running_loop()
     for number in REQUESTS:
         loop.add_signal_handler(number, follower.request, number)

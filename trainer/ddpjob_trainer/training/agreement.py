@@ -1,12 +1,12 @@
 """How all ranks come to the same decision at the same step, at next to no cost.
 
 Now and then every rank proposes a wish; the proposals are compared beside the next step, and after it all read the
-greatest of them. So all see the same wish at the same step, and nobody waits for its message. A comparison costs
-about a millisecond where processes share cores, so short steps do not all have one: rank 0 measures the pace, and its
-proposal says after how many steps the next ones are due.
+greatest of them. So all see the same wish at the same step, and none waits for a message. A comparison costs about a
+millisecond if processes share cores, so short steps do not all have one: rank 0 measures the pace, and its proposal
+says after how many steps the next ones are due.
 
-Beside its wish each rank puts in how long its own part of a step takes: so rank 0 knows who is slow, and nothing is
-gathered for it.
+Besides its wish each rank adds how long its own part of a step takes: so rank 0 knows which one is slow without
+gathering anything.
 """
 
 import time
@@ -23,10 +23,10 @@ PERIOD_SECONDS = 0.2
 
 MICROSECONDS = 1_000_000
 MOST_TIME = 2**31 - 1
-"""In microseconds: what a proposal can hold."""
+"""In microseconds: the most that a proposal can hold."""
 
 MOST_STEPS = 200
-"""Between comparisons, should steps become long all of a sudden."""
+"""Between comparisons, in case steps suddenly become long."""
 
 
 class Wish(IntEnum):
@@ -38,11 +38,11 @@ class Wish(IntEnum):
 
 
 class Agreement:
-    """The ranks' common will; the same calls in the same order on each of them."""
+    """The ranks' common decision; the same calls in the same order on each of them."""
 
     def __init__(self, world: World) -> None:
         self.own_seconds: list[float] = []
-        """Each rank's own part of a step, as it was at the last comparison; 0: it does not know. Empty before."""
+        """Each rank's own part of a step, as of the last comparison; 0: unknown. Empty before the first."""
         self._world = world
         self._proposals = torch.zeros(2 + world.world_size, dtype=torch.int32)
         self._comparison: dist.Work | None = None
@@ -65,7 +65,7 @@ class Agreement:
         return Wish(wish)
 
     def propose(self, wish: Callable[[], Wish], own_seconds: float = 0.0) -> None:
-        """Puts in what this rank wants, and how long its own part of a step takes, if proposals are due."""
+        """Proposes what this rank wants, and how long its own part of a step takes, if proposals are due."""
         if self._steps_left > 0:
             return
         times = [0] * self._world.world_size

@@ -21,7 +21,7 @@ def autocast(precision: Precision, device: torch.device) -> Autocast:
     """The context of a precision; one that does nothing for fp32.
 
     Raises:
-        ConfigError: The device computes in it only by emulation.
+        ConfigError: The device only emulates it.
     """
     if precision == "fp32":
         return nullcontext
@@ -32,12 +32,12 @@ def autocast(precision: Precision, device: torch.device) -> Autocast:
 
 
 def scaler(precision: Precision, device: torch.device) -> GradScaler | None:
-    """What scales the loss; None where nothing needs it: bf16 has the range of fp32."""
+    """What scales the loss; None if nothing needs it: bf16 has the range of fp32."""
     return GradScaler(device.type) if precision == "fp16" else None
 
 
 def updated(scaler: GradScaler, optimizer: Optimizer) -> bool:
-    """Has the optimizer take its step unless a gradient is infinite; whether it has.
+    """Makes the optimizer take its step unless a gradient is infinite; returns whether it did.
 
     All ranks do the same, since all have the same gradients.
     """

@@ -1,4 +1,4 @@
-"""A model's buffers: statistics, counts and whatever else it keeps beside its weights."""
+"""A model's buffers: statistics, counts and whatever else it keeps besides its weights."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ from torch import nn
 
 @contextmanager
 def buffers_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """What happens inside leaves no trace in the buffers that these modules have themselves.
+    """What happens inside leaves no trace in these modules' own buffers.
 
     That holds whether it writes into one or puts another tensor in its place.
     """
-    # named_buffers() leaves out those that are None as yet, which a first pass may be the one to fill.
+    # named_buffers() leaves out those that are still None, which a first pass may fill.
     kept = [
         (module, name, buffer, None if buffer is None else buffer.detach().clone())
         for module in modules

@@ -1,10 +1,10 @@
-"""Checkpoints as files: whoever looks finds a whole one or none, and a broken one is passed over.
+"""Checkpoints as files: a reader finds a whole one or none, and a broken one is skipped.
 
     step-00000120/state.pt         what is restored, opaque here
     step-00000120/manifest.json    what it is, with size and checksum of the other; written last
 
-Only rank 0 comes here. A directory is of one job; yet two attempts of it may be here at once, where a machine that
-nobody reaches still runs the earlier one, and so may two jobs by mistake. The earlier one gives way.
+Only rank 0 uses this. A directory belongs to one job; yet two of its attempts may be here at once, if an unreachable
+machine still runs the earlier one, and so may two jobs by mistake. The earlier one gives way.
 """
 
 import errno
@@ -34,7 +34,7 @@ NAME = re.compile(r"step-(\d{8,})")
 TEMPORARY_PREFIX = ".step-"
 
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
-"""What rename(2) of a directory says where something stands under its new name."""
+"""What rename(2) of a directory says if something has its new name."""
 
 
 State = TypeVar("State")
@@ -48,7 +48,7 @@ class Found(Generic[State]):
     manifest: Manifest
     content: bytes
     state: State
-    """What the content was decoded as."""
+    """The decoded content."""
 
 
 class Checkpoints:
@@ -76,7 +76,7 @@ class Checkpoints:
             ) from error
 
     def newest(self, decode: Callable[[bytes], State]) -> Found[State] | None:
-        """The newest valid checkpoint; those that are not are warned of and passed over.
+        """The newest valid checkpoint; a warning is given for invalid ones, and they are skipped.
 
         Args:
             decode: Reads a state; raises if it cannot be read, though whole.
@@ -103,8 +103,8 @@ class Checkpoints:
 
         Raises:
             StorageFullError, ConfigError, StorageError: It could not be written: there is no room, it is forbidden,
-                or the storage is in trouble. Nothing of it is left, and the ones before are intact.
-            SupersededError: A later attempt has written here: it is the later one's turn.
+                or the storage is in trouble. Nothing of it is left, and earlier ones are intact.
+            SupersededError: A later attempt has written here, and takes over.
         """
         path, content = self.directory / f"step-{manifest.step:08}", Content()
         try:
@@ -126,7 +126,7 @@ class Checkpoints:
 
     @contextmanager
     def _workspace(self) -> Iterator[Path]:
-        """A directory that vanishes with all that is still in it; if the process dies first, at the next start."""
+        """A directory that is removed with all that is still in it; if the process dies first, at the next start."""
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.directory, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
@@ -145,8 +145,8 @@ class Checkpoints:
     def _prune(self, manifest: Manifest) -> None:
         """Keeps the newest up to the one just written.
 
-        One of a later step is broken or another line's, or it would have been resumed from: it makes nothing else
-        superfluous, and goes when this line has passed its step.
+        One of a later step is broken or from another line, or it would have been resumed from: it replaces nothing
+        else, and is removed when this line has passed its step.
         """
         known = [(_order(path, unknown=NO_ATTEMPT), path) for path in self._paths()]
         ours = [(order, path) for order, path in known if order <= manifest.order and order[1] <= manifest.step]
@@ -157,7 +157,7 @@ class Checkpoints:
                 warn(f"the old checkpoint {path} could not be removed: {error.strerror}")
 
     def _set_aside(self, path: Path, manifest: Manifest) -> None:
-        """Removes a checkpoint, if there is one, so that at no moment half of it stands under its name.
+        """Removes a checkpoint, if there is one, so that its name never refers to half of it.
 
         Raises:
             SupersededError: There is one of a later writer than the manifest's. It stays.
@@ -165,7 +165,7 @@ class Checkpoints:
         with self._workspace() as workspace, suppress(FileNotFoundError):
             aside = workspace / path.name
             path.rename(aside)
-            # Looked at here, where nobody can put another one in its place.
+            # Checked here, where nothing can put another one in its place.
             if _order(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(path)
         self._refuse_if_late(manifest)
@@ -203,15 +203,15 @@ def checkpoints_in(directory: Path) -> list[Path]:
 
 
 def newest(checkpoints: Iterable[Path], decode: Callable[[bytes], State]) -> Found[State] | None:
-    """The newest valid one of some checkpoints; those that are not are warned of and passed over.
+    """The newest valid one of some checkpoints; a warning is given for invalid ones, and they are skipped.
 
-    It only reads: a training may go on there.
+    It only reads: training may go on there.
 
     Args:
         checkpoints: Their paths.
         decode: Reads a state; raises if it cannot be read, though whole.
     """
-    # What does not tell its place comes first, so that it is warned of.
+    # One that does not say its place comes first, so that a warning is given.
     for path in sorted(checkpoints, key=lambda path: _order(path, unknown=math.inf), reverse=True):
         try:
             return _read(path, decode)
@@ -263,7 +263,7 @@ def _named(writer: tuple[float, str]) -> str:
 
 
 def _order(path: Path, unknown: float) -> tuple[tuple[float, str], int]:
-    """The place of a checkpoint among others; with this attempt, if its manifest does not tell."""
+    """The place of a checkpoint among others; with this attempt, if its manifest does not say."""
     try:
         return read_manifest(path).order
     except (OSError, ValueError):

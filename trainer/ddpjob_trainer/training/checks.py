@@ -1,4 +1,4 @@
-"""Mistakes in a task that would not be seen: training would go on, and learn nothing."""
+"""Mistakes in a task that would go unnoticed: training would go on, and learn nothing."""
 
 from collections.abc import Sized
 
@@ -12,15 +12,15 @@ NAMED = 3
 
 
 def check_sampler(loader: object) -> None:
-    """Makes sure that a DataLoader's sampler gives numbers of the data set that the loader looks them up in.
+    """Makes sure that a DataLoader's sampler is over the data set of the loader.
 
-    One over a smaller data set leaves samples out without a word.
+    One over a smaller data set silently leaves samples out.
 
     Raises:
         ConfigError: It is over a data set of another length.
     """
     data, sampler = getattr(loader, "dataset", None), getattr(loader, "sampler", None)
-    # A DistributedSampler has it as dataset, PyTorch's others have it as data_source.
+    # A DistributedSampler has it as dataset, PyTorch's other samplers as data_source.
     sampled = getattr(sampler, "dataset", getattr(sampler, "data_source", None))
     if isinstance(data, Sized) and isinstance(sampled, Sized) and len(data) != len(sampled):
         raise ConfigError(
@@ -30,7 +30,7 @@ def check_sampler(loader: object) -> None:
 
 
 def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> None:
-    """Makes sure that the optimizer trains the model; parameters that it leaves out are told of, if `aloud`.
+    """Makes sure that the optimizer trains the model; parameters that it leaves out are reported, if `aloud`.
 
     Their gradients are computed and exchanged for nothing, and grow: an optimizer clears only those that it has.
 

@@ -1,6 +1,6 @@
 """Communication hooks: how gradients are made smaller on their way from process to process.
 
-16 bits instead of 32 keep no state. PowerSGD does: what it left out of a step it adds to the next one's gradient, and
+16 bits instead of 32 need no state. PowerSGD does: what it left out of a step it adds to the next one's gradient, and
 each process leaves out something else.
 """
 
@@ -19,16 +19,16 @@ from ddpjob_trainer.world import World
 State = dict[str, Any]
 
 BEGINS_AFTER = 10
-"""PowerSGD begins after one step in so many, as torch's documentation suggests: early gradients bear it badly."""
+"""PowerSGD begins after one step in this many, as torch's documentation suggests: early gradients bear it badly."""
 LEAST_STEPS = 2
-"""torch's least."""
+"""torch's minimum."""
 
 
 class _Kept(dict[int, Tensor]):
-    """What a thread of gloo keeps just before it multiplies matrices.
+    """What a gloo thread keeps just before it multiplies matrices.
 
-    A thread that has asked torch for the number of its threads multiplies with so many; until then the library of
-    linear algebra decides by itself, and with it the last bits.
+    A thread that has asked torch for the number of its threads multiplies with that many; until then the linear
+    algebra library decides by itself, and that determines the last bits.
     """
 
     def __setitem__(self, index: int, tensor: Tensor) -> None:
@@ -48,12 +48,12 @@ class PowerSGD:
         model.register_comm_hook(self._state, powerSGD_hook if model.device_type == "cuda" else _in_turn)
 
     def begin(self, total_steps: int) -> None:
-        """The first step comes next: whatever was done before was none."""
+        """The first step comes next: what was done before was not a step."""
         self._state.start_powerSGD_iter = max(LEAST_STEPS, total_steps // BEGINS_AFTER)
         self._state.iter = 0
 
     def capture(self) -> State:
-        """What this process keeps: as much as its gradients, and some more."""
+        """What this process keeps: as much as its gradients, and a little more."""
         state = self._state
         return {
             "steps": state.iter,
@@ -64,9 +64,9 @@ class PowerSGD:
         }
 
     def restore(self, saved: list[State], world: World, device: torch.device) -> bool:
-        """Puts back what the processes kept; whether it could.
+        """Restores what the processes kept; returns whether it could.
 
-        In a world of another size each process gets the mean of what all had left out, so that nothing is lost. With
+        With another number of processes each gets the mean of what all had left out, so that nothing is lost. With
         buckets of another size nothing fits any more.
         """
         same_world = len(saved) == world.world_size
@@ -85,13 +85,13 @@ class PowerSGD:
         return True
 
     def _layout(self) -> list[float | None]:
-        """What the sizes of all that is kept depend on, besides the model."""
+        """What the sizes of the kept state depend on, besides the model."""
         settings = self._settings
         return [settings.bucket_cap_mb, settings.powersgd_rank, settings.find_unused_parameters]
 
 
 def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> PowerSGD | None:
-    """Has a model send its gradients as asked; gives what of that has a state."""
+    """Makes a model send its gradients as asked; returns what has a state."""
     match settings.comm_hook:
         case "fp16":
             model.register_comm_hook(None, fp16_compress_hook)
@@ -103,15 +103,15 @@ def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> P
 
 
 def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """Under a name of ours: by that of torch DistributedDataParallel refuses the hook where there is no NCCL."""
+    """Under our own name: by torch's name DistributedDataParallel refuses the hook without NCCL."""
     return bf16_compress_hook(group, bucket)
 
 
 def _in_turn(state: PowerSGDState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     """PowerSGD for gloo: one bucket after another.
 
-    After its first reduction the hook begins two more, in threads of gloo. So those of several buckets would be in
-    another order on each rank, and all threads could come to wait for each other.
+    After its first reduction the hook begins two more, in gloo threads. So those of several buckets would be in
+    another order on each rank, and all threads could end up waiting for each other.
     """
     future = powerSGD_hook(state, bucket)
     future.wait()

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 PORTION_BYTES = 32 * 1024 * 1024
-"""What goes to the disk at once. A process that is killed inside fsync(2) lives until that is done, and a gang that
-starts anew waits for its end."""
+"""How much goes to the disk at once. A process that is killed inside fsync(2) lives until that is done, and a gang
+that starts again waits for its end."""
 
 
 class Sink(Protocol):
     """What a state is written to."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Takes all of it, and gives its size."""
+        """Takes all of it, and returns its size."""
 
     def flush(self) -> None:
         """Does nothing: the file is flushed in its own time."""
@@ -24,13 +24,13 @@ class Sink(Protocol):
 class Content:
     """All that is written to one file.
 
-    An error of the file is kept until the end: torch's writer, which calls `write`, would hide what it was, and so it
+    An error of the file is kept until the end: torch's writer, which calls `write`, would hide it; and this way it
     becomes known how much room is needed.
     """
 
     def __init__(self) -> None:
         self.size = 0
-        """Bytes, also those that found no room."""
+        """Bytes, including those for which there was no room."""
         self._hash = hashlib.sha256()
         self._unsynced = 0
         self._error: OSError | None = None
@@ -42,7 +42,7 @@ class Content:
         return self._hash.hexdigest()
 
     def fill(self, path: Path, encode: Callable[[Sink], object]) -> None:
-        """Makes the file, and makes it durable.
+        """Creates the file, and makes it durable.
 
         Raises:
             OSError: It could not be written.
@@ -83,7 +83,7 @@ class Content:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Makes a durable file of these bytes."""
+    """Writes these bytes to a durable file."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()

@@ -1,8 +1,8 @@
 """Batches: samples fetched in a given order, by this process or by workers beside it, and moved to the device.
 
 Each sample is fetched with random generators seeded by the run's seed, the epoch and the sample's number. So what is
-drawn for it, an augmentation say, is the same whoever fetches it: a rank or its worker, before a resume or after it,
-in a world of any size.
+drawn for it, for example an augmentation, is the same whichever process fetches it: a rank or its worker, before a
+resume or after it, with any number of processes.
 """
 
 import functools
@@ -25,14 +25,14 @@ from .random_state import seed_sample, undisturbed
 class Loader:
     """Fetches batches of one data set, one sequence of them after another.
 
-    Workers begin with the first sequence and stay: a later fork would copy a process that has grown, and has threads.
+    Workers start with the first sequence and stay: a later fork would copy a process that has grown, and has threads.
     """
 
     def __init__(self, data: Dataset[Any], *, seed: int, device: torch.device, workers: int = 0) -> None:
         self.samples = sample_count(data)
         self._device = device
         self._batches = _Batches(data, seed)
-        # What lies in memory takes longer to be handed over than to be fetched.
+        # Data in memory takes longer to hand over than to fetch.
         self._workers = 0 if _in_memory(data) else workers
         self._requests = _Requests(to_workers=self._workers > 0)
         self._loader = self._loading(self._requests, self._workers, stay=self._workers > 0)
@@ -49,7 +49,7 @@ class Loader:
             multiprocessing_context="fork" if workers else None,
             worker_init_fn=functools.partial(_become_worker, os.getpid()),
             pin_memory=self._device.type == "cuda",
-            # Of its own: it draws a seed, which must not shift the random numbers that the model draws.
+            # Its own generator: it draws a seed, which must not shift the model's random numbers.
             generator=torch.Generator(),
         )
 
@@ -66,8 +66,8 @@ class Loader:
     def batch(self, indices: Tensor) -> tuple[Any, Any]:
         """One batch, before there are workers.
 
-        Where there will be some, one that comes and goes fetches it: a file that a data set opens for its first
-        sample would be this process's, and all workers would inherit it and read at one place in it.
+        If there will be some, a temporary worker fetches it: a file that a data set opens for its first sample would
+        belong to this process, and all workers would inherit it and share its position.
         """
         requests = [Request(0, indices.tolist() if self._workers else indices)]
         return self._pair(next(iter(self._loading(requests, min(1, self._workers), stay=False))))
@@ -89,7 +89,7 @@ def sample_count(data: Dataset[Any]) -> int:
     """How many samples a data set has.
 
     Raises:
-        ConfigError: None, or it does not know, so that it cannot be divided among processes.
+        ConfigError: It has none, or does not know how many, so that it cannot be divided among processes.
     """
     if isinstance(data, DataLoader):
         raise ConfigError(
@@ -131,7 +131,7 @@ def moved(batch: Any, device: torch.device) -> Any:
             return batch.to(device, non_blocking=True)
         case dict():
             return {key: moved(value, device) for key, value in batch.items()}
-        case tuple() if hasattr(batch, "_fields"):  # A named one.
+        case tuple() if hasattr(batch, "_fields"):  # A named tuple.
             return type(batch)(*(moved(value, device) for value in batch))
         case list() | tuple():
             return type(batch)(moved(value, device) for value in batch)
@@ -140,7 +140,7 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def _in_memory(data: Dataset[Any]) -> bool:
-    """Whether one indexing fetches many samples; a class derived from TensorDataset may do something with each."""
+    """Whether one indexing fetches many samples; a class derived from TensorDataset may treat each by itself."""
     return isinstance(data, TensorDataset) and type(data).__getitem__ is TensorDataset.__getitem__
 
 
@@ -159,7 +159,7 @@ class _Requests:
 
 
 class _Batches(Dataset[Any]):
-    """A data set that is asked for whole batches, of which it seeds each sample."""
+    """A data set that is asked for whole batches, and seeds each of their samples."""
 
     def __init__(self, data: Dataset[Any], seed: int) -> None:
         self._data = data
@@ -167,10 +167,10 @@ class _Batches(Dataset[Any]):
         self._at_once = _in_memory(data)
 
     def __getitem__(self, request: Request) -> Any:
-        """The batch, or why there is none: raised in a worker, that would come in the middle of a page of frames."""
+        """The batch, or why there is none: raised in a worker, that would be hidden in a page of frames."""
         if self._at_once:
-            return self._data[request.indices]  # One indexing of whole tensors, which draws nothing.
-        # What draws in a rank is the model; a worker has nothing to disturb.
+            return self._data[request.indices]  # One indexing of whole tensors, which draws nothing. In a rank
+        # the model draws; in a worker there is nothing to disturb.
         with nullcontext() if get_worker_info() else undisturbed():
             try:
                 return default_collate([self._sample(request.epoch, index) for index in map(int, request.indices)])
@@ -187,7 +187,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _become_worker(rank: int, _number: int) -> None:
-    """A worker ends with its rank, and only so: a signal that all processes of a container get is for the rank."""
+    """A worker ends only with its rank: a signal that all processes of a container get is for the rank."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     die_with(rank)

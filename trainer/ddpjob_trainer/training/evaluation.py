@@ -20,13 +20,13 @@ from .random_state import undisturbed
 OWN = frozenset(
     {"loss", "epoch", "step", "samples", "samples_per_second", "seconds", "time", "event", "attempt", "word"}
 )
-"""Names under which a run tells other things beside the metrics."""
+"""Names under which a run reports other things besides the metrics."""
 
 Sums = tuple[int, dict[str, float]]
 """Samples and, by name, the sums of their loss and metrics."""
 
 Seen = Callable[[Tensor, Any, Any], object]
-"""Is told of each batch of this rank: the numbers of its samples, the output, the target."""
+"""Called for each batch of this rank: the indexes of its samples, the output, the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _shard(samples: int, world: World, batch_size: int) -> list[Tensor]:
 
 
 def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]], seen: Seen) -> Sums:
-    sums: dict[str, Tensor] = {}  # On the model's device: to read one in each batch would have the CPU wait.
+    sums: dict[str, Tensor] = {}  # On the model's device: reading one in each batch would make the CPU wait.
     for indices, (inputs, target) in zip(shard, pairs, strict=True):
         output = model(inputs)
         seen(indices, output, target)

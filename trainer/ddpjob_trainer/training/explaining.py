@@ -1,4 +1,4 @@
-"""Tells which process sees which sample, without training."""
+"""Prints which process sees which sample, without training."""
 
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.console import counted, record, say
@@ -10,10 +10,10 @@ from .run import order_of
 
 
 def explain_shards(config: TrainConfig, world_size: int, steps: int) -> None:
-    """Prints the samples of each rank in the first steps of the first epoch: their numbers in the training set.
+    """Prints the samples of each rank in the first steps of the first epoch: their indexes in the training set.
 
     Raises:
-        ConfigError: Each rank of the task decides that by itself.
+        ConfigError: Each rank of the task decides that itself.
     """
     task = load_task(config)
     if task.train_loader(0, world_size) is not None:

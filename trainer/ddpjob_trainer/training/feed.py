@@ -1,4 +1,4 @@
-"""What a run is fed with: the batches of each step, and how much each process's part of a step counts."""
+"""A run's input: the batches of each step, and how much each process's part of a step counts."""
 
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Step(NamedTuple):
     """One step of this process."""
 
     batches: Batches
-    """As many as a step takes, and more may follow."""
+    """As many as a step takes; more may follow."""
     weight: float
     """The factor of this process's mean loss that makes the average of all gradients that of the whole step."""
 
@@ -43,10 +43,10 @@ class Feed(Protocol):
         """Steps that are left in an epoch of which so many samples have been seen; None: that will be seen."""
 
     def first(self) -> tuple[Any, Any]:
-        """A batch as a step has them."""
+        """A batch like those of a step."""
 
     def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
-        """The steps that are left in an epoch of which so many samples have been seen, but no more than `most`."""
+        """The remaining steps of an epoch of which this many samples have been seen, but no more than `most`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ class Divided:
 
     @property
     def global_batch(self) -> int:
-        """Exactly so many."""
+        """Exactly this many."""
         return self.order.global_batch
 
     @property
     def batch_size(self) -> int:
-        """One more than another process's at most."""
+        """At most one more than another process."""
         return self.order.batch_size
 
     def left(self, samples: int = 0) -> int:
@@ -85,10 +85,10 @@ class Divided:
 
 
 class Uneven:
-    """Batches that each process makes by itself; one may have more of them than another.
+    """Batches that each process makes itself; one may have more of them than another.
 
-    A process that has none left goes on with one of its batches, which counts nothing. So it takes part in all that
-    is exchanged, and its weights and its optimizer stay those of the others.
+    A process that has none left goes on with one of its batches, which does not count. So it takes part in every
+    exchange, and its weights and its optimizer stay the same as those of the others.
 
     Raises:
         ConfigError: There is no batch at all, or no second epoch.
@@ -125,7 +125,7 @@ class Uneven:
         self._spare = spare
 
     def left(self, samples: int = 0) -> int | None:
-        """What is left of the longest process's."""
+        """What is left of the process with the most."""
         return max(0, max(self._lengths) - samples // self.global_batch) if self._lengths else None
 
     def first(self) -> tuple[Any, Any]:
@@ -165,7 +165,7 @@ class Uneven:
         return sum(number < length for length in self._lengths)
 
     def _from(self, epoch: int, begun: int) -> Batches:
-        """The epoch's batches without those that were seen. What is drawn for one depends on its number alone."""
+        """The epoch's batches without those already seen. What is drawn for one depends only on its number."""
         set_epoch = getattr(getattr(self._loader, "sampler", None), "set_epoch", None)
         if set_epoch:  # A DistributedSampler's.
             set_epoch(epoch)

@@ -1,20 +1,20 @@
-"""How often to save if nobody says so: as it loses least.
+"""How often to save if it is not set: so that the least time is lost.
 
 Time is lost with each save, and with each failure: on average half an interval of training. The sum is least with an
 interval of sqrt(2 * mean time to failure * cost of a save): J. W. Young, "A first order approximation to the optimum
 checkpoint interval", CACM 17(9), 1974. J. T. Daly, "A higher order estimate of the optimum checkpoint interval for
-restart dumps", FGCS 22(3), 2006, adds terms that matter where a save costs a good part of the time to failure; here
-it never does.
+restart dumps", FGCS 22(3), 2006, adds terms that matter if a save costs a good part of the time to failure; here it
+never does.
 """
 
 from math import sqrt
 
 LEAST_SECONDS, MOST_SECONDS = 10.0, 3600.0
-"""Whatever comes out. The least is also the first interval, since no save has told its cost yet."""
+"""Bounds of the result. The least is also the first interval, since the cost of a save is not known yet."""
 
 HOUR = 3600.0
 DISTURBANCE_HOURS = 24.0
-"""Between two ends of a job that its size has no part in: eviction, a drained node, a change."""
+"""Between two ends of a job that do not depend on its size: eviction, a drained node, a change."""
 
 NODE_HOURS = 1000.0
 """Between two failures of one node of eight GPUs: jobs of 128 such nodes have 7.9 h (A. Kokolis et al., "Revisiting
@@ -23,7 +23,7 @@ failures in 54 days, arXiv:2407.21783)."""
 
 
 def expected_time_to_failure(nodes: int) -> float:
-    """Mean seconds between failures of a job of so many nodes, as long as its own are not known."""
+    """Mean seconds between failures of a job of this many nodes, as long as its own are not known."""
     return HOUR / (1 / DISTURBANCE_HOURS + nodes / NODE_HOURS)
 
 

@@ -38,7 +38,7 @@ class Loop:
     feed: Feed
     test_data: Loader | None
     epochs: int | None
-    """None: training ends by its steps alone."""
+    """None: only the steps end training."""
     position: Position
     progress: Progress
     saver: Saver | None
@@ -86,13 +86,13 @@ class Loop:
             self.recorder.add("finished", self.position.step, samples_per_second=pace, seconds=seconds)
 
     def _train_epoch(self) -> float:
-        """Trains what is left of the epoch, and gives the seconds that it took."""
+        """Trains what is left of the epoch, and returns the seconds that it took."""
         began, before = time.monotonic(), self.position.step
         self._begin("training")
         self.progress.resume()
         self.stepper.model.train()
         self.times.start()
-        # What is left of the epoch, or of the run if that ends before.
+        # What is left of the epoch, or of the run if that ends earlier.
         most = self.progress.total_steps - self.position.step
         for step in self.feed.steps(self.position.epoch, self.position.samples, most):
             loss = self.stepper.step(*step)
@@ -105,7 +105,7 @@ class Loop:
         return time.monotonic() - began
 
     def _report_step(self, line: Line | None) -> None:
-        """Tells the supervisor of the finished step, with the loss that was printed last: so it costs no reading."""
+        """Reports the finished step to the supervisor, with the last printed loss: so nothing need be read."""
         reporting.report(step=self.position.step, loss=self.progress.loss)
         if parts := self.times.step():
             reporting.report_parts(parts)
@@ -133,7 +133,7 @@ class Loop:
         reporting.report(activity=activity, epoch=self.position.epoch)
 
     def _after_step(self) -> None:
-        """Saves if it is time to, and stops if anybody was asked to: all ranks after the same step."""
+        """Saves if it is time to, and stops if any rank was asked to: all ranks after the same step."""
         granted = self.agreement.granted()
         if self.saver:
             self.saver.settle()
@@ -158,7 +158,7 @@ class Loop:
         return granted >= Wish.SAVE or last or self.saver.due(step, epoch_ends=epoch_ends)
 
     def _save_late(self) -> None:
-        """Saves an epoch of which nobody knew that its last step was the last one."""
+        """Saves an epoch whose last step was not known to be the last one."""
         if self.saver is None or self._save_is_due(Wish.NOTHING):
             return
         if self.position.epoch == self.epochs or self.saver.due(self.position.step, epoch_ends=True):

@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself, and by that which of two is the newer one."""
+"""What a checkpoint says about itself, and so which of two is the newer one."""
 
 import json
 import secrets
@@ -16,7 +16,7 @@ Writer = tuple[int, str]
 
 
 def new_run() -> str:
-    """A name for a run that begins now: no other has it, and later ones have greater ones."""
+    """A name for a run that begins now: no other run has it, and later runs have greater ones."""
     return f"{datetime.now(UTC).isoformat(timespec='microseconds')}-{secrets.token_hex(4)}"
 
 
@@ -37,8 +37,8 @@ class Manifest:
     arguments: tuple[str, ...] = ()
     """The writer's command line: with it the model can be made again."""
     run: str = ""
-    """The writer's, as `new_run` names it: two runs are of one attempt where they were given one directory before
-    either had saved. Empty: an older version wrote it."""
+    """The writer's, as named by `new_run`: two runs are of one attempt if they were given one directory before either
+    had saved. Empty: an older version wrote it."""
     savedAt: str = ""  # noqa: N815
     size: int = 0
     sha256: str = ""
@@ -60,10 +60,10 @@ class Manifest:
 
     @property
     def order(self) -> tuple[Writer, int]:
-        """Tells the newer one of two: of the later writer, then of the later step.
+        """Orders two of them: the later writer is newer, then the later step.
 
-        Not of the later step alone: a process of an earlier attempt, on a machine that nobody reaches, may still
-        write when a later attempt has gone back behind that step.
+        Not only the later step: a process of an earlier attempt, on an unreachable machine, may still write when a
+        later attempt has gone back behind that step.
         """
         return self.writer, self.step
 
@@ -88,7 +88,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
 def extended(lineage: Sequence[int], attempt: int, newest: int) -> tuple[int, ...]:
     """The lineage of a run that goes on from a checkpoint, or from none.
 
-    It ascends even where attempts are counted from the beginning again, as in a job that was made anew.
+    It ascends even if attempts are counted from the beginning again, as in a recreated job.
 
     Args:
         lineage: The checkpoint's.

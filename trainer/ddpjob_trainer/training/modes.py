@@ -1,4 +1,4 @@
-"""Which devices train a model: those of a world, one process with several GPUs, or one with one."""
+"""Which devices train a model: those of a world, one process with several GPUs, or one with a single one."""
 
 import os
 
@@ -12,7 +12,7 @@ from ddpjob_trainer.options.mode import DATA_PARALLEL, ModeConfig
 
 
 def home(mode: ModeConfig, device: torch.device) -> torch.device:
-    """The device of the model and its inputs, where the process group gave this one; says which GPUs are meant.
+    """The device of the model and its inputs, given the one from the process group; says which GPUs are meant.
 
     Raises:
         ConfigError: There is no such GPU.
@@ -30,7 +30,7 @@ def home(mode: ModeConfig, device: torch.device) -> torch.device:
 def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> nn.Module:
     """The model as the loop calls it: one thread for each GPU computes its part of the batch, on a copy of the model.
 
-    On a CPU that is the model itself, as in torch.nn.DataParallel: a CPU has no devices to divide a batch among.
+    On a CPU that is the model itself, as in torch.nn.DataParallel: there are no devices to divide a batch among.
     """
     if device.type == "cpu":
         why = "backend gloo uses no GPU" if torch.cuda.is_available() else "this process sees no GPU"

@@ -1,7 +1,7 @@
 """The order of samples: which process sees which sample at which step.
 
 It depends only on the seed, the epoch and a cursor in samples, never on the number of processes or on what they did
-before: so a run can go on from any sample, in a world of any size.
+before: so a run can go on from any sample, with any number of processes.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,22 +15,22 @@ from ddpjob_trainer.console import counted
 from ddpjob_trainer.errors import ConfigError
 
 Shuffle = Callable[[torch.Generator], Tensor]
-"""Gives all samples' numbers in a random order."""
+"""Returns the indexes of all samples in a random order."""
 
 
 @runtime_checkable
 class Shuffled(Protocol):
-    """A data set that has a better order than any: one in which neighbours are read together."""
+    """A data set with a better order than an arbitrary one: one in which neighbours are read together."""
 
     def shuffled(self, generator: torch.Generator) -> Tensor:
-        """The numbers of all its samples in a random order."""
+        """The indexes of all its samples in a random order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """How a data set is cut into steps, and each step into the ranks' parts.
 
-    Each epoch has its own permutation. The tail that fills no whole step is dropped, a different one each epoch.
+    Each epoch has its own permutation. The rest that does not fill a step is dropped, a different one each epoch.
     """
 
     samples: int
@@ -54,12 +54,12 @@ class Order:
             )
 
     def steps(self, cursor: int = 0) -> int:
-        """Steps that are left in an epoch of which `cursor` samples have been seen."""
+        """Remaining steps in an epoch of which `cursor` samples have been seen."""
         return (self.samples - cursor) // self.global_batch
 
     @property
     def part(self) -> slice:
-        """This rank's part of each batch; the parts of all ranks differ by one sample at most."""
+        """This rank's part of each batch; the parts of the ranks differ by at most one sample."""
         return slice(
             self.rank * self.global_batch // self.world_size, (self.rank + 1) * self.global_batch // self.world_size
         )

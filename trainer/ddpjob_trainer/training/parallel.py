@@ -1,4 +1,4 @@
-"""A model as it is trained: laid out, compiled, and wrapped so that every start of a run computes alike."""
+"""A model as it is trained: laid out, compiled, and wrapped so that every start of a run computes the same."""
 
 import io
 import os
@@ -29,10 +29,10 @@ UNUSED = "Expected to have finished reduction in the prior iteration"
 
 
 def laid_out(model: nn.Module, config: TrainConfig, world: World, device: torch.device) -> nn.Module:
-    """The model on its device, as the options ask for it. Its names stay what they are.
+    """The model on its device, as the options ask for it. Its names stay the same.
 
     Raises:
-        ConfigError: An option cannot be had on this device.
+        ConfigError: An option is not available on this device.
     """
     if config.communication.sync_bn and not world.alone:
         if device.type == "cpu":
@@ -71,7 +71,7 @@ def averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:
 
 
 def unused(error: RuntimeError, model: nn.Module) -> ConfigError | None:
-    """What is wrong where DDP says that parameters had no gradient; None: it says something else."""
+    """What is wrong if DDP says that parameters had no gradient; None: it says something else."""
     indices = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
     if not (UNUSED in str(error) and indices):
         return None
@@ -84,7 +84,7 @@ def unused(error: RuntimeError, model: nn.Module) -> ConfigError | None:
 
 
 def _channels_last(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Lays out the images that a model is called with as its weights are."""
+    """Lays out the images that a model is called with like its weights."""
     return tuple(
         argument.contiguous(memory_format=torch.channels_last)
         if isinstance(argument, Tensor) and argument.dim() == len("NCHW")
@@ -119,10 +119,10 @@ def _buffers_enter_a_step(model: nn.Module) -> bool:
 def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]], autocast: Autocast) -> None:
     """One forward and backward pass that leaves no trace, so that all real steps use the same gradient buckets.
 
-    DDP arranges its buckets anew after the first backward pass, in the order in which the gradients came. From three
-    processes on the order of a sum depends on the layout, so a first step differs in the last bits from the same step
-    in the middle of a run; with this pass no real step is a first one. A static graph takes two: the first one is for
-    learning the graph. What the model prints in it is not shown: it would seem to be a step's.
+    DDP rearranges its buckets after the first backward pass, in the order in which the gradients came. From three
+    processes on, the order of a sum depends on the layout, so a first step differs in the last bits from the same
+    step in the middle of a run; with this pass no real step is a first one. A static graph takes two: the first one
+    is for learning the graph. What the model prints in it is not shown: it would seem to belong to a step.
     """
     static = isinstance(model, DistributedDataParallel) and model.static_graph
     with undisturbed(), buffers_kept(model.modules()), redirect_stdout(io.StringIO()):

@@ -11,7 +11,7 @@ from ddpjob_trainer.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was printed: means over the steps since the line before."""
+    """What was printed: means over the steps since the previous line."""
 
     loss: float | None
     """None: this rank had nothing to learn from."""
@@ -21,9 +21,9 @@ class Line:
 class Progress:
     """Prints the first step, the last, and every one that `log_every` divides.
 
-    Where several ranks write into one log, `rank` tells them apart; None: there is but one.
+    If several ranks write into one log, `rank` distinguishes them; None: there is only one.
 
-    The loss is read from the device only where it is printed: reading it makes the CPU wait.
+    The loss is read from the device only when it is printed: reading it makes the CPU wait.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Progress:
     ) -> None:
         self.total_steps = total_steps
         self.loss: float | None = None
-        """The mean loss that was printed last."""
+        """The mean loss that was last printed."""
         self._rank = rank
         self._position = position
         self._epochs = epochs
@@ -49,11 +49,11 @@ class Progress:
         self._window = _Window()
 
     def resume(self) -> None:
-        """Training goes on after something else, whose time and loss are not the pace's."""
+        """Training goes on after something else, whose time and loss do not belong to the pace."""
         self._window = _Window()
 
     def step(self, loss: Tensor | None) -> Line | None:
-        """A step is finished, with this mean loss of what this rank had, if anything; the line, if one is printed."""
+        """A step is finished, with this rank's mean loss, if it had anything; returns the line, if one is printed."""
         self._window.add(loss)
         step = self._position.step
         if step not in {self._first, self.total_steps} and step % self._log_every:
@@ -67,7 +67,7 @@ class Progress:
         line = Line(self._window.mean_loss(), self._window.steps / self._window.seconds(now))
         self.loss = self.loss if line.loss is None else line.loss
         if step == self._first:
-            # The pace is told by the others: a first step pays for much that happens once.
+            # The pace comes from the others: a first step includes much that happens once.
             seconds_per_step = self._window.seconds(now)
             self._began = now
         else:

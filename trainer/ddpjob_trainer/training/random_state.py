@@ -26,7 +26,7 @@ def seed_all(*parts: int) -> None:
 
 
 def seed_sample(*parts: int) -> None:
-    """The same for the fetching of one sample, which is done so often that it must be cheap. No GPU is touched."""
+    """The same for fetching one sample, which is done so often that it must be cheap. No GPU is touched."""
     numbers = struct.pack(f"<{len(parts)}Q", *(part % 2**64 for part in parts))
     seed = int.from_bytes(hashlib.blake2b(numbers, digest_size=8).digest())
     random.seed(seed)
@@ -46,7 +46,7 @@ def capture() -> State:
 
 
 def restore(state: State) -> None:
-    """Puts all generators back."""
+    """Restores all generators."""
     random.setstate(state["python"])
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  (as above)
@@ -66,5 +66,5 @@ def undisturbed() -> Iterator[None]:
 
 
 def _on_gpu() -> bool:
-    """Whether this process uses its GPU; asking it for a state would begin to."""
+    """Whether this process uses its GPU; asking for its state would begin to."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

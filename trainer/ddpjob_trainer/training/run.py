@@ -38,11 +38,11 @@ from .step_times import StepTimes
 from .stepping import Stepper, shares
 
 MOST_WORKERS = 8
-"""Of a rank, unless it is told otherwise: as a rule that feeds a GPU, and memory stays small."""
+"""Of a rank, unless it is set otherwise: usually that feeds a GPU, and memory stays small."""
 
 
 def run(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
-    """Trains as asked, from the newest checkpoint if there is one; `position` tells how far, also after an error."""
+    """Trains as asked, from the newest checkpoint if there is one; `position` says how far, even after an error."""
     reporting.tell_activities()
     _set_threads(config, world)
     seed_all(config.seed)
@@ -77,7 +77,7 @@ def _prepare(
     feeding: Callable[[torch.device], Feed],
     device: torch.device,
 ) -> Loop:
-    """Builds the model and all around it, and restores the newest checkpoint."""
+    """Builds the model and everything around it, and restores the newest checkpoint."""
     feed, test_data = feeding(modes.output_device(config.mode, device)), task.test_data()
     model = laid_out(task.model(), config, world, device)
     wrapped, compression = _wrapped(model, config, world, device)
@@ -120,7 +120,7 @@ def _prepare(
 def _wrapped(
     model: nn.Module, config: TrainConfig, world: World, device: torch.device
 ) -> tuple[nn.Module, PowerSGD | None]:
-    """The model as a step calls it, and what of its communication has a state."""
+    """The model as a step calls it, and the part of its communication that has a state."""
     if not world.alone:
         ddp = parallel(model, config.communication, device)
         return ddp, compress(ddp, config.communication)
@@ -136,7 +136,7 @@ def _learner(
     total_steps: int,
     device: torch.device,
 ) -> state.Learner:
-    """All that changes while a model learns, as it is at the first step."""
+    """Everything that changes while a model learns, as it is at the first step."""
     optimizer = task.optimizer(model)
     if compression:
         compression.begin(total_steps)
@@ -159,7 +159,7 @@ def _restore(
     position: Position,
     device: torch.device,
 ) -> None:
-    """Goes on where a checkpoint was made: with its weights, and with all that decides the steps to come."""
+    """Goes on where a checkpoint was made: with its weights, and with all that determines the next steps."""
     others = state.load(learner, saved)
     if others and world.leads:
         say(f"the optimizer goes on as the checkpoint says: {'; '.join(others)}")
@@ -176,7 +176,7 @@ def _stepper(
     batch_size: int,
     device: torch.device,
 ) -> Stepper:
-    """Trains the learner by steps of so many samples of this process."""
+    """Trains the learner by steps of this many samples of this process."""
     parts = config.optimisation.gradient_accumulation_steps
     return Stepper(
         task=task,
@@ -192,16 +192,16 @@ def _stepper(
 def _progress(
     config: TrainConfig, world: World, position: Position, batch_size: int, whole: tuple[int | None, int]
 ) -> Progress:
-    """Says where training is in the whole of it, epochs and steps; names the rank where several share one log."""
+    """Reports where training is, in epochs and steps; names the rank if several share one log."""
     rank = world.rank if world.local_world_size > 1 else None
     return Progress(position, *whole, batch_size=batch_size, log_every=config.log_every, rank=rank)
 
 
 def _feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.device], Feed]:
-    """What the run is fed with, once its device is known: a mistake is told before processes wait for each other.
+    """The run's input, once its device is known: a mistake is reported before processes wait for each other.
 
     Raises:
-        ConfigError: There is no data, or it does not go with an option.
+        ConfigError: There is no data, or it does not fit an option.
     """
     parts = config.optimisation.gradient_accumulation_steps
     batches = task.train_loader(world.rank, world.world_size)
@@ -234,10 +234,10 @@ def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) 
 def _total_steps(position: Position, feed: Feed, epochs: int | None, most: int | None) -> int:
     """The number of the last step: what is finished, the rest of this epoch and the epochs after it, up to `most`.
 
-    Where nobody knows how long an epoch is, the last one may end before.
+    If it is unknown how long an epoch is, the last one may end earlier.
 
     Raises:
-        ConfigError: Nobody can know.
+        ConfigError: It cannot be known.
     """
     left, whole = feed.left(position.samples), feed.left()
     if epochs is not None and position.epoch > epochs:
@@ -255,11 +255,11 @@ def _workers(config: TrainConfig, task: Task, world: World) -> int:
     asked = task.workers if config.loading.workers is None else config.loading.workers
     if asked is not None:
         return asked
-    # A rank may have been given cores of its own: then its threads are as many, and a share of them would be too few.
+    # A rank may have cores of its own: then it has as many threads, and a share of them would be too few.
     return min(MOST_WORKERS, max(torch.get_num_threads(), threads_of_each(world.local_world_size)))
 
 
 def _set_threads(config: TrainConfig, world: World) -> None:
-    """This process's share of the cores that torch would use, unless who knows better has said (OMP_NUM_THREADS)."""
+    """This process's share of the cores that torch would use, unless it was set elsewhere (OMP_NUM_THREADS)."""
     if config.threads or "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(config.threads or max(1, torch.get_num_threads() // world.local_world_size))

@@ -1,6 +1,6 @@
 """Saving and resuming: when a checkpoint is due, and what all ranks do for it.
 
-Rank 0 alone reads and writes files, and writes them beside training. The others send it their random states and get a
+Only rank 0 reads and writes files, and writes them beside training. The others send it their random states and get a
 checkpoint's bytes from it, so they need not see the directory.
 """
 
@@ -45,7 +45,7 @@ class Saver:
         self._writing = 0.0
 
     def resume(self, position: Position) -> state.State | None:
-        """Moves the position to the newest valid checkpoint's and gives its state; None if there is none."""
+        """Moves the position to the newest valid checkpoint's and returns its state; None if there is none."""
         found = None
         if self._files:
             found = self._files.newest(state.decode)
@@ -73,16 +73,16 @@ class Saver:
         return epoch_ends and self._settings.every_seconds is None
 
     def save(self, learner: state.Learner, position: Position, begin: Callable[[str], None]) -> None:
-        """Saves the run as it is: copies it here and now, and leaves the rest to `settle` and `finish`.
+        """Saves the run as it is: copies it at once, and leaves the rest to `settle` and `finish`.
 
         Args:
             learner: What is saved, of `position`.
             position: Where the run is.
-            begin: Is told "saving" once that is what keeps the ranks. To gather what is each rank's own takes no
-                longer than a step, as a rule: who does not come to it is to be missed as soon as in a step.
+            begin: Is told "saving" once the ranks are busy with that. Gathering what is each rank's own usually takes
+                no longer than a step: a rank that does not come to it should be missed as soon as in a step.
 
         Raises:
-            TrainerError: As `settle` does, of the save before, which it waits for.
+            TrainerError: As for `settle`, about the previous save, which it waits for.
         """
         began = time.monotonic()
         if learner.compression:  # It has a tensor for each of the model's, on each rank.
@@ -97,7 +97,7 @@ class Saver:
         self._cost = self._saved_at - began
 
     def settle(self) -> None:
-        """Tells of the save that was begun, if it has become durable. Costs nothing while it has not.
+        """Reports the save that was begun, if it has become durable. Costs nothing while it has not.
 
         Raises:
             StorageFullError, StorageError: It could not be written.
@@ -111,7 +111,7 @@ class Saver:
         self._tell(wait=True)
 
     def finish_after(self, error: Exception) -> None:
-        """The same where the run ends by an error: that one counts, and a failure to save is only mentioned."""
+        """The same when the run ends with an error: that error counts, and a failure to save is only mentioned."""
         try:
             self.finish()
         except Exception as another:  # noqa: BLE001  (whatever it is, it comes second)
@@ -149,7 +149,7 @@ class Saver:
 
 
 def restore_random(saved: list[random_state.State], config: TrainConfig, world: World, step: int) -> None:
-    """Gives each rank its generators back; in a world of another size, new ones."""
+    """Gives each rank its generators back; with another number of processes, new ones."""
     if len(saved) == world.world_size:
         random_state.restore(saved[world.rank])
         return

@@ -1,4 +1,4 @@
-"""Copies of a state in the memory of the CPU: training goes on with the one while the other is written."""
+"""Copies of a state in CPU memory: training goes on with the original while the copy is written."""
 
 import torch
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
@@ -7,7 +7,7 @@ from .state import State
 
 
 class Snapshots:
-    """Takes one copy after another, each in the memory of the one before."""
+    """Takes one copy after another, each in the memory of the previous one."""
 
     def __init__(self) -> None:
         on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The state of a run as bytes: all that makes the steps after a resume those of a run that never stopped."""
+"""The state of a run as bytes: everything that makes the steps after a resume those of a run that never stopped."""
 
 import io
 import pickle
@@ -45,7 +45,7 @@ class Learner:
 
     @property
     def evaluated(self) -> nn.Module:
-        """The model that is evaluated, and worth keeping: the average, where there is one."""
+        """The model that is evaluated, and worth keeping: the average, if there is one."""
         return self.average.module if self.average else self.model
 
 
@@ -69,12 +69,12 @@ def own(learner: Learner) -> State:
 
 
 def beside(owned: list[State], where: Where) -> State:
-    """The rest of the state, with what is each rank's own, by rank: it is nobody else's already."""
+    """The rest of the state, with what is each rank's own, by rank: already copies."""
     return {key: [one[key] for one in owned] for key in ("random", "compression")} | {"position": where}
 
 
 def evaluated(state: State) -> dict[str, Tensor]:
-    """The weights and buffers in a decoded state that were evaluated: the moving average's, where there is one."""
+    """The weights and buffers in a decoded state that were evaluated: the moving average's, if there is one."""
     average = state.get("average")
     weights: dict[str, Tensor] = average["model"] if average else state["model"]
     return weights
@@ -92,12 +92,12 @@ def decode(content: bytes) -> State:
 
 
 def prove(file: Path) -> None:
-    """Makes sure that an encoded state can be decoded: otherwise it would be missed only when it is needed.
+    """Makes sure that an encoded state can be decoded: otherwise that would be noticed only when it is needed.
 
     Its tensors' numbers are not read.
 
     Raises:
-        ConfigError: It holds something else than tensors and plain values.
+        ConfigError: It contains something other than tensors and plain values.
     """
     try:
         torch.load(file, map_location="cpu", mmap=True, weights_only=True)
@@ -109,7 +109,7 @@ def prove(file: Path) -> None:
 
 
 def load(learner: Learner, state: State) -> list[str]:
-    """Puts a decoded state into a learner; gives the settings of its optimizer that were others than the state's.
+    """Puts a decoded state into a learner; returns the settings of its optimizer that differed from the state's.
 
     Raises:
         ConfigError: It is another model's.
@@ -128,7 +128,7 @@ def load(learner: Learner, state: State) -> list[str]:
         learner.scheduler.load_state_dict(state["scheduler"])
     elif learner.scheduler:
         _catch_up(learner.scheduler, begun, steps=state["position"][0])
-    # What follows may have been left out or asked for since, and was not always saved.
+    # What follows may have been turned off or on since then, and was not always saved.
     if learner.scaler and (scaler := state.get("scaler")):
         learner.scaler.load_state_dict(scaler)
     if learner.average:
@@ -140,7 +140,7 @@ def load(learner: Learner, state: State) -> list[str]:
 
 
 def load_compression(learner: Learner, state: State, world: World, device: torch.device) -> None:
-    """Gives each rank back what it had left out of the gradients it sent."""
+    """Gives each rank back what it had left out of the gradients that it sent."""
     saved = state.get("compression")
     if learner.compression is None or not saved or saved[0] is None:
         return
@@ -152,7 +152,7 @@ def load_compression(learner: Learner, state: State, world: World, device: torch
 
 
 def _catch_up(scheduler: LRScheduler, begun: list[dict[str, Any]], steps: int) -> None:
-    """Brings a schedule that a checkpoint knows nothing of to where it would be; its rates at the start are given."""
+    """Moves a schedule that a checkpoint does not have to where it would be, from the given initial rates."""
     for group, rates in zip(scheduler.optimizer.param_groups, begun, strict=True):
         group.update(rates)
     with warnings.catch_warnings():
@@ -162,9 +162,9 @@ def _catch_up(scheduler: LRScheduler, begun: list[dict[str, Any]], steps: int) -
 
 
 def _settings(learner: Learner) -> dict[str, float]:
-    """What an optimizer goes on with, of its first group; the rate is that with which its schedule began.
+    """The settings of an optimizer's first group; the rate is that with which its schedule began.
 
-    A checkpoint of a run without a schedule knows no such rate: a schedule that is new begins as asked.
+    A checkpoint of a run without a schedule has no such rate: a new schedule begins as asked.
     """
     group = learner.optimizer.param_groups[0]
     known = {"lr": group.get("initial_lr" if learner.scheduler else "lr"), "weight_decay": group.get("weight_decay")}

@@ -1,7 +1,7 @@
 """What a step's time consists of, as recent means: where a process works, and where it waits for data or for others.
 
-DistributedDataParallel times one step in a hundred by itself, or more if asked to. On a GPU too: a clock on the CPU
-would see there only how long it takes to ask for work. So forward, backward and communication are its numbers; its
+DistributedDataParallel times one step in a hundred by itself, or more if asked to. On a GPU too, where a clock on the
+CPU would only see how long it takes to ask for work. So forward, backward and communication are its numbers; its
 backward includes the loss. A process without it is timed by the clock, on the CPU only.
 """
 
@@ -15,13 +15,13 @@ WINDOW_SECONDS = 1.0
 """What "recent" means."""
 
 SAMPLED_STEPS = 10
-"""On the CPU one step in so many is timed: that costs nothing. On a GPU the CPU waits for it, so it stays at 100."""
+"""On the CPU one in this many is timed: that costs nothing. On a GPU the CPU waits for it, so it stays at 100."""
 
 NANOSECONDS = 1e-9
 
 
 class StepTimes:
-    """Follows the steps of this process, lap by lap; each goes forward and backward on so many batches."""
+    """Follows the steps of this process, lap by lap; each goes forward and backward on this many batches."""
 
     def __init__(self, model: nn.Module, device: torch.device, batches: int = 1) -> None:
         self._ddp = _Ddp(model, device, batches) if isinstance(model, DistributedDataParallel) else None
@@ -36,7 +36,7 @@ class StepTimes:
         self._mark = self._window_began = time.monotonic()
 
     def start(self) -> None:
-        """The next lap begins now: what was before is no step's."""
+        """The next lap begins now: what came before is not part of a step."""
         self._mark = time.monotonic()
 
     def lap(self, part: str) -> None:
@@ -58,14 +58,14 @@ class StepTimes:
             return None
         self._window_began = self._mark
         parts = self._laps.take() | (self._ddp.times.take() if self._ddp is not None else {})
-        if self._ddp is None or "backward" in parts:  # Long steps: of none in this window is all known.
-            # Backward contains communication.
+        if self._ddp is None or "backward" in parts:  # Long steps: for none in this
+            # window is everything known. Backward contains communication.
             self.own_seconds = sum(parts.values()) - 2 * parts.get("communication", 0.0)
         return parts
 
 
 class _Ddp:
-    """The times that DistributedDataParallel takes of some steps: of a step's last batch, which stands for all."""
+    """DistributedDataParallel's times of some steps: of a step's last batch, which stands for all."""
 
     def __init__(self, model: DistributedDataParallel, device: torch.device, batches: int) -> None:
         self.times = _Means()
@@ -98,6 +98,6 @@ class _Means:
         self._sums[name] = count + 1, total + seconds
 
     def take(self) -> dict[str, float]:
-        """Gives the means and begins anew."""
+        """Returns the means and starts again."""
         sums, self._sums = self._sums, {}
         return {name: total / count for name, (count, total) in sums.items()}

@@ -24,7 +24,7 @@ Batches = Iterator[tuple[Any, Any]]
 
 
 def shares(samples: int, parts: int) -> tuple[float, ...]:
-    """What part of a step's samples each of its batches has, where `divided` makes so many of it.
+    """What part of a step's samples each of its batches has, if `divided` makes this many of it.
 
     Raises:
         ConfigError: A batch would have none.
@@ -38,7 +38,7 @@ def shares(samples: int, parts: int) -> tuple[float, ...]:
 
 
 def divided(steps: Iterator[Tensor], parts: int) -> Iterator[Tensor]:
-    """The indices of steps, each cut into so many batches, whose sizes differ by one at most."""
+    """The indices of steps, each divided into this many batches, whose sizes differ by at most one."""
     return (part for step in steps for part in step.tensor_split(parts))
 
 
@@ -57,7 +57,7 @@ class Stepper:
     times: StepTimes
 
     def step(self, batches: Batches, weight: float = 1.0) -> Tensor | None:
-        """Trains on as many of the batches as there are shares, and gives their mean loss, if they count.
+        """Trains on as many of the batches as there are shares, and returns their mean loss, if they count.
 
         `weight` is the factor of this process's loss that makes the average of all gradients that of the whole step.
         If it is 0, what it trains on leaves no trace here.
@@ -70,7 +70,7 @@ class Stepper:
         return loss if weight else None
 
     def _by_themselves(self) -> Iterator[nn.Module]:
-        """The parts of the model that make their statistics without the other processes."""
+        """The parts of the model that compute their statistics without the other processes."""
         return (module for module in self.learner.model.modules() if not isinstance(module, nn.SyncBatchNorm))
 
     def _backward_all(self, batches: Batches, weight: float) -> Tensor:
@@ -89,14 +89,14 @@ class Stepper:
         return nullcontext()
 
     def _backward(self, batches: Batches, weight: float, share: float) -> Tensor:
-        """Adds the gradients of the next batch, and gives what it adds to the mean loss."""
+        """Adds the gradients of the next batch, and returns what it adds to the mean loss."""
         inputs, target = next(batches)
         self.times.lap("data")
         with self.autocast():
             loss = self.task.loss(self._forward(inputs), target)
         self.times.lap("forward")
         scaler, factor = self.learner.scaler, weight * share
-        # Even parts need no factor, and the loss stays the very number that it is.
+        # Equal parts need no factor, and the loss stays exactly the same number.
         weighted = loss if factor == 1.0 else loss * factor
         torch.autograd.backward(scaler.scale(weighted) if scaler else weighted)
         self.times.lap("backward")
@@ -111,7 +111,7 @@ class Stepper:
             raise
 
     def _update(self) -> None:
-        """Updates the weights and what follows them: the schedule and the average count such updates alone."""
+        """Updates the weights and what follows them: the schedule and the average count only such updates."""
         learner = self.learner
         if self.clip_grad_norm is not None:
             if learner.scaler:

@@ -1,7 +1,7 @@
 """Writing checkpoints beside training: training waits for a copy of the state, and a thread writes the copy.
 
-The thread leaves training nearly undisturbed, since its work is done outside of Python's lock: hashing, writing,
-waiting for the disk.
+The thread hardly disturbs training, since its work is done outside Python's lock: hashing, writing, waiting for the
+disk.
 """
 
 import time
@@ -22,7 +22,7 @@ class Written:
     path: Path
     manifest: Manifest
     seconds: float
-    """That it took to write."""
+    """Seconds that it took to write."""
 
 
 class Writer:
@@ -36,7 +36,7 @@ class Writer:
         self._proved = False
 
     def begin(self, manifest: Manifest, current: state.State, rest: state.State) -> None:
-        """Copies a state as it is now, and begins to write the copy and the rest, which nobody will change.
+        """Copies a state as it is now, and begins to write the copy and the rest, which will not change.
 
         The save before it must have been finished.
         """
@@ -64,7 +64,7 @@ class Writer:
         return Written(path, manifest, time.monotonic() - began)
 
     def _check(self, file: Path) -> None:
-        """The first of a run is proved for all of them: they differ in their numbers."""
+        """Only the first of a run is checked: the others differ only in their numbers."""
         if not self._proved:
             state.prove(file)
             self._proved = True

@@ -1,1 +1,1 @@
-"""Workloads that come along: a model each, and the data of handwritten digits."""
+"""Built-in workloads: a model each, and the data of handwritten digits."""

@@ -1,4 +1,4 @@
-"""Images of handwritten digits: `digits`, which comes along, and MNIST."""
+"""Images of handwritten digits: `digits`, which is built in, and MNIST."""
 
 import fcntl
 import importlib.util
@@ -35,7 +35,7 @@ def load(config: TrainConfig) -> Handwriting:
     """The data that `--data` names.
 
     Raises:
-        ConfigError: Its files are not there.
+        ConfigError: Its files are missing.
     """
     return _digits() if config.data == "digits" else _mnist(config)
 

@@ -1,4 +1,4 @@
-"""ImageNet, or any images of classes, and the networks of torchvision that tell them apart."""
+"""ImageNet, or any images with classes, and the networks of torchvision that classify them."""
 
 import difflib
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from ddpjob_trainer.sources.layout import image_classes
 from ddpjob_trainer.task import Task
 
 WITH_MORE_OUTPUTS = ("googlenet", "inception_v3")
-"""In training they give more than one output unless they are told not to."""
+"""In training they return more than one output unless they are told not to."""
 
 TOP = 5
 
 
 class ImageNetTask(Task):
-    """A network of torchvision's, by SGD whose rate falls every 30 epochs: as PyTorch's ImageNet example does it."""
+    """A network of torchvision, with SGD and a rate that falls every 30 epochs, as in PyTorch's ImageNet example."""
 
     epochs = 90
     batch_size = 32
@@ -58,6 +58,6 @@ class ImageNetTask(Task):
         return self.images.test
 
     def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
-        """How often the class is the likeliest one, and how often it is among the five likeliest."""
+        """How often the class is the most likely one, and how often it is among the five most likely."""
         hits = output.topk(min(TOP, output.shape[1])).indices == target.unsqueeze(1)
         return {"top1": hits[:, 0].sum(), "top5": hits.sum()}

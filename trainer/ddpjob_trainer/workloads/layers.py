@@ -1,4 +1,4 @@
-"""A list of linear layers, one after another, that tells the size of each batch it is given."""
+"""A list of linear layers, one after another, that prints the size of each batch it gets."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Random numbers and one linear layer that tells the size of what it is given: so who gets what is seen."""
+"""Random numbers and one linear layer that prints the size of its input: so one sees which process gets what."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ SAMPLES = 90
 class RandomDataset(Dataset[tuple[Tensor, Tensor]]):
     """Vectors of random numbers, each its own target.
 
-    They come from a seed, so that every process has the same ones: what each draws for itself could not be divided.
+    They come from a seed, so that every process has the same ones: separately drawn ones could not be divided.
     """
 
     def __init__(self, size: int, length: int, seed: int) -> None:
@@ -35,14 +35,14 @@ class Model(nn.Module):
         self.fc = nn.Linear(INPUTS, OUTPUTS)
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """As many outputs, with their size told."""
+        """As many outputs; it prints their size."""
         output: Tensor = self.fc(numbers)
         say(f"  In Model: input size {numbers.size()} output size {output.size()}")
         return output
 
 
 class RandomTask(Task):
-    """Learns to tell the first numbers of each vector, in one pass."""
+    """Learns to return the first numbers of each vector, in one pass."""
 
     epochs = 1
     batch_size = 30

@@ -1,4 +1,4 @@
-"""Addresses as supervisors tell them: `host:port`, with brackets where the host has colons."""
+"""Addresses as supervisors exchange them: `host:port`, with brackets if the host has colons."""
 
 import ipaddress
 
@@ -11,7 +11,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """What an address is made of; the host without brackets.
+    """The parts of an address; the host without brackets.
 
     Raises:
         ValueError: It is none.
@@ -24,7 +24,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine itself is reached by it; a name but `localhost` may be anybody's."""
+    """Whether it reaches only this machine; a name other than `localhost` may belong to any machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

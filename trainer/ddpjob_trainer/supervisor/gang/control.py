@@ -1,4 +1,4 @@
-"""The control port: where supervisors of the same job, and nobody else, talk to this one."""
+"""The control port: where only supervisors of the same job talk to this one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,10 +16,10 @@ from .rendezvous import RELEASE, Rendezvous
 from .settings import Settings
 
 STRANGERS = 64
-"""So many connections there may be that have proved nothing yet, beside one of each node."""
+"""How many connections there may be that have proved nothing yet, besides one of each node."""
 
 BACKLOG = 512
-"""So many connections wait in the kernel while this process has no core, beside one of each node. The first packet
+"""How many connections wait in the kernel while this process has no core, besides one of each node. The first packet
 of one more is lost, and its sender tries again only after a second: hundreds of strangers a second would keep a
 supervisor out that way."""
 
@@ -31,7 +31,7 @@ PROOF_SECONDS = 20.0
 async def control_port(
     settings: Settings, rendezvous: Rendezvous, follower: Follower, leader: Leader | None
 ) -> AsyncIterator[int]:
-    """Serves on the control port as long as the block runs, and gives its number.
+    """Serves on the control port as long as the block runs, and yields its number.
 
     Raises:
         TrainerError: Another program has the port.
@@ -59,9 +59,9 @@ async def control_port(
 
 
 class _Crowd:
-    """Connections that have proved nothing yet. Where there are too many, the host that has most loses its oldest.
+    """Connections that have proved nothing yet. If there are too many, the host with the most loses its oldest.
 
-    So whoever floods the port only pushes himself out, and a supervisor, which needs a moment, comes through.
+    So a host that floods the port only pushes out itself, and a supervisor, which needs a moment, gets through.
     """
 
     def __init__(self, most: int) -> None:
@@ -70,7 +70,7 @@ class _Crowd:
         self._of_host: dict[str, list[TcpLink]] = {}
 
     def enter(self, link: TcpLink) -> TcpLink | None:
-        """One more has come. Returns the one for which there is no place any more, of the host that has most."""
+        """One more has come. Returns the one for which there is no place any more, of the host with the most."""
         self._of_host.setdefault(link.peer_host, []).append(link)
         self._count += 1
         if self._count <= self._most:
@@ -90,7 +90,7 @@ class _Crowd:
 
 
 class _Door:
-    """Answers the first words of whoever comes, once they are proved."""
+    """Answers the first words of a caller, once they are proved."""
 
     def __init__(self, settings: Settings, rendezvous: Rendezvous, follower: Follower, leader: Leader | None) -> None:
         self._settings = settings

@@ -1,6 +1,6 @@
-"""The leader's decisions: who is there, which attempt runs, what ended it, and what comes next.
+"""The leader's decisions: who has joined, which attempt runs, what ended it, and what comes next.
 
-Pure: it is told what happens and when, and leaves what is to be said in its outbox. An attempt goes through these
+Pure: it is told what happens and when, and leaves the messages to send in its outbox. An attempt goes through these
 phases, and each is left by one method:
 
     GATHERING --all there, nothing runs--> RUNNING --a rank failed, a member went--> STOPPING --all idle--> GATHERING
@@ -54,20 +54,20 @@ SETTLING_SECONDS = 1.0
 """A rank notices the loss of a peer at once; that a whole node went may be heard a moment later."""
 
 EXAMINING_SECONDS = 5.0
-"""For each rank of a stalled gang to be looked at: a moment does, but a busy node that is too late seems at fault."""
+"""For each rank of a stalled gang to be looked at: a moment is enough, but a busy node that is late seems guilty."""
 
 
 class Phase(StrEnum):
     """What the gang is doing."""
 
     GATHERING = "Gathering"
-    """Some supervisors are not there yet, or still clear up."""
+    """Some supervisors are missing, or are still cleaning up."""
     PREFLIGHT = "Preflight"
-    """The machines are being tried."""
+    """The machines are being tested."""
     RUNNING = "Running"
     """The ranks of an attempt run."""
     STALLED = "Stalled"
-    """They do not go on, and it is being found out why."""
+    """They make no progress, and the reason is being found."""
     STOPPING = "Stopping"
     """They are being ended."""
     DONE = "Done"
@@ -93,7 +93,7 @@ class Member:
     doing: _Doing = _Doing.IDLE
     leaving: bool = False
     beats: tuple[dict[str, Any], ...] = ()
-    """What its processes said last, each with `node`, its rank."""
+    """What its processes last said, each with `node`, its rank."""
     running: tuple[int, ...] = ()
     """Those that have not ended."""
     findings: tuple[dict[str, Any], ...] | None = None
@@ -105,7 +105,7 @@ class Stall:
 
     since: float
     rank: int | None = None
-    """The node's, once somebody is to blame."""
+    """The node's, once a rank is to blame."""
     process: int | None = None
     message: str = ""
 
@@ -118,13 +118,13 @@ class _Course:
     lasted: float = 0.0
     """Seconds until it was stopped."""
     ends: dict[int, tuple[End, ...]] = field(default_factory=dict)
-    """By node, also of those that are gone by now."""
+    """By node, including those that are gone by now."""
     heard: dict[int, float] = field(default_factory=dict)
-    """When a node first told of a failure, or of its end."""
+    """When a node first reported a failure, or its end."""
     absent: dict[int, int | None] = field(default_factory=dict)
-    """By node, who went: its incarnation, or None if it had said that it would go."""
+    """By node, which supervisor went: its incarnation, or None if it had said that it would go."""
     verdict: Incident | None = None
-    """What ended it, where the ends do not tell."""
+    """What ended it, if the ends do not show it."""
     idle_since: float | None = None
     answered: bool = False
     """Whether its incident is recorded."""
@@ -133,7 +133,7 @@ class _Course:
 class Coordinator:
     """The gang as its leader sees it.
 
-    Times are seconds of the epoch, by a clock that never goes back nor leaps.
+    Times are seconds of the epoch, by a clock that neither goes back nor jumps.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Coordinator:
         check_first: bool = False,
         patience: float | None = None,
     ) -> None:
-        """Without an operator, who brings back whoever goes, there is a `patience` with those who have to come."""
+        """Without an operator, which replaces lost nodes, `patience` limits the wait for those that have to come."""
         self.nodes = nodes
         self.members: dict[int, Member] = {}
         self.attempt = 0
@@ -168,12 +168,12 @@ class Coordinator:
         self._inherited = False
         """Whether there was a leader before, and this one has started nothing yet."""
         self._newest: dict[int, int] = {}
-        """The highest incarnation of each node that was here."""
+        """The highest incarnation of each node that has joined."""
         self._done: set[int] = set()
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Nodes whose supervisors are not there."""
+        """Nodes whose supervisors have not joined."""
         return tuple(node for node in range(self.nodes) if node not in self.members and node not in self._done)
 
     @property
@@ -183,11 +183,11 @@ class Coordinator:
 
     @property
     def past(self) -> Past:
-        """What is known of the attempts before."""
+        """What is known about former attempts."""
         return self._record.past
 
     def next_moment(self) -> float | None:
-        """When `tick` has something to do although nothing happens."""
+        """When `tick` has something to do even if nothing happens."""
         if self.phase is Phase.STALLED:
             return self.since + EXAMINING_SECONDS
         if self.phase is Phase.STOPPING:
@@ -198,18 +198,18 @@ class Coordinator:
         return None
 
     def remember(self, attempt: int, past: Past) -> None:
-        """What one of the living knows of the time before this leader: nothing, if it came just now."""
+        """What a living supervisor knows about the time before this leader: nothing, if it just came."""
         self.attempt, self._inherited = max(self.attempt, attempt), True
-        # Nothing in it ever goes back, so the newest has the most of it.
+        # Nothing in it ever goes back, so the newest knows the most.
         self._record.past = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
 
     def is_outdated(self, hello: Hello) -> bool:
-        """Whether a newer pod of the same node has been here: this one is not to come back."""
+        """Whether a newer pod of the same node has joined: this one must not come back."""
         return hello.incarnation < self._newest.get(hello.node, 0)
 
     def joined(self, node: int, hello: Hello, address: str, now: float) -> None:
-        """A supervisor is there, with nothing running."""
-        if node in self.members:  # Its former connection is dead, and nobody has noticed.
+        """A supervisor has joined, with nothing running."""
+        if node in self.members:  # Its former connection is dead, and that was not noticed.
             self.left(node, now)
         done = node in self._done and hello.incarnation == self._newest[node]
         self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
@@ -232,7 +232,7 @@ class Coordinator:
         self._go_on(now)
 
     def said(self, node: int, message: Message, now: float) -> None:
-        """A member has said something; what belongs to an attempt that is over changes nothing.
+        """A member has said something; what belongs to a former attempt changes nothing.
 
         Raises:
             UnreadableError: It speaks of processes that are not its own.
@@ -247,7 +247,7 @@ class Coordinator:
                 self._check_processes(node, beats)
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
                 self.progressed |= any(beat.get("step") is not None for beat in beats)
-                return  # By far the most messages, and no phase ends by them.
+                return  # By far the most frequent messages, and they end no phase.
             case Examined(attempt, findings) if attempt == self.attempt:
                 self._check_processes(node, findings)
                 member.findings = findings
@@ -275,12 +275,12 @@ class Coordinator:
             case Idle(_, ends, progressed):
                 member.doing, self._course.ends[node] = _Doing.IDLE, ends
                 self.progressed |= progressed
-                if not is_well(ends):  # If they have saved and stopped, the others still save.
+                if not is_well(ends):  # If they have saved and stopped, the others are still saving.
                     self._stop(now)
             case Done() if self.phase is Phase.STOPPING and not member.leaving:
                 member.doing = _Doing.IDLE  # There will be another attempt, in which it is done again.
             case Done() if node == 0 and self.phase is not Phase.STOPPING:
-                # There are no attempts without its supervisor, and need be none if all goes well.
+                # There are no attempts without its supervisor, and none are needed if all goes well.
                 member.doing, self.succeeded = _Doing.DONE, True
                 self._enter(Phase.DONE, now)
                 self._tell_all(Farewell())
@@ -292,7 +292,7 @@ class Coordinator:
         self.outbox.append(([node], Farewell()))
 
     def found_stalled(self, since: float, now: float) -> None:
-        """No rank goes on: each is to be looked at, and then ended."""
+        """No rank makes progress: each is looked at, and then ended."""
         if self.phase is not Phase.RUNNING:
             return
         self.stall = Stall(since)
@@ -307,7 +307,7 @@ class Coordinator:
         return self.phase is Phase.STALLED and all(member.findings is not None for _, member in self._busy())
 
     def findings(self) -> dict[int, dict[str, Any]]:
-        """What is known so far of what each rank is doing, by process: where none runs any more, they have ended."""
+        """What is known so far about what each rank is doing, by process: if none runs any more, they have ended."""
         busy = dict(self._busy())
         everyone = range(self.nodes * self._processes)
         ended = {one: {"process": one, "state": ENDED} for one in everyone if one // self._processes not in busy}
@@ -315,7 +315,7 @@ class Coordinator:
         return ended | {finding["process"]: finding for finding in found}
 
     def blamed(self, process: int | None, message: str, step: int | None, now: float) -> None:
-        """It is known who keeps a stalled gang, or that nobody can tell."""
+        """It is known which rank holds up a stalled gang, or that this cannot be found out."""
         if self.phase is not Phase.STALLED or self.stall is None:
             return
         rank = None if process is None else process // self._processes
@@ -342,12 +342,12 @@ class Coordinator:
             self._give_up(self._lost(self.missing[0], f"it has not come for {self._patience:.0f} s", now), now)
 
     def _start(self, now: float) -> None:
-        """The next attempt begins once everybody is there."""
+        """The next attempt begins once all have joined."""
         if len(self.members) < self.nodes or any(member.leaving for member in self.members.values()):
             return
         absent = self._course.absent.items()
         back = [node for node, incarnation in absent if self.members[node].incarnation == incarnation]
-        if back and not self._course.answered:  # The pod is the same, so nobody else knows of this.
+        if back and not self._course.answered:  # The pod is the same, so nothing else knows of this.
             self._answer(self._lost(back[0], "its supervisor was out of reach", now), now)
             if self.ended:
                 return
@@ -362,7 +362,7 @@ class Coordinator:
 
     def _next_attempt(self) -> int:
         """A number that no attempt has had, and no lower than the operator's."""
-        if self._inherited:  # One of the living may have begun what those that were asked have not heard of.
+        if self._inherited:  # A living supervisor may have begun one that those asked have not heard of.
             begun = (member.attempt for node, member in self.members.items() if node)
             return max(self.members[0].attempt, max((self.attempt, *begun)) + 1)
         known = max(member.attempt for member in self.members.values())
@@ -377,10 +377,10 @@ class Coordinator:
         self._tell_busy(Stop(self.attempt))
 
     def _judge(self, now: float) -> None:
-        """All ranks have ended: what was it, and who answers it?"""
+        """All ranks have ended: what was the cause, and who deals with it?"""
         course, gone = self._course, self._gone()
         failure = first_of(self.attempt, course.ends, course.heard)
-        # A rank that said why it failed, and then hung, tells more than what it was found doing.
+        # A rank that said why it failed, and then hung, says more than what it was found doing.
         incident = failure if failure is not None and is_explained(failure) else course.verdict or failure
         if incident is not None and is_consequence(incident):
             if not gone and not self._has_settled(now):
@@ -410,7 +410,7 @@ class Coordinator:
         return now >= self._course.idle_since + SETTLING_SECONDS
 
     def _excuse(self, node: int, now: float) -> None:
-        """No rank failed by itself: somebody went."""
+        """No rank failed by itself: a node went."""
         if self._patience is not None:
             self._part(node, now)
         elif self._someone_is_done:
@@ -419,7 +419,7 @@ class Coordinator:
             self._record.got_somewhere()
 
     def _part(self, node: int, now: float) -> None:
-        """Whoever went will not come back: that was a request to all, or all have lost it."""
+        """A node that went will not come back: that was a request to all, or all have lost it."""
         if all(map(is_well, self._course.ends.values())) and not any(self._course.absent.values()):
             self._enter(Phase.DONE, now)
             self._tell_all(Farewell())
@@ -431,7 +431,7 @@ class Coordinator:
         return Incident(self.attempt, node, end)
 
     def _stuck(self, now: float) -> Incident:
-        """Some ranks do not end, though they were killed. What they hold, such as a GPU, is not free."""
+        """Some ranks do not end, although they were killed. What they hold, such as a GPU, is not free."""
         (node, member), *_ = busy = self._busy()
         ranks = sorted(member.running)
         who = f"rank {', '.join(map(str, ranks))}" if ranks else f"what the ranks of node {node} had started"
@@ -441,7 +441,7 @@ class Coordinator:
         return incident_of(self.attempt, node, end, (other for other, _ in busy))
 
     def _stopped(self, now: float) -> Incident:
-        """Nobody failed nor went, and yet it is over."""
+        """No rank failed and no node went, and yet it is over."""
         ends = ((node, end) for node, ends in sorted(self._course.ends.items()) for end in ends)
         saved = (one for one in ends if one[1].exit_code == ExitCode.SAVED_AND_STOPPED)
         node, process = next(((node, end.process) for node, end in saved), (0, 0))
@@ -458,10 +458,10 @@ class Coordinator:
         self._course.answered = True
 
     def _is_for_the_operator(self, incident: Incident) -> bool:
-        """Whether it may be the end of the job, since training got no further, or asks for a new pod.
+        """Whether it may be the end of the job, since training got no further, or calls for a new pod.
 
-        It does where a rank raised an error of its own before it got anywhere: here it would only raise it again.
-        Without an operator there is no other place, nor anybody who ends a job.
+        It calls for one if a rank raised an error of its own before it got anywhere: here it would only raise it
+        again. Without an operator there is no other place, and nothing that ends a job.
         """
         if self._patience is not None:
             return False
@@ -493,6 +493,6 @@ class Coordinator:
         self.outbox.append((sorted(self.members), message))
 
     def drained(self) -> Iterator[tuple[Sequence[int], Message]]:
-        """What is to be said to whom, once."""
+        """The messages to send and their receivers, once."""
         said, self.outbox = self.outbox, []
         yield from said

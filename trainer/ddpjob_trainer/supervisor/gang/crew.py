@@ -1,4 +1,4 @@
-"""The ranks of this node in one attempt: started together, told of requests, ended together, and answered for."""
+"""The ranks of this node in one attempt: started together, told of requests, ended together, and reported for."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from .messages import End
 APPLICATION = "Application"
 
 HEEDING_SECONDS = 3.0
-"""For ranks to end by themselves that have been asked a second time."""
+"""For ranks that were asked a second time to end by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Crew:
         self._requests: list[signal.Signals] = []
         self._stopped = False
         self.unwanted = asyncio.Event()
-        """Whether ranks that do not run yet are not to start any more."""
+        """Whether ranks that do not run yet must no longer start."""
 
     @property
     def pids(self) -> dict[int, int]:
@@ -54,13 +54,13 @@ class Crew:
 
     @property
     def ended(self) -> tuple[int, ...]:
-        """The local ranks that have run, and run no more."""
+        """The local ranks that have run and no longer run."""
         return tuple(local for local, rank in enumerate(self._ranks) if rank.ended.done())
 
     async def run(self, program: Program, seats: Sequence[Seat]) -> tuple[End, ...]:
         """Starts one rank for each seat and waits until all have ended; in the order of the seats.
 
-        Whoever asks for the end while ranks cannot be started yet need not wait until they can: none is.
+        If the end is requested before ranks can be started, none is started, and nobody waits until they could be.
 
         Raises:
             ConfigError: None can ever be started.
@@ -85,7 +85,7 @@ class Crew:
         )
 
     async def _await_starter(self) -> None:
-        """Until ranks can be started, or are not to be any more."""
+        """Waits until ranks can be started, or must not start any more."""
         waits = [asyncio.ensure_future(one) for one in (self._starter.ready(), self.unwanted.wait())]
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -100,7 +100,7 @@ class Crew:
         threads = {"OMP_NUM_THREADS": str(threads_of_each(len(seats)))}
         cores = cores_of_each(len(seats))
         places = [
-            # What is divided is told in the variable, so that nobody divides it again.
+            # The share is set in the variable, so that nothing divides it again.
             Place(program, {**threads, **seat.env}, cores[local] if cores else None)
             for local, seat in enumerate(seats)
         ]
@@ -115,7 +115,7 @@ class Crew:
         return ranks
 
     def tell(self, number: signal.Signals) -> None:
-        """Passes a signal on, also to ranks that are being started. A rank may hang where it hears none."""
+        """Passes a signal on, also to ranks that are being started. A rank that hangs may not react."""
         if self._requests and self._ranks:
             asyncio.get_running_loop().call_later(HEEDING_SECONDS, self.stop)
         self._requests.append(number)
@@ -131,7 +131,7 @@ class Crew:
     def _tell(self, number: signal.Signals) -> None:
         for rank in self._ranks:
             rank.tell(number)
-            rank.tell(signal.SIGCONT)  # One that is stopped would not hear it.
+            rank.tell(signal.SIGCONT)  # A stopped one would not react.
 
     def _kill(self) -> None:
         for rank in self._ranks:
@@ -152,7 +152,7 @@ def _end(code: int, seat: Seat, *, asked: Sequence[signal.Signals], stopped: boo
     by_us = stopped and code == SIGNAL_BASE + signal.SIGKILL
     as_asked = code - SIGNAL_BASE in asked
     reported = _reported(seat, now)
-    if reported is not None:  # It had failed, though it may have been ended while it was about to end.
+    if reported is not None:  # It had failed, though it may have been killed while it was about to end.
         return reported if by_us or as_asked else replace(reported, exit_code=code)
     if by_us or as_asked:
         return End(seat.process, code, now)
@@ -165,7 +165,7 @@ def _end(code: int, seat: Seat, *, asked: Sequence[signal.Signals], stopped: boo
 
 
 def _reported(seat: Seat, now: float) -> End | None:
-    """A failure as the rank itself has told of it."""
+    """A failure as the rank itself has reported it."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         report = json.loads(seat.report.read_text(encoding="utf-8"))
         exception, step = report["exception"], report["step"]

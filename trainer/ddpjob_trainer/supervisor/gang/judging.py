@@ -1,4 +1,4 @@
-"""Which rank of an attempt failed first, and who answers for it: the supervisors or the operator."""
+"""Which rank of an attempt failed first, and who deals with it: the supervisors or the operator."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,19 +12,19 @@ from .messages import INCIDENTS_KEPT, NAMED, End, Incident, Past
 PEER_LOST = PeerLostError.cause
 
 FRUITLESS = 2
-"""So many attempts in a row that got nowhere are no matter for one more restart in place: new pods may help."""
+"""After this many attempts in a row that got nowhere there is no further restart in place: new pods may help."""
 
 LOOP = 3
-"""So many incidents in a row at which training got no further are a crash loop, and only the operator ends a job."""
+"""This many incidents in a row at which training got no further are a crash loop; only the operator ends a job."""
 
 MOST_CODE = 255
 """No process ends with a higher exit code."""
 
 LONG_SECONDS = 60.0
-"""An attempt of a program that reports no steps got somewhere if it ran for so long."""
+"""An attempt of a program that reports no steps got somewhere if it ran for this long."""
 
 KILLED_SECONDS = 30.0
-"""Whoever is still there so long after SIGKILL waits in the kernel, perhaps for ever; much memory takes long, too."""
+"""A process that still exists this long after SIGKILL waits in the kernel, perhaps forever, or frees much memory."""
 
 Ends = Mapping[int, Sequence[End]]
 """By node rank, how its ranks ended."""
@@ -50,17 +50,17 @@ class Record:
     past: Past = field(default_factory=Past)
 
     def ran(self, seconds: float, *, failed: bool) -> None:
-        """The ranks of an attempt have run for so long, until one failed or a node was lost, or else."""
+        """The ranks of an attempt have run for this long; `failed`: until one failed or a node was lost."""
         self.past = replace(self.past, ran=self.past.ran + seconds, failures=self.past.failures + failed)
 
     def got_somewhere(self) -> None:
-        """So did an attempt that no failure ended."""
+        """An attempt that no failure ended got somewhere."""
         self.past = replace(self.past, fruitless=0)
 
     def gets_no_further(self, incident: Incident) -> bool:
         """Whether this incident is one of a row in which training got no further, by the operator's rule.
 
-        An attempt that ended since a node was lost lies between two that are no row.
+        An attempt that ended because a node was lost interrupts such a row.
         """
         row = [one for one in (*self.past.incidents, incident) if one.attempt > incident.attempt - LOOP]
         steps = [one.end.step for one in row if one.end.step is not None]
@@ -81,10 +81,10 @@ class Record:
 
 
 def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident | None:
-    """The incident that ended an attempt; None where no rank failed.
+    """The incident that ended an attempt; None if no rank failed.
 
-    As the operator tells it: a rank that was killed or raised an error of its own comes before one that lost a peer,
-    and within one kind the earlier end is first; ends of the same moment are a tie. Nodes' clocks differ: `heard`
+    By the operator's rules: a rank that was killed or raised an error of its own comes before one that lost a peer,
+    and within one kind the earlier end is first; ends at the same moment are a tie. Nodes' clocks differ: `heard`
     says when each node's first failure was heard of, and its own clock only how much later its others came.
     """
     failures = []
@@ -107,17 +107,17 @@ def incident_of(attempt: int, rank: int, end: End, nodes: Iterable[int], *, tied
 
 
 def is_well(ends: Sequence[End]) -> bool:
-    """Whether a node's ranks have ended by themselves, and not badly."""
+    """Whether a node's ranks have ended by themselves, without a failure."""
     return bool(ends) and all(end.exit_code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED} for end in ends)
 
 
 def is_consequence(incident: Incident) -> bool:
-    """Whether it only tells that somebody else went away."""
+    """Whether it only says that another process went away."""
     return incident.end.cause == PEER_LOST
 
 
 def is_explained(incident: Incident) -> bool:
-    """Whether the rank itself has said what went wrong, and that was its own."""
+    """Whether the rank itself has said what went wrong, and it was its own failure."""
     return incident.end.exception is not None and not is_consequence(incident)
 
 
@@ -125,7 +125,7 @@ def left_to_operator(text: str) -> tuple[frozenset[int], frozenset[str]]:
     """Exit codes and causes of `2,40-45,ConfigError`.
 
     Raises:
-        ConfigError: A range of it is none.
+        ConfigError: A range in it is not valid.
     """
     codes: set[int] = set()
     causes: set[str] = set()

@@ -1,4 +1,4 @@
-"""Rank 0's supervisor as the leader of the gang: brings the coordinator what happens, and says what it decides."""
+"""Rank 0's supervisor as the leader of the gang: tells the coordinator what happens, and sends what it decides."""
 
 import asyncio
 import contextlib
@@ -38,10 +38,10 @@ LOOK_SECONDS = 0.5
 """Between two looks at what the ranks are doing."""
 
 PATIENT_SECONDS = 5.0
-"""Waiting for so long for a node to be started by hand is nothing to speak of."""
+"""Waiting this long for a node to be started by hand is not worth a message."""
 
 ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
-"""What may still go on when the ranks of this node have ended by themselves."""
+"""The phases that may still go on when the ranks of this node have ended by themselves."""
 
 
 class Leader:
@@ -72,9 +72,9 @@ class Leader:
         self._stalls = Stalls(settings.stall_timeout)
 
     async def inherit(self, listening_on: int) -> None:
-        """Learns of the time before from those that live, where this pod takes the place of a former one."""
+        """Learns about the past from the living supervisors, if this pod replaces a former one."""
         announce = Announce(self._settings.uid, self._settings.incarnation, f":{listening_on}")
-        if self._settings.peers[1:]:  # Even if none answers: those that live come by themselves, and know more.
+        if self._settings.peers[1:]:  # Even if none answers: the living ones come by themselves, and know more.
             self.coordinator.remember(self._settings.attempt - 1, Past())
         await asyncio.gather(*(self._ask(address, announce) for address in self._settings.peers[1:]))
 
@@ -85,10 +85,10 @@ class Leader:
             self._ports.add(self._settings.master_port)
 
     async def serve(self, link: Link, hello: Hello) -> None:
-        """Takes a member in, and listens to it until it goes.
+        """Accepts a member, and listens to it until it goes.
 
         Raises:
-            UnreadableError: It has said what nobody understands, and counts as gone.
+            UnreadableError: It has said something unintelligible, and counts as gone.
         """
         refusal = self._refusal(hello)
         if refusal is not None:
@@ -114,7 +114,7 @@ class Leader:
             raise
 
     def _take_in(self, link: Link, hello: Hello) -> None:
-        """All at once: nothing may be said to a member on a connection that the coordinator does not know of yet."""
+        """All in one go: nothing may be said to a member on a connection that the coordinator does not know yet."""
         node, former = hello.node, self._links.get(hello.node)
         if former is not None:
             closing = asyncio.create_task(former.close())
@@ -146,7 +146,7 @@ class Leader:
         return None
 
     async def finish(self) -> None:
-        """Waits until what is ending is judged: the others are to learn what becomes of them."""
+        """Waits until what is ending is judged: the others have to learn what happens to them."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENT_SECONDS):
                 while self.coordinator.phase in ENDING:
@@ -154,11 +154,11 @@ class Leader:
                     await self._moved.wait()
 
     async def close(self) -> None:
-        """Ends all connections, once what was to be said is said."""
+        """Ends all connections, once everything is sent."""
         await asyncio.gather(*self._closing, *(link.close() for link in self._links.values()))
 
     async def look_after(self) -> None:
-        """Looks at the ranks' heartbeats now and then, and lets the members know that it is there."""
+        """Looks at the ranks' heartbeats now and then, and lets the members know that it is alive."""
         pinged = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -168,7 +168,7 @@ class Leader:
                 send_all(self._links.values(), Ping())
             self._look_for_stalls(now)
             self._look_for_nodes()
-            self.on_change()  # Some news, such as stragglers, come by beats, which are too many to call it for each.
+            self.on_change()  # Some news, such as stragglers, come with beats, too many to call it for each.
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
@@ -180,7 +180,7 @@ class Leader:
                 self._act()
 
     def _look_for_nodes(self) -> None:
-        """Tells whoever starts them by hand which ones are missing."""
+        """Says which ones are missing, for those who start them by hand."""
         coordinator = self.coordinator
         waits = coordinator.phase is Phase.GATHERING and self._now() > coordinator.since + PATIENT_SECONDS
         if waits and self._settings.patience is not None and coordinator.missing:
@@ -188,11 +188,11 @@ class Leader:
             self._once.warn(f"waiting for node {missing} of {self._settings.nodes}")
 
     def beats(self) -> dict[int, dict[str, Any]]:
-        """What each process of the gang said last."""
+        """What each process of the gang last said."""
         return {beat["process"]: beat for member in self.coordinator.members.values() for beat in member.beats}
 
     def _act(self) -> None:
-        """Says what the coordinator wants said, and looks again when it wants to."""
+        """Sends what the coordinator wants to send, and looks again when it wants to."""
         coordinator = self.coordinator
         if coordinator.examined:
             self._blame()
@@ -214,7 +214,7 @@ class Leader:
         self._act()
 
     def _blame(self) -> None:
-        """Ends a stalled attempt, and says who kept it."""
+        """Ends a stalled attempt, and says which rank held it up."""
         findings = self.coordinator.findings()
         try:
             process, message = blame(findings, self._settings.nodes * self._settings.processes)
@@ -233,11 +233,11 @@ class Leader:
         return replace(message, port=self._port_of[key])
 
     def _now(self) -> float:
-        """Seconds of the epoch, by a clock that neither goes back nor leaps."""
+        """Seconds of the epoch, by a clock that neither goes back nor jumps."""
         return time.monotonic() + self._ahead
 
     def _port(self) -> int:
-        """The first attempt's store is where the contract says; each other one's has a port that none has had."""
+        """The first attempt's store is where the contract says; every other one has a port that none has had."""
         port = self._settings.master_port
         while not port or port in self._ports:
             port = free_port(self._settings.listen)

@@ -19,19 +19,19 @@ FIRST_BYTES = 4096
 
 
 SILENT_SECONDS = 10.0
-"""Who has said nothing for so long is gone: a machine that loses its power says no goodbye."""
+"""A peer that has said nothing for this long is gone: a machine that loses power does not say goodbye."""
 
 PING_SECONDS = 1.0
 
 CONNECT_SECONDS = 2.0
-"""Who does not take a connection for so long is not there: packets to the address of a pod that is gone are lost."""
+"""A peer that does not take a connection for this long is gone: packets to the address of a lost pod are lost."""
 
 NAME_SECONDS = 30.0
-"""For a name: a resolver waits 5 s for a server that is dead, with each domain that it tries."""
+"""For a name: a resolver waits 5 s for a dead server, with each domain that it tries."""
 
 
 class LinkLostError(Exception):
-    """The other side is gone, or says nothing any more."""
+    """The other side is gone, or no longer says anything."""
 
 
 class Link(Protocol):
@@ -75,7 +75,7 @@ class TcpLink:
 
     @property
     def peer_host(self) -> str:
-        """The other side's address; empty where it was gone before anybody could ask for it."""
+        """The other side's address; empty if it was gone before that could be read."""
         host, *_ = self._writer.get_extra_info("peername") or ("",)
         return str(host).removeprefix("::ffff:")
 
@@ -91,7 +91,7 @@ class TcpLink:
         Raises:
             LinkLostError: Nothing more will come.
             UnreadableError: It is no message.
-            UnprovedError: It is none of the other side's.
+            UnprovedError: It does not come from the other side.
         """
         try:
             async with asyncio.timeout(SILENT_SECONDS):
@@ -101,7 +101,7 @@ class TcpLink:
         return from_line(self._theirs.opened(line) if self._theirs else line)
 
     async def _line(self, most: int) -> bytes:
-        """The next line, of so many bytes at most. The reader keeps FIRST_BYTES, since it may be a stranger's."""
+        """The next line, of at most this many bytes. The reader keeps FIRST_BYTES, since it may be a stranger's."""
         line = bytearray()
         while True:
             try:
@@ -127,7 +127,7 @@ class TcpLink:
         match await self.receive():
             case Challenge(theirs):
                 self._seal(secret, CALLER, words.nonce, theirs)
-            case Refused(reason):  # Perhaps of another version; but anybody may say so.
+            case Refused(reason):  # Perhaps of another version; but anyone may say so.
                 raise UnprovedError(f"it refuses this supervisor: {shown(reason)}")
             case _:
                 raise UnprovedError("what listens there asks for no proof that this is of its job")
@@ -159,8 +159,8 @@ class TcpLink:
     async def close(self) -> None:
         """Ends the connection once all is sent, or the other side takes no more."""
         self._writer.close()
-        # A future of its own, since to cancel it would leave it so for whoever waits next. How it ends is asked for
-        # here, as whoever closes may be cancelled meanwhile, and asyncio prints an error that nobody has asked for.
+        # A separate future, since cancelling it would leave it cancelled for the next waiter. Its result is read
+        # here, as the closer may be cancelled meanwhile, and asyncio prints an error that nobody has read.
         closing = asyncio.ensure_future(self._writer.wait_closed())
         closing.add_done_callback(lambda closed: closed.cancelled() or closed.exception())
         await asyncio.wait([closing], timeout=PING_SECONDS)
@@ -174,12 +174,13 @@ class TcpLink:
 
 
 async def connect(address: str, source: str | None = None) -> TcpLink:
-    """A connection to whoever listens at `host:port`; to them it comes from the address `source`.
+    """A connection to the listener at `host:port`, from the address `source`.
 
-    There they look for this supervisor, so it is to be the one on which it listens, if that is one of several.
+    The listener looks for this supervisor at that address, so it must be the one on which it listens, if that is one
+    of several.
 
     Raises:
-        OSError: Nobody does, or the name is not known.
+        OSError: Nothing listens, or the name is not known.
     """
     failure = OSError("no such name")
     for host, port in await _resolved(address):
@@ -215,8 +216,8 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
 
 
 def why(error: OSError) -> str:
-    """What an error of `connect` says to people."""
-    number = error.errno or 0  # Negative: a name that is not known.
+    """An error of `connect` in words for people."""
+    number = error.errno or 0  # Negative: an unknown name.
     return os.strerror(number) if number > 0 else error.strerror or str(error)
 
 

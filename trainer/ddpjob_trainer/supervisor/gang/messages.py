@@ -1,4 +1,4 @@
-"""What supervisors say to each other over the control port: one JSON object in a line.
+"""What supervisors say to each other over the control port: one JSON object per line.
 
 Rank 0's supervisor leads. A member opens the connection, says Hello, proves it (`proof`), and is told Welcome,
 Elsewhere or Refused.
@@ -21,17 +21,17 @@ PROTOCOL = 3
 """Raised with every change that an older supervisor could misunderstand."""
 
 FIRST_WITH_PROOF = 3
-"""Older ones understand no Challenge."""
+"""Older ones do not understand a Challenge."""
 
 NAMED = 8
-"""Of the nodes that failed with another one, so many are named: no reader shows more."""
+"""How many of the nodes that failed with another one are named: no reader shows more."""
 
 INCIDENTS_KEPT = 16
 
 KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 SIGNALS = range(SIGNAL_BASE + 1, SIGNAL_BASE + 65)
-"""Exit codes that tell of a signal."""
+"""Exit codes that stand for a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class End:
     time: float
     """Seconds since the epoch."""
     cause: str = ""
-    """As in a failure report; empty where the rank did not fail."""
+    """As in a failure report; empty if the rank did not fail."""
     message: str = ""
     exception: str | None = None
     step: int | None = None
@@ -73,7 +73,7 @@ class Incident:
     """The first of them, at most NAMED."""
 
     def to_document(self) -> dict[str, Any]:
-        """As the status page and failure reports tell of it."""
+        """As on the status page and in failure reports."""
         end = self.end
         return {
             "attempt": self.attempt,
@@ -94,24 +94,24 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a gang knows of its former attempts. Each member knows it, so that a new leader goes on with it."""
+    """What a gang knows about its former attempts. Each member knows it, so that a new leader goes on with it."""
 
     incidents: tuple[Incident, ...] = ()
-    """The last INCIDENTS_KEPT that were answered in place, the oldest first."""
+    """The last INCIDENTS_KEPT that led to a restart in place, the oldest first."""
     restarts: int = 0
     """All restarts in place."""
     recent: tuple[float, ...] = ()
-    """When those were that the window may still hold, by the leader's clock."""
+    """The times of those that may still be in the window, by the leader's clock."""
     fruitless: int = 0
     """Attempts in a row that got nowhere."""
     ran: float = 0.0
     """Seconds of running."""
     failures: int = 0
-    """Of ranks, and nodes that were lost."""
+    """Failed ranks and lost nodes."""
 
     @property
     def mean_time_to_failure(self) -> float | None:
-        """Seconds of running for each failure; None before the first."""
+        """Seconds of running per failure; None before the first."""
         return self.ran / self.failures if self.failures else None
 
 
@@ -136,7 +136,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The answer to first words: they are to be said again, with proof."""
+    """The answer to first words: they have to be said again, with proof."""
 
     nonce: str
 
@@ -167,17 +167,17 @@ class Elsewhere:
 
     address: str
     incarnation: int = 0
-    """Of that leader; 0: not known."""
+    """Of that leader; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Rank 0's supervisor is a new one. Said by itself to those that live, and by them to the rest."""
+    """Rank 0's supervisor is a new one. It says so to the living ones, and they tell the rest."""
 
     uid: str
     incarnation: int
     address: str
-    """`host:port`; without a host where the connection comes from there."""
+    """`host:port`; without a host if the connection comes from there."""
     nonce: str = ""
 
 
@@ -198,10 +198,10 @@ class Start:
     port: int
     """Of this attempt's store, on rank 0's node."""
     members: dict[str, str]
-    """Address of each member by node rank: whom to tell of a new leader."""
+    """Address of each member by node rank, to tell them about a new leader."""
     past: Past = Past()
     check: bool = False
-    """Whether it is the machines that are tried, and not the program."""
+    """Whether it tests the machines, and does not run the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Examine:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """End the pod with this incident: what to do about it is the operator's to say."""
+    """End the pod with this incident: the operator decides what to do about it."""
 
     incident: Incident
 
@@ -249,7 +249,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All my ranks have exited with 0. The answer is a farewell, unless the attempt was to be ended by then."""
+    """All my ranks have exited with 0. The answer is a farewell, unless the attempt was being ended by then."""
 
     attempt: int
 
@@ -261,7 +261,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Beats:
-    """What my ranks are doing. Also says that I am there."""
+    """What my ranks are doing. Also says that I am alive."""
 
     attempt: int
     beats: tuple[dict[str, Any], ...] = ()
@@ -279,7 +279,7 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """The leader is there."""
+    """The leader is alive."""
 
 
 Message = (
@@ -307,12 +307,12 @@ Message = (
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
 
 LASTING = (Hello, Announce, Challenge, Refused)
-"""Said before it is known which version listens. Their fields stay what they are for ever; a later version may add
-others, which this one ignores."""
+"""Said before it is known which version listens. Their fields stay the same forever; a later version may add others,
+which this one ignores."""
 
 
 class UnreadableError(TrainerError):
-    """What came over the control port is no message of this version."""
+    """What came over the control port is not a message of this version."""
 
 
 class OtherVersionError(ConfigError):
@@ -348,13 +348,13 @@ _hints = cache(get_type_hints)
 
 
 def _made(kind: type[T], fields: dict[str, Any]) -> T:
-    """A dataclass from its fields. Those that are of another type, too many or missing are a TypeError."""
+    """A dataclass from its fields. Wrong types, unknown fields and missing ones raise a TypeError."""
     hints = _hints(kind)  # type: ignore[arg-type]
     return kind(**{name: _read(hints.get(name), value) for name, value in fields.items()})
 
 
 def _read(hint: Any, value: Any) -> Any:
-    """What JSON has made of a value, made into what it was."""
+    """A value from its JSON form."""
     if hint is Any:
         return value
     inner = get_args(hint)

@@ -1,4 +1,4 @@
-"""Warnings about others, who may give cause for the same one every second, or be strangers and mean harm."""
+"""Warnings about others, which may cause the same one every second, or be strangers and mean harm."""
 
 from ddpjob_trainer.console import warn
 
@@ -13,7 +13,7 @@ class Once:
         self._told: set[str] = set()
 
     def warn(self, words: str, about: str = "") -> None:
-        """Says it, unless the same was said before; what is `about` the same thing is."""
+        """Says it, unless the same was said before; warnings `about` the same thing are the same."""
         about = about or words
         if about not in self._told and len(self._told) < MOST:
             self._told.add(about)
@@ -21,5 +21,5 @@ class Once:
 
 
 def shown(text: str) -> str:
-    """What another one says, so that it can be printed: cut, and without what a terminal would obey."""
+    """What another one says, in a printable form: cut, and without what a terminal would obey."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:LONGEST])

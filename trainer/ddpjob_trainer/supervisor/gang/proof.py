@@ -1,4 +1,4 @@
-"""Proof that words come from a supervisor of the same job: lines under an HMAC, which takes the job's secret.
+"""Proof that words come from a supervisor of the same job: lines under an HMAC, which needs the job's secret.
 
     caller      Hello or Announce, with a nonce         plain: tells which version calls, and is not believed
     listener    Challenge, with a nonce of its own      plain
@@ -6,8 +6,8 @@
     listener    Welcome, Elsewhere, Refused, History    sealed
     both        all that they say from then on          sealed
 
-A seal is the HMAC-SHA256 of a line's number and the line. Its key is made of the secret, the role of who speaks, and
-both nonces: so no line can be sent back to who has said it, be of another connection, or come twice or in another
+A seal is the HMAC-SHA256 of a line's number and the line. Its key is made from the secret, the speaker's role, and
+both nonces: so no line can be sent back to its speaker, come from another connection, or come twice or in another
 order.
 """
 
@@ -28,11 +28,11 @@ SEAL_BYTES = 64
 
 
 class UnprovedError(UnreadableError):
-    """Whoever said it has not proved that it has the job's secret."""
+    """The speaker has not proved that it has the job's secret."""
 
 
 class SecretDiffersError(UnprovedError):
-    """The other side does not accept the proof that it was given."""
+    """The other side does not accept this side's proof."""
 
 
 def nonce() -> str:

@@ -1,4 +1,4 @@
-"""How supervisors find each other: through rank 0's address or, when that is a new one, through those that live."""
+"""How supervisors find each other: through rank 0's address or, if that is new, through the living ones."""
 
 import asyncio
 import contextlib
@@ -24,45 +24,46 @@ SOONEST_SECONDS, LATEST_SECONDS = 0.05, 1.0
 """Between two tries to reach the leader; each wait is longer than the one before."""
 
 PATIENT_SECONDS = 5.0
-"""Waiting for so long is nothing to speak of."""
+"""Waiting this long is not worth a message."""
 
 MUTE_SECONDS = 45.0
-"""An address that neither takes connections nor refuses them for so long is cut off: where nothing listens yet, they
-are refused. Whoever is missed for a minute is given up by the operator, which cannot know why."""
+"""An address that neither takes nor refuses connections for this long is cut off: if nothing listens yet, they are
+refused. The operator gives up a supervisor that is missing for a minute, and cannot know why."""
 
 
 ANOTHER_SECRET_SECONDS = 15.0
-"""Who is taken for a stranger for so long has another secret than the others: on a cluster it was deleted after the
-gang had started, and made anew for the pod of this one. The gang is to start anew, with the new one."""
+"""A supervisor that is taken for a stranger for this long has another secret than the others: on a cluster the secret
+was deleted after the gang had started, and recreated for this pod. The gang has to start again, with the new one."""
 
 
 class Rendezvous:
-    """What a supervisor knows of where the others are."""
+    """What a supervisor knows about where the others are."""
 
     def __init__(self, settings: Settings) -> None:
         self.master_addr = settings.master_addr
         """Where rank 0's ranks are."""
         self.members: dict[str, str] = {}
-        """Address of each supervisor by node rank, as the leader said it last."""
+        """Address of each supervisor by node rank, as the leader last said."""
         self._settings = settings
         self._leader = ""
-        """The leader's address, where it is not the one that was known from the start."""
+        """The leader's address, if it is not the one that was known from the start."""
         self._incarnation = 0
-        """Of the newest rank 0 that has been heard of; 0: of none."""
+        """Of the newest rank 0 that was heard of; 0: of none."""
         self._link: Link | None = None
         self._problem = ""
-        """Why the last try to reach the leader came to nothing."""
+        """Why the last try to reach the leader failed."""
         self._mute = False
         """Whether that was because there was no answer of any kind."""
         self._stranger: tuple[float, str] | None = None
-        """Since when all that answer have not accepted this one's proof, and what came of the first try."""
+        """Since when all that answer have not accepted this one's proof, and the result of the first try."""
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
-        """A connection to the leader, which has said welcome. How long is too long, an operator decides.
+        """A connection to the leader, which has said welcome. The operator decides how long is too long.
 
         Raises:
-            PeerLostError: No operator brings the leader, and nobody else has in time; or they have another secret.
+            PeerLostError: There is no operator, and the leader did not come in time; or the others have another
+            secret.
             OtherVersionError: The leader's version cannot work with this one.
             PreflightError: In a gang that gathers for the first time, the leader's address is cut off from here.
         """
@@ -134,11 +135,11 @@ class Rendezvous:
 
     @property
     def _in_preflight(self) -> bool:
-        """Whether what is met counts as the preflight's, which is over with the first welcome."""
+        """Whether problems count as the preflight's, which is over with the first welcome."""
         return self._settings.preflight != DISABLED and self._link is None
 
     def _hear(self, address: str, incarnation: int) -> None:
-        """Where the leader is, as it or another one says. It counts if it is a newer one, or nothing is known."""
+        """Where the leader is, as it or another one says. It counts if it is newer, or nothing is known."""
         with contextlib.suppress(ValueError):
             host, _ = host_and_port(address)
             if incarnation > self._incarnation:
@@ -148,7 +149,7 @@ class Rendezvous:
             self._leader = address
 
     def where(self) -> Elsewhere | None:
-        """What to answer somebody who takes this one for the leader."""
+        """What to answer a supervisor that takes this one for the leader."""
         address = self._leader or next(iter(self._settings.peers), "")
         return Elsewhere(address, self._incarnation) if address else None
 
@@ -161,7 +162,7 @@ class Rendezvous:
             address = address_of(*host_and_port(f"[{host}]{announce.address}" if itself else announce.address))
         except ValueError:
             return
-        if announce.incarnation > self._incarnation:  # Else the connection may be one to it: it was found already.
+        if announce.incarnation > self._incarnation:  # Else the connection may already lead to it.
             self._hear(address, announce.incarnation)
             say(f"rank 0 is at {address} now")
             if self._link is not None:
@@ -175,7 +176,7 @@ class Rendezvous:
 
 
 async def announce_to(address: str, announce: Announce, settings: Settings) -> Message | None:
-    """Tells a supervisor of a new rank 0, and gives its answer; None: it has none."""
+    """Tells a supervisor about a new rank 0, and returns its answer; None: it has none."""
     with contextlib.suppress(OSError, LinkLostError, UnreadableError):
         link = await connect(address, settings.listen)
         try:

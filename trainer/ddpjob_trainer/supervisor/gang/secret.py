@@ -1,4 +1,4 @@
-"""The job's secret: a file that nobody but the job can read. Whoever has it counts as one of its supervisors."""
+"""The job's secret: a file that only the job can read. Anything that has it counts as one of its supervisors."""
 
 import stat
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ def with_secret(settings: Settings, env: Mapping[str, str]) -> Settings:
     """A supervisor's settings with the secret of its job.
 
     Raises:
-        ConfigError: It cannot be read, is too short or can be read by others; or there is none, and others than this
-            machine's own processes could talk to this supervisor.
+        ConfigError: It cannot be read, is too short or can be read by others; or there is none, and processes of
+            other machines could talk to this supervisor.
     """
     secret = _read(env, in_a_job=settings.in_a_job) if settings.nodes > 1 else b""
     if settings.reaches_out and not secret:
@@ -41,7 +41,7 @@ def _read(env: Mapping[str, str], *, in_a_job: bool) -> bytes:
         raise ConfigError(
             f"the secret in {path} has {counted(len(secret), 'byte')}, and needs {LEAST_BYTES}: make it with {HOW}"
         )
-    # In a pod it is mounted where only the trainer's own processes see it, and its mode may be another one.
+    # In a pod it is mounted where only the trainer's own processes see it, and may have another mode.
     if mode & (stat.S_IRWXG | stat.S_IRWXO) and not in_a_job:
         raise ConfigError(f"others can read the secret {path} too: make a new one with {HOW}")
     return secret

@@ -1,4 +1,4 @@
-"""A supervisor's place in its gang, as the pod's environment tells it."""
+"""A supervisor's place in its gang, from the pod's environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from .judging import Limits, left_to_operator
 
 CONTROL_PORT = 29502
 BESIDE_MASTER = 2
-"""Without an operator rank 0's supervisor listens on a port so far above the master's: two runs have two of each."""
+"""Without an operator rank 0's supervisor listens this far above the master's port: two runs have two of each."""
 
 STATUS_PORT = 29501
 DEFAULT_WINDOW_SECONDS = 3600
@@ -38,9 +38,9 @@ class Settings:
     control_port: int = CONTROL_PORT
     status_port: int = STATUS_PORT
     in_a_job: bool = False
-    """Whether an operator made this pod: then there is somebody to listen to the status port."""
+    """Whether an operator created this pod: then something reads the status port."""
     patience: float | None = None
-    """Seconds to wait for the other nodes to come; None: as long as it takes, since an operator brings them."""
+    """Seconds to wait for the other nodes to come; None: as long as it takes, since an operator starts them."""
     listen: str | None = None
     """Address to listen on; None: all."""
     peers: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Settings:
 
     @property
     def own_name(self) -> str | None:
-        """The name by which the others look for this node; None where they do not, or know its address."""
+        """The name by which the others look for this node; None if they do not, or know its address."""
         return self.master_addr if self.leads and len(self.peers) == 1 else None
 
     @property
@@ -69,21 +69,21 @@ class Settings:
 
     @property
     def listens(self) -> bool:
-        """Whether it has a control port: nobody ever looks for one that is alone, or that only follows in a shell."""
+        """Whether it has a control port: none looks for one that is alone, or that only follows in a shell."""
         return self.nodes > 1 and (self.leads or self.in_a_job)
 
     @property
     def reaches_out(self) -> bool:
-        """Whether others than this machine's own processes can talk to it, or are talked to."""
+        """Whether processes of other machines can talk to it, or it talks to them."""
         theirs = [host_and_port(peer)[0] for peer in self.peers]
         return self.nodes > 1 and not all(map(is_loopback, [*theirs, self.listen or ""] if self.listens else theirs))
 
 
 def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Settings:
-    """The place that an environment describes; `max_restarts` counts more than what that says.
+    """The place that an environment describes; `max_restarts` overrides it.
 
     Raises:
-        ConfigError: A variable is missing, is no number, or contradicts another one.
+        ConfigError: A variable is missing, is not a number, or contradicts another one.
     """
     node, nodes, processes = _place(env)
     in_a_job = Env.STATUS_PORT in env
@@ -107,7 +107,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         status_port=_number(env, Env.STATUS_PORT, STATUS_PORT),
         in_a_job=in_a_job,
         patience=None if in_a_job else DEFAULT_SECONDS,
-        # Who names this machine's loopback address as the master means this machine.
+        # A loopback address as the master means this machine.
         listen=env.get(Env.LISTEN_ADDR) or (master if is_loopback(master) else None),
         peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
         limits=Limits(restarts, window, codes, causes),

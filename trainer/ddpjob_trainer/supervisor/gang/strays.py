@@ -1,4 +1,4 @@
-"""Strays: processes that came of ranks and outlived them. This process, their subreaper, is their parent by now."""
+"""Strays: descendants of ranks that outlived them. This process, their subreaper, is their parent by now."""
 
 import asyncio
 import contextlib
@@ -10,15 +10,15 @@ from ddpjob_trainer.console import warn
 from ddpjob_trainer.supervisor.watching.procfs import Process, children
 
 ENDING_SECONDS = 5.0
-"""Who has not gone after SIGKILL by then waits in the kernel, perhaps for ever."""
+"""A process that is not gone by then after SIGKILL waits in the kernel, perhaps forever."""
 
 LOOK_SECONDS = 0.01
 
 
 async def end_strays(known: AbstractSet[int]) -> None:
-    """Ends and reaps them all, and what comes to light when its parent has gone; `known` are children of other kinds.
+    """Ends and reaps them all, and those that appear when their parent is gone; `known` are other children.
 
-    One that does not end is told of, and reaped once it does.
+    One that does not end is reported, and reaped once it does.
     """
     try:
         async with asyncio.timeout(ENDING_SECONDS):

@@ -1,4 +1,4 @@
-"""What the status port answers. Whoever reaches it may ask: so everything is bounded, and only reads are known."""
+"""What the status port answers. Anyone who reaches it may ask: so everything is bounded and read-only."""
 
 import asyncio
 import contextlib
@@ -17,9 +17,9 @@ from .metrics import Metrics
 
 LONGEST_WAIT_SECONDS = 30
 WAITING = 64
-"""So many may wait for news at once."""
+"""How many may wait for news at once."""
 CONNECTIONS = 256
-"""More are closed at once."""
+"""Further ones are closed at once."""
 KEEPALIVE_SECONDS = 75.0
 LINE_BYTES = 2048
 """Of the request line, and of each header."""
@@ -45,7 +45,7 @@ class Answers:
         self._closing = False
         self._server = web.Server(
             self._answer,
-            handler_cancellation=True,  # Who has gone away waits no more.
+            handler_cancellation=True,  # A client that has gone away no longer waits.
             access_log=None,
             keepalive_timeout=KEEPALIVE_SECONDS,
             max_line_size=LINE_BYTES,
@@ -57,7 +57,7 @@ class Answers:
         return self._server() if len(self._server.connections) < CONNECTIONS else Closed()
 
     def changed(self) -> None:
-        """Those who wait are answered if there is news. That is found out once for all of them, and all changes."""
+        """Answers those that wait if there is news. That is found out once for all of them, and for all changes."""
         if self._waiting and self._look is None:
             self._look = asyncio.get_running_loop().call_soon(self._look_for_news)
 
@@ -94,7 +94,7 @@ class Answers:
         return web.Response(text=f"{content}\n", content_type="application/json", headers=headers)
 
     async def _news_of(self, mark: str, seconds: float) -> Document:
-        """The document as soon as it has another mark, at the latest after so many seconds."""
+        """The document as soon as it has another mark, at the latest after this many seconds."""
         self._waiting += 1
         try:
             with contextlib.suppress(TimeoutError):

@@ -25,7 +25,7 @@ INCIDENTS = 16
 PROCESSES = 64
 """A larger world's document does not list its processes."""
 METRICS = 16
-"""Of each process: the first ones that it has told."""
+"""Of each process: the first ones that it has reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What a supervisor knows: rank 0's of the whole gang, another one of itself. Times are seconds of the epoch.
+    """What a supervisor knows: rank 0's about the whole gang, another about itself. Times are seconds of the epoch.
 
-    What follows the phase, only rank 0's knows, but for its own beats and memory.
+    Only rank 0's knows what follows the phase, except for the others' own beats and memory.
     """
 
     uid: str
@@ -66,9 +66,9 @@ class Gang:
     stragglers: Sequence[Straggler] = ()
     memory: Memory = Memory()
     coordinator: str | None = None
-    """Control address of rank 0's supervisor, where this one is another."""
+    """Control address of rank 0's supervisor, if this is another one."""
     now: float = 0.0
-    """When this was so. Readers whose clocks differ tell by it how long ago the other moments were."""
+    """When this was so. It shows readers with another clock how long ago the other times were."""
 
 
 def document(gang: Gang) -> Document:
@@ -107,14 +107,14 @@ def _of_all(gang: Gang) -> Document:
 
 
 def fingerprint(uid: str) -> str:
-    """What tells a job from others, for whoever may not know its uid."""
+    """What distinguishes a job from others, for readers that may not know its uid."""
     return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
 def mark(gang: Gang) -> str:
-    """Another one whenever something changed that a reader wants to know at once: of progress the first step alone.
+    """Changes whenever something changes that a reader wants to know at once: of progress only the first step.
 
-    An attempt may be over before anybody asks for its progress again.
+    An attempt may be over before its progress is read again.
     """
     matters = (
         gang.uid,
@@ -176,7 +176,7 @@ def _rank(beat: Beat) -> Document:
 
 
 def _in_json(number: float | None) -> float | str | None:
-    """One whose going astray is news. JSON has no word for such, so it is the one that protobuf has in JSON."""
+    """A number that is worth showing even if it is not finite. JSON has no form for that, so this is protobuf's."""
     if number is None or math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

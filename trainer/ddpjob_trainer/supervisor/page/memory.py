@@ -1,4 +1,4 @@
-"""What a process takes of the machine's memory."""
+"""How much of the machine's memory a process takes."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ KIB = 1024
 
 
 def proportional_set_size(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """Bytes of a process, where each page counts by its share among those that hold it; None: it cannot be read.
+    """Bytes of a process, counting each page by its share among those that hold it; None: it cannot be read.
 
-    Of processes that were forked from one another this is what adds up. The kernel walks all pages of the process for
-    it, tens of milliseconds with PyTorch in it: to be asked once in a while, from a thread.
+    For processes forked from one another this is what adds up. The kernel walks all pages of the process for it, tens
+    of milliseconds with PyTorch in it: ask only once in a while, from a thread.
     (https://docs.kernel.org/filesystems/proc.html, smaps_rollup)
     """
     try:

@@ -54,7 +54,7 @@ class Metrics(Collector):
         """What the registry asks for."""
         if self._document:
             yield from _state(self._document)
-            if "coordinator" not in self._document:  # Each supervisor's would count the same.
+            if "coordinator" not in self._document:  # Every supervisor would count the same.
                 yield from self._restarts(self._document)
                 yield from _progress(self._document)
             yield from _processes(self._document)

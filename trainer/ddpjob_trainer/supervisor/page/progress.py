@@ -11,10 +11,10 @@ Beat = Mapping[str, Any]
 """What a process last said, with `node`, its node's rank."""
 
 POINT_SECONDS = 1.0
-"""At most one point in so long: beats come about once a second from each node, and a gang may have a thousand."""
+"""At most one point in this time: beats come about once a second from each node, and a gang may have a thousand."""
 
 POINTS = 61
-"""How far back the pace looks: a minute, or sixty steps where they take longer than a second."""
+"""How far back the pace looks: a minute, or sixty steps if they take longer than a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Progress:
     """How far a gang is. What depends on the pace is None until some steps of the present attempt are seen."""
 
     step: int
-    """Steps that every process has finished: in all attempts, unless they are counted anew."""
+    """Steps that every process has finished: in all attempts, unless they are counted from the start again."""
     epoch: int | None = None
     total_steps: int | None = None
     loss: float | None = None
@@ -34,18 +34,18 @@ class Progress:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The program's own numbers."""
     anew: bool = False
-    """Whether steps are counted since the last restart, and nobody knows at which one the program went on."""
+    """Whether steps are counted since the last restart, because it is unknown at which one the program went on."""
 
     @property
     def percent(self) -> float | None:
-        """Share of the steps that are finished: 100 once all are, and not a moment before."""
+        """Share of the steps that are finished: 100 once all are, and not before."""
         if not self.total_steps or self.anew:
             return None
         return min(1000, 1000 * self.step // self.total_steps) / 10
 
     @property
     def eta_seconds(self) -> float | None:
-        """What the steps that are left take at the present pace."""
+        """What the remaining steps take at the present pace."""
         if self.total_steps is None or self.step_seconds is None or self.anew:
             return None
         return max(0, self.total_steps - self.step) * self.step_seconds
@@ -60,11 +60,11 @@ class _Process:
 
 
 class Pace:
-    """Follows the steps of a gang. It remembers the last progress over attempts, and the pace of the present one."""
+    """Follows the steps of a gang. It remembers the last progress across attempts, and the present one's pace."""
 
     def __init__(self) -> None:
         self.checkpoint: Mapping[str, Any] | None = None
-        """The newest that any process has told of, as it told it: `step` and `time`."""
+        """The newest one that any process has reported: `step` and `time`."""
         self._attempt: int | None = None
         self._saved = 0
         """The step of the newest checkpoint of the present attempt: every process has finished it."""
@@ -86,14 +86,14 @@ class Pace:
             self.look()
 
     def look(self) -> None:
-        """Makes progress of what has been heard: about once a second, and when nothing else is to come."""
+        """Computes progress from what was heard: about once a second, and when nothing more will come."""
         if self._processes:
             self._look()
 
     def progress(self, now: float, wall: float, *, over: bool = False) -> Progress | None:
         """The progress at `now`, which is `wall` in seconds of the epoch; None before any step is known.
 
-        `over`: rank 0 is done, and so is every step: what others are still to tell of is known.
+        `over`: rank 0 is done, and so is every step: what others have not reported yet is known.
         """
         if over and self._processes:
             self._look(over=True)
@@ -116,7 +116,7 @@ class Pace:
             return
         known = self._processes.get(beat["process"])
         if known is not None and known.step == step and known.finished is not None:
-            known.beat = beat  # The first sight of a step tells best when it was finished.
+            known.beat = beat  # The first sight of a step says best when it was finished.
             return
         finished = None if age is None else now - age
         self._processes[beat["process"]] = _Process(beat, step, finished)
@@ -129,7 +129,7 @@ class Pace:
 
     def _look(self, *, over: bool = False) -> None:
         processes = self._processes.values()
-        # As a rule rank 0 tells, and then what is counted for the others is something else.
+        # Usually rank 0 reports, and then what is counted for the others is something else.
         telling = [process for process in processes if not process.beat.get("counted")] or list(processes)
         anew = any(process.beat.get("anew") for process in telling)
         step = (max if over else min)(process.step for process in telling)
@@ -153,16 +153,16 @@ class Pace:
 
     def _add_point(self, step: int, finished: float) -> None:
         if self._points and step < self._points[-1][0]:
-            self._points.clear()  # A script that counts anew.
+            self._points.clear()  # A script that counts from the start again.
         if not self._points or (step > self._points[-1][0] and finished > self._points[-1][1]):
             self._points.append((step, finished))
 
     def _step_seconds(self) -> float | None:
-        """Median of the step times between neighbouring points: what happens once in a while does not move it."""
+        """Median of the step times between neighbouring points: rare events do not move it."""
         times = [(later - former) / (above - below) for (below, former), (above, later) in pairwise(self._points)]
         return median(times) if times else None
 
     def _told(self, name: str) -> Any:
-        """What the process of the lowest rank says that says anything of it."""
+        """What is said by the process of the lowest rank that says anything about it."""
         told = ((rank, process.beat.get(name)) for rank, process in self._processes.items())
         return min(((rank, value) for rank, value in told if value is not None), default=(0, None))[1]

@@ -1,6 +1,6 @@
 """The status port of a supervisor: GET /status, /metrics and /healthz, and nothing else.
 
-Nothing depends on it: where the port is taken, the run goes on without. What serves it is imported when it starts, in
+Nothing depends on it: if the port is taken, the run goes on without it. What serves it is imported when it starts, in
 a thread, so that neither the zygote nor the gang waits for that.
 """
 
@@ -33,7 +33,7 @@ class Page:
         self._serving: asyncio.Task[asyncio.Server | None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Listens, unless the port is not to be had, and does not wait until it can answer."""
+        """Listens, unless the port is unavailable, and does not wait until it can answer."""
         try:
             listener = listen_on(self._listen, self._wanted)
         except OSError as error:
@@ -44,7 +44,7 @@ class Page:
         return self
 
     def changed(self) -> None:
-        """There may be another mark: who waits for news gets it."""
+        """There may be another mark: clients that wait for news get it."""
         if self._answers is not None:
             self._answers.changed()
 

@@ -1,18 +1,18 @@
-"""Which process holds the others up, from the beats of all. Pure: time is an argument.
+"""Which process holds up the others, from the beats of all. Pure: time is an argument.
 
 In DDP every step lasts until the slowest process has done its part: all have the same step time, the fast ones wait
-in the collective. So processes are compared by their own work, the time in which they wait for nobody: data + forward
-+ optimizer, and backward - communication where every process knows how long it waited for communication; where one
-does not, its waiting is a part of backward, which is left out. Where they tell only whole steps, nothing can be said.
+in the collective. So processes are compared by their own work, the time in which they do not wait for others: data +
+forward + optimizer, and backward - communication if every process knows how long it waited for communication; if one
+does not, its waiting is a part of backward, which is left out. If they report only whole steps, nothing can be said.
 
 x is the median of a process's own work over a window, m the median of all x. A process is a straggler if
 
     x >= 1.3 m,   x - m >= 0.1 of its step,   and   0.6745 (x - m) / median(|x - m|) > 3.5
 
 The last is the modified z-score with its usual limit (Iglewicz and Hoaglin: How to Detect and Handle Outliers, ASQC
-1993, pages 11-13): one or a few slow ones do not move the medians. It takes three to know what is usual. Of two
-processes, or of the processes of two nodes, each is compared with the median of the other side, and must be 1.5 times
-as slow. Where half of a larger world is slow, nobody is named.
+1993, pages 11-13): one or a few slow ones do not move the medians. It takes three to know what is usual. With two
+processes, or the processes of two nodes, each is compared with the median of the other side, and must be 1.5 times as
+slow. If half of a larger world is slow, none is named.
 """
 
 from collections import deque
@@ -24,12 +24,12 @@ from .progress import Beat
 
 WINDOW_SECONDS = 30.0
 SAMPLE_SECONDS = 3.0
-"""A process's own work is noted, and all are compared, once in so long."""
+"""How often a process's own work is noted, and all are compared."""
 
 RATIO = 1.3
 RATIO_OF_TWO = 1.5
 SHARE_OF_STEP = 0.1
-"""Less than this holds nobody up, however much it is beside next to nothing."""
+"""Less than this holds up nobody, however large it is compared with next to nothing."""
 Z_SCALE = 0.6745
 Z_LIMIT = 3.5
 
@@ -58,7 +58,7 @@ class Work:
 
 
 def stragglers(works: Mapping[int, Work]) -> tuple[Straggler, ...]:
-    """Those of these processes, by their ranks, that hold the others up: the slowest first, at most eight."""
+    """Those of these processes, by their ranks, that hold up the others: the slowest first, at most eight."""
     several_nodes = len({work.node for work in works.values()}) > 1
     side = {rank: work.node if several_nodes else rank for rank, work in works.items()}
     sides: dict[int, list[float]] = {}
@@ -93,7 +93,7 @@ class _Usual:
 
 
 def _usual(sides: Mapping[int, list[float]]) -> dict[int, _Usual]:
-    """What is usual for each side: what the other does where there are two, what all do where there are more."""
+    """What is usual for each side: with two, what the other does; with more, what all do."""
     match list(sides):
         case [one, other]:
             return {
@@ -107,7 +107,7 @@ def _usual(sides: Mapping[int, list[float]]) -> dict[int, _Usual]:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Seconds per step of one process: recent means, as it tells them itself."""
+    """Seconds per step of one process: recent means, as it reports them."""
 
     at: float
     alone: float

@@ -1,4 +1,4 @@
-"""Where rank 0 says what is next and all say what came of it: a store that each rank can reach, or is not there."""
+"""Where rank 0 says what is next and all give their results: a store that a rank must reach to count as present."""
 
 import dataclasses
 import json
@@ -21,10 +21,10 @@ _KEPT: list[object] = []
 
 
 class Board:
-    """One rank's view of it. Entries have numbers, and to each there is an outcome of each rank.
+    """One rank's view of it. Entries have numbers, and for each there is an outcome of each rank.
 
     Raises:
-        PreflightError: Rank 0 does not answer within so many seconds.
+        PreflightError: Rank 0 does not answer within this many seconds.
     """
 
     def __init__(self, world: World, seconds: float) -> None:
@@ -45,7 +45,7 @@ class Board:
         self._store.set(f"entry/{self._number}", json.dumps(entry))
 
     def next_entry(self, seconds: float) -> dict[str, Any]:
-        """Waits for what is next, for so many seconds at most.
+        """Waits for what is next, for at most this many seconds.
 
         Raises:
             PeerLostError: Rank 0 is gone.
@@ -60,7 +60,7 @@ class Board:
         return entry
 
     def answer(self, outcome: Outcome) -> None:
-        """Says what came of it for this rank.
+        """Gives this rank's result.
 
         Raises:
             PeerLostError: Rank 0 is gone.
@@ -71,7 +71,7 @@ class Board:
             raise PeerLostError(f"lost rank 0 in preflight: {last_line(error)}") from error
 
     def outcomes(self, ranks: Iterable[int], seconds: float) -> dict[int, Outcome]:
-        """What came of it for these ranks; without those who have not said so within so many seconds."""
+        """The results of these ranks; without those that have not given one within this many seconds."""
         keys = {rank: f"outcome/{self._number}/{rank}" for rank in ranks}
         try:
             self._store.wait(list(keys.values()), timedelta(seconds=seconds))

@@ -1,4 +1,4 @@
-"""One trial in a process of its own: it may hang where nothing interrupts it, and takes its GPU memory along."""
+"""One trial in a process of its own: it may hang where nothing interrupts it, and its GPU memory ends with it."""
 
 import dataclasses
 import json
@@ -22,11 +22,11 @@ Trial = Callable[[], Outcome]
 ANSWER_BYTES = 1 << 16
 
 REAPING_SECONDS = 2.0
-"""For a process to be gone after SIGKILL, as a rule at once."""
+"""For a process to be gone after SIGKILL, usually at once."""
 
 
 class Child:
-    """A forked process that does one thing, says what came of it, and stays until it is ended.
+    """A forked process that does one thing, reports the result, and stays until it is ended.
 
     What forks must not have run a tensor operation: see the zygote.
     """
@@ -42,7 +42,7 @@ class Child:
         os.close(writer)
 
     def outcome(self, seconds: float) -> Outcome:
-        """What came of it, within so many seconds."""
+        """Its result, within this many seconds."""
         deadline, answer = time.monotonic() + seconds, b""
         while not answer.endswith(b"\n"):
             ready, _, _ = select.select([self._reader], [], [], max(0.0, deadline - time.monotonic()))
@@ -64,7 +64,7 @@ class Child:
             self._reap_soon()
 
     def _reap_soon(self) -> None:
-        """Leaves one that the kernel holds, as in a GPU's driver, to the supervisor: nobody is to wait for it."""
+        """Leaves one that the kernel holds, as in a GPU's driver, to the supervisor: nothing should wait for it."""
         deadline = time.monotonic() + REAPING_SECONDS
         while os.waitpid(self._pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
             time.sleep(0.005)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from .findings import Finding, Level
 
 WARN_SECONDS = 1.0
-"""So far apart, lines of two logs stand in a wrong order."""
+"""This far apart, lines of two logs are in the wrong order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Skew:
 
 
 def skew(sent: float, heard: float, answered: float, received: float) -> Skew:
-    """The skew by one question and its answer, as NTP has it (RFC 5905, section 8).
+    """The skew from one question and its answer, as in NTP (RFC 5905, section 8).
 
     Args:
         sent: When the question left, by our clock, in seconds of the epoch.
@@ -33,7 +33,7 @@ def skew(sent: float, heard: float, answered: float, received: float) -> Skew:
 def clocks(seen: Skew, node: int) -> Iterator[Finding]:
     """Warns of a clock that is certainly off rank 0's.
 
-    It is never more than a warning: nothing of training reads two clocks. `seen` is rank 0's as `node` sees it.
+    It is never more than a warning: nothing in training compares two clocks. `seen` is rank 0's as `node` sees it.
     """
     least = abs(seen.ahead) - seen.uncertainty
     if least > WARN_SECONDS:

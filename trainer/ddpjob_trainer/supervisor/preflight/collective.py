@@ -1,6 +1,6 @@
 """The full preflight of a gang, run as its ranks are: `python -m ddpjob_trainer.supervisor.preflight.collective`.
 
-Rank 0 leads the others through the course by a store; each trial runs in a child, so that a rank outlives whatever
+Rank 0 leads the others through the course by a store; each trial runs in a child, so that a rank survives whatever
 hangs in it. It ends with 0 if all is well. If not, the ranks of the nodes at fault end with 201 or 202 and a failure
 report, and the others with 0; rank 0 reports for those that cannot.
 """
@@ -42,7 +42,7 @@ Meet = Callable[[Meeting, World, str, float], Outcome]
 
 
 def main() -> None:
-    """Tries the machines, and exits as the contract says."""
+    """Tests the machines, and exits as the contract says."""
     world = read_world(os.environ)
     assert not isinstance(world, Node), "a supervisor starts this once for each process"
     parser = Parser(prog="collective", description=__doc__)
@@ -71,7 +71,7 @@ class Trials:
         """Goes through the course together with all ranks.
 
         Raises:
-            PreflightError: The machines are not fit, and this rank is the one to say so.
+            PreflightError: The machines are not fit, and this rank has to say so.
             PeerLostError: Rank 0 is gone.
         """
         if self.world.alone:

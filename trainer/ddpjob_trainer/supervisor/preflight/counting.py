@@ -1,6 +1,6 @@
 """Counts the GPUs that a process of this node sees: `python -m ddpjob_trainer.supervisor.preflight.counting FILE`.
 
-Run as a rank is, since what looks at GPUs may leave a mark on its process: the zygote must have none.
+Run like a rank, since looking at GPUs may leave traces in a process: the zygote must have none.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """The course of the full preflight: what the ranks try one after the other, and who is to blame. Pure.
 
-`course` yields an order for all ranks, is sent what came of it, and ends with its findings. Who sends nothing is
+`course` yields an order for all ranks, is sent the results, and ends with its findings. A rank that sends nothing is
 silent, which ends the course: nothing can be tried with it.
 """
 
@@ -13,7 +13,7 @@ from .findings import Finding, Level
 from .pairing import Pair, rounds
 
 SICK_AFTER = 3
-"""A node that fails with so many others is not tried any further."""
+"""A node that fails with this many others is not tried any further."""
 
 SLOW = 0.5
 """Share of the median bandwidth of all pairs below which the slowest pair is named."""
@@ -27,14 +27,14 @@ NETWORK_TODO = (
 MACHINE_TODO = "have the machine looked at"
 NODE_TODO = "its network, or what may pass to it (NetworkPolicy, firewall), differs from the others'"
 WRONG = "the sum of a known tensor is wrong"
-"""How a trouble begins that is no matter of the network."""
+"""How a problem that has nothing to do with the network begins."""
 
 NAMED = 8
 
 
 NO_END = "no end within"
 IN_VAIN = (NO_END, "imed out", "onnection closed", "onnection reset")
-"""How a trouble reads that tells of the other side only."""
+"""How a problem that only concerns the other side reads."""
 
 
 class Kind(StrEnum):
@@ -60,7 +60,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it for one rank."""
+    """One rank's result."""
 
     trouble: str = ""
     """Empty: none."""
@@ -111,7 +111,7 @@ def course(shape: Shape, *, devices: bool) -> Course:
 
 
 def _try_pairs(shape: Shape) -> Generator[Order, Outcomes, tuple[dict[Pair, Outcome], list[Finding]]]:
-    """What came of each pair that was tried; and who fell silent meanwhile."""
+    """The result of each pair that was tried, and which ranks fell silent meanwhile."""
     met: dict[Pair, Outcome] = {}
     for pairs in rounds(shape.nodes):
         sick = {node for node in range(shape.nodes) if _failures(node, met) >= SICK_AFTER}
@@ -135,7 +135,7 @@ def _joint(one: Outcome, other: Outcome) -> Outcome:
 
 
 def _trouble(*outcomes: Outcome) -> str:
-    """The trouble that says most: to wait in vain is often the consequence of another's."""
+    """The most telling problem: waiting in vain is often the consequence of another's."""
     troubles = [outcome.trouble for outcome in outcomes if outcome.trouble]
     return next((one for one in troubles if not any(words in one for words in IN_VAIN)), "") or "".join(troubles[:1])
 
@@ -179,7 +179,7 @@ def _bandwidth(shape: Shape, outcomes: Outcomes) -> Finding:
 
 
 def _blame(shape: Shape, met: Mapping[Pair, Outcome], trouble: str) -> list[Finding]:
-    """Who made the sums fail: nodes that fail with all others, then pairs; nobody if all pairs are well."""
+    """What made the sums fail: nodes that fail with all others, then pairs; none if all pairs work."""
     bad = {pair: outcome.trouble for pair, outcome in met.items() if outcome.trouble}
     if not bad:
         return [_all_failed(shape, trouble)] if trouble else []

@@ -1,4 +1,4 @@
-"""What the children of the full preflight do: sums whose result is known, and a product on the own GPU."""
+"""What the children of the full preflight do: sums whose result is known, and a product on their own GPU."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ class Meeting:
 
 
 def meet(meeting: Meeting, world: World, backend: str, seconds: float) -> Outcome:
-    """Sums a known tensor over all who come to a meeting."""
+    """Sums a known tensor over all that come to a meeting."""
     device = torch.device("cuda", world.local_rank) if backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -49,13 +49,13 @@ def meet(meeting: Meeting, world: World, backend: str, seconds: float) -> Outcom
     except dist.DistStoreError:  # It would name keys.
         return Outcome(f"{NO_END} {seconds:.0f} s")
     outcome = _sum(meeting, device)
-    dist.barrier()  # Who leaves while another still sums looks lost to it.
+    dist.barrier()  # One that leaves while another still sums looks lost to it.
     return outcome
 
 
 def _join(meeting: Meeting, world: World, device: torch.device, seconds: float) -> None:
     cuda = device.type == "cuda"
-    # A hang in NCCL is ended by whoever started this process; NCCL itself would say less about it.
+    # The parent of this process ends a hang in NCCL; NCCL itself would say less about it.
     timeout = timedelta(seconds=2 * seconds if cuda else seconds)
     whole = dist.TCPStore(world.master_addr, world.master_port, timeout=timeout)  # type: ignore[attr-defined]
     store = PrefixStore(meeting.name, whole)
@@ -97,7 +97,7 @@ def _sum(meeting: Meeting, device: torch.device) -> Outcome:
 
 
 def try_gpu(local_rank: int) -> Outcome:
-    """Whether the rank's GPU computes what is right, and what its driver says of its memory."""
+    """Whether the rank's GPU computes correctly, and what its driver says about its memory."""
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     wrong = _wrong_products(device)
@@ -120,7 +120,7 @@ def _wrong_products(device: torch.device) -> int:
 
 
 def _ask_driver(device: torch.device) -> str:
-    """nvidia-smi's line for a GPU; empty where there is no such tool, or it does not know of this."""
+    """nvidia-smi's line for a GPU; empty if there is no such tool, or it does not support this."""
     identity = getattr(torch.cuda.get_device_properties(device), "uuid", "")
     try:
         return subprocess.run(

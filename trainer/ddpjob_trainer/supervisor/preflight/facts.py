@@ -1,4 +1,4 @@
-"""What this machine offers, as a look at it shows."""
+"""What this machine offers, as seen by looking at it."""
 
 import os
 import resource
@@ -18,11 +18,11 @@ PAGE = b"\0" * 4096
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory that is to be written to."""
+    """A directory that has to be writable."""
 
     path: str
     error: int = 0
-    """Error number of the first thing that could not be done: make it, write a page into it; 0: all could."""
+    """Error number of the first thing that failed: creating it, writing a page into it; 0: nothing failed."""
     total: int = 0
     """Bytes of its file system."""
     free: int = 0
@@ -53,7 +53,7 @@ def look(env: Mapping[str, str]) -> Facts:
 
 
 def directory(path: Path, *, make: bool = False) -> Directory:
-    """Tries a directory, which is made first where that is wanted; nothing else of the trial stays."""
+    """Tests a directory, which is created first if wanted; nothing else of the test stays."""
     error, total, free = 0, 0, 0
     try:
         if make:
@@ -68,7 +68,7 @@ def directory(path: Path, *, make: bool = False) -> Directory:
 
 
 def _open_files() -> int | None:
-    soft, _ = open_files.FOUND  # Ranks get these limits back; this process has taken more.
+    soft, _ = open_files.FOUND  # Ranks get these limits back; this process has raised its own.
     return None if soft == resource.RLIM_INFINITY else soft
 
 
@@ -77,5 +77,5 @@ def _newest(checkpoints: Path) -> int | None:
     try:
         newest = max(checkpoints.glob("step-*"), key=lambda path: path.name, default=None)
         return None if newest is None else sum(file.lstat().st_size for file in newest.rglob("*"))
-    except OSError:  # Removed meanwhile, or no directory at all.
+    except OSError:  # Removed meanwhile, or not a directory at all.
         return None

@@ -25,7 +25,7 @@ FILES_OF_A_PROCESS, FILES_FOR_A_PEER = 512, 2
 
 
 def fast(env: Mapping[str, str], facts: Facts) -> list[Finding]:
-    """What is wrong with this machine; nothing where all is well."""
+    """What is wrong with this machine; nothing if all is well."""
     return [
         *_shared_memory(facts.shared_memory),
         *_open_files(facts.open_files, _number(env, Env.WORLD_SIZE)),

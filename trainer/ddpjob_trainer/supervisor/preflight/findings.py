@@ -1,4 +1,4 @@
-"""What a check has found, and what becomes of the node when findings are put together."""
+"""What a check has found, and what happens to the node when findings are put together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Finding:
     retry: bool = True
     """Of a failure: whether another try, perhaps on another machine, may go better."""
     nodes: tuple[int, ...] = ()
-    """Ranks of the nodes that it is about; none: the node that says it, or nobody in particular."""
+    """Ranks of the nodes that it is about; none: the node that says it, or none in particular."""
 
 
 class PreflightError(TrainerError):
@@ -43,7 +43,7 @@ class PreflightError(TrainerError):
     def __init__(self, message: str, nodes: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.nodes = nodes
-        """Who is at fault, where that is known."""
+        """Which nodes are at fault, if that is known."""
 
 
 class PreflightNeverError(PreflightError):
@@ -55,7 +55,7 @@ class PreflightNeverError(PreflightError):
 def verdict(findings: Sequence[Finding]) -> PreflightError | None:
     """The failure that the findings amount to, if any.
 
-    What never gets better decides over what may: a retry would only meet it again.
+    What never gets better takes precedence over what may: a retry would only meet it again.
     """
     failed = [finding for finding in findings if finding.level is Level.FAIL]
     never = [finding for finding in failed if not finding.retry]
@@ -68,7 +68,7 @@ def verdict(findings: Sequence[Finding]) -> PreflightError | None:
 
 
 def tell(findings: Iterable[Finding]) -> None:
-    """Says what does not end the run; failures are the verdict's to say."""
+    """Reports what does not end the run; failures are left to the verdict."""
     for finding in findings:
         if finding.level is Level.OK:
             say(f"preflight: {finding.message}")

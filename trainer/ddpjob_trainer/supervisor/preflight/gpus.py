@@ -1,4 +1,4 @@
-"""Whether the GPUs of a node are those that its processes need. Pure: others look at them."""
+"""Whether a node has the GPUs that its processes need. Pure: others look at them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from ddpjob_trainer.environment import Env
 from .findings import Finding, Level
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-"""Where NVIDIA's device plugin names the GPUs that it gives to a container, one by one."""
+"""Where NVIDIA's device plugin names each GPU that it gives to a container."""
 
 NOT_NAMED = frozenset({"", "all", "none", "void"})
 
 NOT_GIVEN = ("Found no NVIDIA driver", "not compiled with CUDA", "No CUDA GPUs are available")
-"""How torch says that the container has no GPU or the image no CUDA; other words tell of a GPU that does not work."""
+"""How torch says that the container has no GPU or the image no CUDA; other words mean a GPU that does not work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _given(env: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the driver says of a GPU's memory."""
+    """What the driver says about a GPU's memory."""
 
     worn_out: bool = False
     """A broken row could not be replaced any more."""
@@ -62,7 +62,7 @@ SMI_FIELDS = "remapped_rows.failure,remapped_rows.pending"
 
 
 def memory_of(line: str) -> Memory:
-    """The memory, by nvidia-smi's values of SMI_FIELDS; GPUs without that feature say `[N/A]`.
+    """The memory, from nvidia-smi's values of SMI_FIELDS; GPUs without that feature say `[N/A]`.
 
     A pending replacement leaves results and speed as they are; a failed one is a reason to replace the GPU.
     (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/)

@@ -1,4 +1,4 @@
-"""Whether this node's own name is known: by it the others, and its own ranks, find rank 0."""
+"""Whether this node's own name can be resolved: by it the others, and its own ranks, find rank 0."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ Look = Callable[[str, None], object]
 
 
 async def name(host: str, patience: float, look: Look = socket.getaddrinfo) -> list[Finding]:
-    """Waits until a name is known, for so many seconds at most; finds nothing if it is."""
+    """Waits until a name can be resolved, for at most this many seconds; finds nothing if it can."""
     loop = asyncio.get_running_loop()
     deadline, pause = loop.time() + patience, FIRST_PAUSE
     last: Exception = TimeoutError("no answer")

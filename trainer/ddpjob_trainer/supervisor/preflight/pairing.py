@@ -1,4 +1,4 @@
-"""Who meets whom when pairs of nodes are tried, many at a time. Pure."""
+"""Which nodes meet when pairs are tried, many at a time. Pure."""
 
 from collections.abc import Iterator
 
@@ -6,15 +6,15 @@ Pair = tuple[int, int]
 """Two nodes, the lower rank first."""
 
 ALL_PAIRS_UP_TO = 16
-"""Nodes of a gang in which each meets each other; in larger ones that would take too long."""
+"""Nodes of a gang in which each meets every other; in larger ones that would take too long."""
 
 
 def rounds(nodes: int) -> Iterator[tuple[Pair, ...]]:
     """Rounds in which no node is in two pairs.
 
-    Up to 16 nodes all meet all: n - 1 rounds, n if n is odd. Beyond, each meets those at a distance of 1, 2, 4, … on
-    the ring, in at most three rounds for each distance: a bad node is found as surely, a bad link only if it is one
-    of these.
+    With up to 16 nodes all meet all: n - 1 rounds, n if n is odd. Beyond that, each meets those at a distance of 1,
+    2, 4, … on the ring, in at most three rounds for each distance: a bad node is found just as surely, a bad link
+    only if it is one of these.
     """
     yield from _tournament(nodes) if nodes <= ALL_PAIRS_UP_TO else _distances(nodes)
 

@@ -1,4 +1,4 @@
-"""The fast preflight of a node: looks at it while the zygote warms up, and says what is wrong."""
+"""The fast preflight of a node: checks it while the zygote warms up, and says what is wrong."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from .names import name
 from .threads import in_thread
 
 COLLECTIVE = Program(module=True, name=f"{__package__}.collective")
-"""What the ranks of a gang run to try machines and network together: the rest of the full preflight."""
+"""What the ranks of a gang run to test machines and network together: the rest of the full preflight."""
 
 COUNTING = f"{__package__}.counting"
 
@@ -31,7 +31,7 @@ GPU_SECONDS = 60.0
 
 
 async def preflight(env: Mapping[str, str], starter: Starter, own_name: str | None, patience: float) -> list[Finding]:
-    """Tries this node, by the environment of its supervisor; `patience` is for its own name, in seconds.
+    """Tests this node, by the environment of its supervisor; `patience` is for its own name, in seconds.
 
     Raises:
         StartError: No process could be started to count the GPUs.
@@ -62,7 +62,7 @@ async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]
     with TemporaryDirectory(prefix="ddpjob-preflight-", ignore_cleanup_errors=True) as directory:
         answer = Path(directory) / "gpus.json"
         program = Program(module=True, name=COUNTING, arguments=(str(answer),))
-        # Whatever ends it is told by the finding, not by a failure report of its own.
+        # The finding reports whatever ends it, not a failure report of its own.
         rank = await starter.start(Place(program, {**env, Env.TERMINATION_LOG: str(Path(directory) / "report")}))
         try:
             async with asyncio.timeout(GPU_SECONDS):

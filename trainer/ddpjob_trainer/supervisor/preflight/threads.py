@@ -11,10 +11,10 @@ Arguments = TypeVarTuple("Arguments")
 
 
 async def in_thread(function: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-    """Calls a function that may block for long, and keeps nobody from ending meanwhile.
+    """Calls a function that may block for long, without keeping the program from ending meanwhile.
 
-    asyncio's own threads are waited for at the end of a program; one that is stuck in a file system or a name server
-    that does not answer would hold it.
+    asyncio's own threads are waited for at the end of a program; one that is stuck because a file system or a name
+    server does not answer would hold it up.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -1,4 +1,4 @@
-"""Ranks as processes of their own, which import everything anew."""
+"""Ranks as separate processes, each of which imports everything itself."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from ddpjob_trainer.supervisor import open_files
 from .ranks import Place, Rank, StartError, exit_code
 
 COMMAND = (sys.executable, "-P", "-m", f"{__package__}.rank")
-"""Without the working directory in its search path: a queue.py there is none of ours."""
+"""Without the working directory in its search path: a queue.py there is not ours."""
 
 
 class Cold:
@@ -44,7 +44,7 @@ class Cold:
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
         if place.cores is not None:
-            with contextlib.suppress(ProcessLookupError):  # It has ended already.
+            with contextlib.suppress(ProcessLookupError):  # It has already ended.
                 os.sched_setaffinity(process.pid, place.cores)
         return rank
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def threads_of_each(processes: int, root: Path = Path("/")) -> int:
-    """Threads for each of so many processes, so that together they keep busy what the container may use.
+    """Threads for each of this many processes, so that together they keep busy what the container may use.
 
     PyTorch looks at the cores that it may run on and not at a limit on their time, and in a container with a limit of
     two on a machine of 64 it would start 64 threads, which wait for each other.
@@ -16,11 +16,11 @@ def threads_of_each(processes: int, root: Path = Path("/")) -> int:
 
 
 def cores_of_each(processes: int, root: Path = Path("/")) -> list[frozenset[int]] | None:
-    """Cores of each of so many processes; None where the scheduler is to choose.
+    """Cores of each of this many processes; None if the scheduler should choose.
 
-    Cores are divided only where they are this container's alone, as with the kubelet's static CPU manager: else the
-    first ranks of all containers of a machine would crowd on the same ones. That manager leaves a shared pool to all
-    other containers, and a limit below what may be used tells that this is one of them.
+    Cores are divided only if they belong to this container alone, as with the kubelet's static CPU manager: otherwise
+    the first ranks of all containers of a machine would crowd on the same ones. That manager leaves a shared pool to
+    all other containers, and a limit below what may be used shows that this is one of them.
     """
     cores = sorted(_usable())
     share = len(cores) // processes
@@ -37,7 +37,7 @@ def _usable() -> set[int]:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Limits of this container's time, in cores, as control groups have them.
+    """Limits of this container's CPU time, in cores, from its control groups.
 
     (https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu, and scheduler/sched-bwc for version 1.)
     """

@@ -1,7 +1,7 @@
-"""Modules that a script imports and that are not there, all of them at once, before a rank is started for them.
+"""Modules that a script imports and that are missing, all of them at once, before a rank is started.
 
-It is known for certain, or nothing is said and the rank tells: only imports count that stand before everything by
-which others might come to be found, be it a change of the search path or a package that makes one.
+It is known for certain, or else nothing is said and the rank reports it: only imports count that come before anything
+by which others might be found, whether a change of the search path or a package that makes one.
 """
 
 import ast
@@ -21,11 +21,11 @@ HARMLESS = re.compile(
     r"numpy|tqdm(\.auto)?|torchvision(\.(datasets|models|transforms))?|"
     r"torch(\.(cuda|distributed|multiprocessing|nn(\.\w+)*|optim(\.\w+)*|utils(\.(data(\.\w+)*|tensorboard))?))?"
 )
-"""With which scripts begin, and of which none lets others be found: torch.utils.cpp_extension does, by setuptools."""
+"""Scripts begin with these, and none makes others findable: torch.utils.cpp_extension does, by setuptools."""
 
 
 def check_imports(program: Program) -> None:
-    """Finds out whether a script's imports are there; this process is to have the rank's Python and environment.
+    """Checks whether a script's imports exist; this process must have the rank's Python and environment.
 
     Raises:
         ConfigError: Some are not.
@@ -51,7 +51,7 @@ def _missing(script: Path, place: Path) -> Iterator[tuple[str, int]]:
 def _imported(script: Path) -> Iterator[tuple[str, int]]:
     """What it imports before it does anything else."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # They are told when it runs.
+        with warnings.catch_warnings(action="ignore"):  # They are reported when it runs.
             body = ast.parse(script.read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # The last two: an expression too deep.
         return
@@ -70,7 +70,7 @@ def _imported(script: Path) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def _searching(place: Path) -> Iterator[None]:
-    """Python looks where it will in the rank."""
+    """Python searches where it will in the rank."""
     path = sys.path[:]
     sys.path.insert(0, str(place))
     importlib.invalidate_caches()

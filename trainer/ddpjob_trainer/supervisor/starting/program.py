@@ -1,4 +1,4 @@
-"""A training program as `python` takes it, run in this very process as if it had been started by itself."""
+"""A training program as `python` takes it, run in this process as if it had been started on its own."""
 
 import builtins
 import runpy
@@ -26,11 +26,11 @@ class Program:
 
     @property
     def place(self) -> str:
-        """The directory in which Python looks first for what it imports."""
+        """The directory in which Python first looks for what it imports."""
         return str(Path.cwd() if self.module else Path(self.name).resolve().parent)
 
     def check(self) -> None:
-        """Finds out what can be wrong with it before anything runs.
+        """Checks what can be wrong with it before anything runs.
 
         Raises:
             ConfigError: There is no such script.

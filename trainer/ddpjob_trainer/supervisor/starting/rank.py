@@ -28,7 +28,7 @@ from .program import Program, program_of
 
 HERE = str(Path(__file__).parents[1])
 TELLING = frozenset({*range(SIGNAL_BASE + 1, SIGNAL_BASE + 65), *filter(ExitCode.BAD_INPUT.__lt__, ExitCode)})
-"""Exit codes that say enough: of signals, and those to which DDPJob gives a meaning."""
+"""Exit codes that say enough: of signals, and those with a meaning for DDPJob."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def become(program: Program) -> NoReturn:
         code = _exit_code_of(program)
     finally:
         reporting.tell_end()
-    # What stops because it was asked to is to be gone on with, though it ends as well as what is done.
+    # What stops because it was asked to has to go on later, though it ends just as successfully as what is done.
     _end(ExitCode.SAVED_AND_STOPPED if code == ExitCode.DONE and request.heeded() else code)
 
 
@@ -84,7 +84,7 @@ def _quietly(handler: Callable[..., Any], number: int, frame: FrameType | None) 
 
 
 def _exit_code_by(leaving: SystemExit) -> int:
-    """The exit code that a program has chosen. What it says of why is reported, be it the error that it handles."""
+    """The exit code that a program has chosen. Its reason is reported, which may be the error that it handles."""
     if leaving.code is None or isinstance(leaving.code, int):
         code = (leaving.code or 0) & 0xFF
         why = traps.wrong_arguments(leaving) or _handled(leaving)
@@ -97,17 +97,17 @@ def _exit_code_by(leaving: SystemExit) -> int:
 
 
 def _handled(leaving: SystemExit) -> Exception | None:
-    """The error in whose handling a program leaves, unless it hides it. That it is a known one is no verdict here."""
+    """The error that a program was handling when it left, unless it hides it. A known one is no verdict here."""
     error = leaving.__cause__ or (None if leaving.__suppress_context__ else leaving.__context__)
     return error if isinstance(error, Exception) and str(error) else None
 
 
 def _end(code: int) -> NoReturn:
-    """Does all that a program may count on at its end, and spares it the interpreter's.
+    """Does all that a program may rely on at its end, and spares it the interpreter's shutdown.
 
-    A thread of PyTorch that wants the lock of an interpreter that is taken down is unwound through C++ that does
-    not allow it, and a program that had done its work aborts (SIGABRT, "terminate called without an active
-    exception"). The children that multiprocessing forks end in the same way as here.
+    A PyTorch thread that wants the lock of an interpreter that is shutting down is unwound through C++ that does not
+    allow it, and a program that had done its work aborts (SIGABRT, "terminate called without an active exception").
+    The children that multiprocessing forks end in the same way as here.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001
@@ -115,7 +115,7 @@ def _end(code: int) -> NoReturn:
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Says what Python says, without the frames that are ours, and leaves a report."""
+    """Prints what Python prints, without our frames, and leaves a report."""
     ours_left_out = _without_ours(trace)
     sys.__excepthook__(kind, error.with_traceback(ours_left_out), ours_left_out)
     if not isinstance(error, Exception):
@@ -127,12 +127,12 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
 
 
 def _peer_lost(error: Exception) -> PeerLostError | None:
-    """A collective that failed because of another process, told as such."""
+    """A collective that failed because of another process, reported as such."""
     return PeerLostError(f"lost a peer: {peer_lost_words(error)}") if is_peer_lost(error) else None
 
 
 def _leave_report(error: BaseException, code: int = ExitCode.APPLICATION_ERROR) -> None:
-    """Whatever the cause, the exit code is the program's own or, where an error ended it, that of the interpreter."""
+    """Whatever the cause, the exit code is the program's own or, if an error ended it, the interpreter's."""
     rank = os.environ.get(Env.RANK, "0")
     report = report_of(error, int(rank) if rank.isdecimal() else 0, None)
     leave(dataclasses.replace(report, exit_code=code), report_path(os.environ))

@@ -1,4 +1,4 @@
-"""Starting ranks: what a rank is given, and what a way of starting ranks must be able to do."""
+"""Starting ranks: what a rank gets, and what a way of starting ranks must be able to do."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ class Place:
     program: Program
     env: Mapping[str, str]
     cores: frozenset[int] | None = None
-    """On which it runs; None: on any."""
+    """The cores on which it runs; None: any."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Rank:
     """Its exit code, 128+n for signal n, once it has ended."""
 
     def tell(self, number: signal.Signals) -> None:
-        """Sends a signal, unless it has ended: its number may be another's by then."""
+        """Sends a signal, unless it has ended: its number may belong to another process by then."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -41,13 +41,13 @@ class Rank:
     def kill(self) -> None:
         """Ends it at once, with all that it has started in its session."""
         if not self.ended.done():
-            for kill in (os.killpg, os.kill):  # One that was forked just now has no session of its own yet.
+            for kill in (os.killpg, os.kill):  # One that was just forked has no session of its own yet.
                 with contextlib.suppress(ProcessLookupError):
                     kill(self.pid, signal.SIGKILL)
 
 
 class Starter(Protocol):
-    """A way of starting ranks; in its context it is ready to."""
+    """A way of starting ranks; within its context it is ready."""
 
     @property
     def zygote(self) -> int | None:
@@ -61,7 +61,7 @@ class Starter(Protocol):
         """Gets ready."""
 
     async def __aexit__(self, *_: object) -> None:
-        """Lets go of all that it holds."""
+        """Releases all that it holds."""
 
     async def ready(self) -> None:
         """Waits until a rank can be started in no time.
@@ -85,5 +85,5 @@ class StartError(TrainerError):
 
 
 def exit_code(code: int) -> int:
-    """The exit code as a shell has it, 128+n for signal n, of one as Python has it, -n for signal n."""
+    """The exit code as in a shell, 128+n for signal n, from one as in Python, -n for signal n."""
     return code if code >= 0 else SIGNAL_BASE - code

@@ -17,7 +17,7 @@ from ddpjob_trainer.supervisor import open_files
 from .ranks import Place, Rank, StartError, exit_code
 
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
-"""What any rank imports until its first step; DistributedDataParallel's constructor takes torch._dynamo."""
+"""What any rank imports until its first step; DistributedDataParallel's constructor needs torch._dynamo."""
 
 TRAINER_PRELOADED = (
     "ddpjob_trainer.training.run",
@@ -34,7 +34,7 @@ class Warm:
     """Starts ranks by asking the zygote; its imports begin at once, and the first rank waits for them."""
 
     def __init__(self, preloaded: Sequence[str] = PRELOADED, place: str = "") -> None:
-        """`place` is where the program's imports are looked for first; without one the working directory."""
+        """`place` is where the program's imports are first looked for; by default the working directory."""
         self._preloaded = preloaded
         self._place = place
         self._zygote: _Zygote | None = None
@@ -92,7 +92,7 @@ async def start_zygote(connection: socket.socket, preloaded: Sequence[str], plac
     """
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        "-P",  # Not in the working directory: a queue.py there is neither ours nor, as a rule, the program's.
+        "-P",  # Not in the working directory: a queue.py there is neither ours nor, usually, the program's.
         "-m",
         f"{__package__}.zygote",
         str(connection.fileno()),
@@ -105,7 +105,7 @@ async def start_zygote(connection: socket.socket, preloaded: Sequence[str], plac
 
 
 class _Zygote:
-    """One zygote, with what it was asked for and the ranks that came of it: they end when it does."""
+    """One zygote, with its requests and the ranks forked from it: they end when it does."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -176,7 +176,7 @@ class _Zygote:
             case {"id": number, "pid": pid}:
                 rank = self._ranks[pid] = Rank(pid)
                 asked = self._asked.pop(number)
-                if asked.done():  # Whoever asked has given up.
+                if asked.done():  # The caller has given up.
                     rank.kill()
                 else:
                     asked.set_result(rank)

@@ -1,10 +1,11 @@
 """The part of a rank that tells its supervisor what the rank is doing while the rank itself is stuck.
 
-There are two, since none can tell all of it. A signal handler of faulthandler's writes the stacks: it is C, needs no
-lock of Python's, and so works while a thread is stuck in C code. A thread that sleeps in a read tells of collectives:
-that takes Python, and so works unless somebody holds Python's lock. It costs nothing while nobody asks, and a fork is
-as safe as before: the thread holds no lock while it waits, and is not there in the child. A forked child, such as a
-worker of a DataLoader, keeps the handler, and so can be asked for its stack as well; a spawned one has neither.
+There are two parts, since neither can tell everything. A signal handler of faulthandler writes the stacks: it is C,
+does not need Python's lock, and so works while a thread is stuck in C code. A thread that sleeps in a read reports
+collectives: that takes Python, and so works unless Python's lock is held. It costs nothing while nobody asks, and a
+fork is as safe as before: the thread holds no lock while it waits, and does not exist in the child. A forked child,
+such as a worker of a DataLoader, keeps the handler, and so can be asked for its stack as well; a spawned one has
+neither.
 
 Beside the heartbeat file, whose path the supervisor gives, there are: `.stack`, to which the handler appends; `.ask`,
 a pipe into which the supervisor writes; and `.told`, a JSON object in a line for each thing that the thread tells.
@@ -24,24 +25,24 @@ from typing import Any
 from ddpjob_trainer.environment import Env
 
 SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else None
-"""A real-time signal, of which no program that trains is known to make use: SIGUSR1 and 2 are taken by schedulers."""
+"""A real-time signal that no training program is known to use: SIGUSR1 and 2 are taken by schedulers."""
 
 STACK, ASK, TOLD = ".stack", ".ask", ".told"
-"""What the names of the files end in."""
+"""Suffixes of the files' names."""
 
 QUESTION, STACKS_TOO = b"?", b"s"
-"""What is written into the pipe. The thread can write the stacks as well, and does so where the handler does not run
-since the main thread is stuck in the kernel, in a read from a server that is gone, say."""
+"""What is written into the pipe. The thread can write the stacks as well, and does so if the handler does not run
+because the main thread is stuck in the kernel, for example in a read from a server that is gone."""
 
 END: dict[str, Any] = {"end": True}
-"""What is told last."""
+"""What is reported last."""
 
 COLLECTIVES_TOLD = 32
-"""Of each of PyTorch's flight recorders: the last ones."""
+"""How many of the last entries of each of PyTorch's flight recorders."""
 
 
 def install() -> None:
-    """Makes this process one that can be asked, if it is the rank of a supervisor. Failing that, it runs without."""
+    """Makes this process able to answer, if it is the rank of a supervisor. If that fails, it runs without."""
     heartbeat = os.environ.get(Env.HEARTBEAT)
     if not heartbeat or SIGNAL is None:
         return
@@ -51,7 +52,7 @@ def install() -> None:
         pipe = Path(f"{heartbeat}{ASK}")
         pipe.unlink(missing_ok=True)
         os.mkfifo(pipe, 0o600)
-        asked = os.open(pipe, os.O_RDWR)  # Also for writing: it never ends, though nobody may be at the other end.
+        asked = os.open(pipe, os.O_RDWR)  # Also for writing: then it never ends, even without a writer.
         told = Path(f"{heartbeat}{TOLD}")
         threading.Thread(target=_answer, args=(asked, stack, told), name="witness", daemon=True).start()
 
@@ -86,7 +87,7 @@ def _names(backends: str) -> list[str]:
 
 
 def _recorded(backend: str) -> dict[str, Any]:
-    """What PyTorch's flight recorder has of a backend: how many collectives of each group, and the last ones."""
+    """What PyTorch's flight recorder has for a backend: how many collectives of each group, and the last ones."""
     native: Any = sys.modules["torch._C._distributed_c10d"]
     dump = {"gloo": "_dump_fr_trace_json", "nccl": "_dump_nccl_trace_json"}.get(backend)
     if dump is None:

@@ -1,9 +1,10 @@
 """The zygote: a process that has imported what every rank imports, and forks ranks when it is asked to.
 
-It runs not a single tensor operation: a child that is forked from a process with a pool of OpenMP threads hangs. From
-the socket that its supervisor gave it, it reads requests, one JSON object in a line, and writes what becomes of them:
-first `{"ready": true}`, or `{"error": "cannot import ..."}`; for each request `{"id": 1, "pid": 4711}`, and later
-`{"pid": 4711, "status": 9}` as waitpid has it. It ends when the supervisor does, and the ranks end when it does.
+It does not run a single tensor operation: a child that is forked from a process with a pool of OpenMP threads hangs.
+From the socket that its supervisor gave it, it reads requests, one JSON object per line, and writes what happens to
+them: first `{"ready": true}`, or `{"error": "cannot import ..."}`; for each request `{"id": 1, "pid": 4711}`, and
+later `{"pid": 4711, "status": 9}` as waitpid has it. It ends when the supervisor does, and the ranks end when it
+does.
 """
 
 import importlib
@@ -28,7 +29,7 @@ from .rank import become
 Request = dict[str, Any]
 
 SHARED_BY_THREADS = 1 << 18
-"""So many numbers PyTorch does not leave to one thread."""
+"""PyTorch does not leave this many numbers to one thread."""
 
 TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
 """For a child to compute, which takes it a moment."""
@@ -42,7 +43,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
     sys.path.insert(0, sys.argv[3])
-    with uncollected():  # What is never looked at by the collector stays shared with the children, too.
+    with uncollected():  # What the collector never looks at stays shared with the children, too.
         for name in sys.argv[4:]:
             _import(name, connection)
     request = _serve(connection)
@@ -72,7 +73,7 @@ def _refuse(connection: socket.socket, why: str) -> NoReturn:
 
 
 def _threads() -> int:
-    """How many this process has, where the system tells that."""
+    """How many this process has, if the system says."""
     try:
         return len(os.listdir("/proc/self/task"))  # noqa: PTH208  (pathlib's is a generator)
     except OSError:
@@ -80,7 +81,7 @@ def _threads() -> int:
 
 
 def _a_child_computes(torch: Any) -> bool:
-    """Whether a forked process does not hang in PyTorch, as it would for want of its parent's OpenMP threads."""
+    """Whether a forked process does not hang in PyTorch, as it would without its parent's OpenMP threads."""
     zygote = os.getpid()
     pid = os.fork()
     if not pid:
@@ -99,7 +100,7 @@ def _a_child_computes(torch: Any) -> bool:
 
 
 def _settle(request: Request) -> None:
-    """What a process that is started anew would have of its own: environment, random numbers, threads."""
+    """What a newly started process would have of its own: environment, random numbers, threads."""
     os.environ.clear()
     os.environ.update(request["env"])
     if request["cores"]:
@@ -137,7 +138,7 @@ def _serve(connection: socket.socket) -> Request | None:
 
 
 def _forked(request: Request, connection: socket.socket) -> bool:
-    """Forks; True in the child, which then has nothing of the zygote's that it should not have."""
+    """Forks; True in the child, which then has nothing of the zygote that it should not have."""
     zygote = os.getpid()
     pid = os.fork()
     if pid:
@@ -161,7 +162,7 @@ def _child_signals() -> tuple[socket.socket, socket.socket]:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
     for number in REQUESTS:
-        signal.signal(number, signal.SIG_IGN)  # When to end is the supervisor's to say.
+        signal.signal(number, signal.SIG_IGN)  # The supervisor decides when to end.
     signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)  # What a child is told before it listens waits until it does.
     return wakeup, woken
 

@@ -1,1 +1,1 @@
-"""Watching ranks: what they tell of themselves, and what becomes of those that tell nothing."""
+"""Watching ranks: what they report, and what happens to those that report nothing."""

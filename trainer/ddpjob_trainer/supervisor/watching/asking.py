@@ -14,7 +14,7 @@ from ddpjob_trainer.supervisor.starting.witness import ASK, END, QUESTION, SIGNA
 from .procfs import handles, is_handling
 
 HANDLER_SECONDS = 0.5
-"""For the handler of the signal to run. It does so at once, unless the main thread is stuck in the kernel."""
+"""For the signal's handler to run. It does so at once, unless the main thread is stuck in the kernel."""
 
 THREAD_SECONDS = 0.5
 LOOK_SECONDS = 0.01
@@ -22,10 +22,10 @@ LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a rank, or a part of it, has told."""
+    """What a rank, or a part of it, has answered."""
 
     asked: bool
-    """Whether it could be asked at all: it might have had no handler."""
+    """Whether it could be asked at all: it might have no handler."""
     stacks: str = ""
     told: tuple[Mapping[str, Any], ...] = field(default=())
     """What the thread has said, in its order."""
@@ -42,7 +42,7 @@ class Answer:
 
 
 async def ask_rank(pid: int, beats: Path) -> Answer:
-    """Asks a rank for its stacks and its collectives; takes a second at most."""
+    """Asks a rank for its stacks and its collectives; takes at most a second."""
     told = _none_told(beats)
     asked = _write(beats, QUESTION)
     answer = await ask_for_stacks(pid, beats)
@@ -56,7 +56,7 @@ async def ask_rank(pid: int, beats: Path) -> Answer:
 
 
 async def ask_for_stacks(pid: int, beats: Path) -> Answer:
-    """Has a rank, or a process that it has forked, write its stacks, if it can; takes half a second at most."""
+    """Makes a rank, or a process that it has forked, write its stacks, if it can; takes at most half a second."""
     if SIGNAL is None or not handles(pid, SIGNAL):
         return Answer(asked=False)
     begin, number = _size(beats), SIGNAL
@@ -67,14 +67,14 @@ async def ask_for_stacks(pid: int, beats: Path) -> Answer:
 
 
 def _none_told(beats: Path) -> Path:
-    """The file for what the thread tells, which is not there yet."""
+    """The file for the thread's answers, which does not exist yet."""
     told = Path(f"{beats}{TOLD}")
     told.unlink(missing_ok=True)
     return told
 
 
 def _write(beats: Path, question: bytes) -> bool:
-    """Whether there is somebody to be asked."""
+    """Whether there is anything to ask."""
     try:
         pipe = os.open(f"{beats}{ASK}", os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
@@ -99,14 +99,14 @@ def _text(beats: Path, begin: int) -> str:
 
 
 def _lines(told: Path) -> list[dict[str, Any]]:
-    """What has been told so far, in whole lines."""
+    """What has been answered so far, in whole lines."""
     with contextlib.suppress(OSError, ValueError):
         return [json.loads(line) for line in told.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     return []
 
 
 async def _until(happens: Callable[[], bool], seconds: float) -> None:
-    """Waits until something in files has happened, or for so long. A gang has stalled: nobody does anything else."""
+    """Waits until something has happened in files, or for this long. The gang has stalled: nothing else is to do."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not happens() and loop.time() < deadline:  # noqa: ASYNC110  No event tells of another's signal mask.

@@ -1,4 +1,4 @@
-"""What a rank tells of itself, as supervisors pass it on."""
+"""What a rank reports, as supervisors pass it on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a rank tells. What it has not told, or what is not known yet, is None."""
+    """What a rank reports. What it has not reported, or is not known yet, is None."""
 
     process: int
     """The global rank."""
@@ -24,24 +24,24 @@ class Beat:
     activity: str
     """`starting` until the first step is finished; then `training`, `saving`, `evaluation`, or the program's word."""
     step: int | None = None
-    """The last that was finished in this attempt."""
+    """The last one that was finished in this attempt."""
     step_age: float | None = None
     """Seconds since then."""
     counted: bool = False
-    """Whether steps are counted for a program that does not tell them."""
+    """Whether steps are counted for a program that does not report them."""
     anew: bool = False
-    """Whether that began anew after a restart, since nobody knows at which step the program went on."""
+    """Whether counting started again after a restart, since it is unknown at which step the program went on."""
     reports: bool = False
-    """Whether the program has promised to tell its steps: as ddpjob-train, before it has any."""
+    """Whether the program has promised to report its steps: like ddpjob-train, before it has any."""
     announces: bool = False
-    """Whether the program tells what takes long between two steps: it has announced an evaluation, or said so."""
+    """Whether the program announces what takes long between two steps: it has announced an evaluation, or said so."""
     epoch: int | None = None
     total_steps: int | None = None
     loss: float | None = None
     samples: int | None = None
     """Of a step, of all processes together."""
     step_seconds: float | None = None
-    """Recent mean, without what is no training."""
+    """Recent mean, without what is not training."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """What it consists of: those of heartbeat.PARTS that are known. Backward contains communication."""
     memory_bytes: int | None = None
@@ -51,7 +51,7 @@ class Beat:
     """The program's own numbers."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is sent: without what is None or empty."""
+        """As it is sent: without None and empty values."""
         checkpoint = self.checkpoint
         told = {
             "process": self.process,
@@ -97,13 +97,13 @@ KINDS = {
     "checkpoint": frozenset({dict}),
     "metrics": frozenset({dict}),
 }
-"""What a value may be, by its name. A newer version may send others, which nobody here reads."""
+"""What a value may be, by its name. A newer version may send others, which are not read here."""
 
 ALWAYS = frozenset({"process", "attempt", "activity"})
 
 
 def check(told: Mapping[str, Any]) -> None:
-    """Looks whether what another supervisor sent is a beat. It is done for thousands in a second.
+    """Checks whether what another supervisor sent is a beat. This is done thousands of times a second.
 
     Raises:
         ValueError: It is none.

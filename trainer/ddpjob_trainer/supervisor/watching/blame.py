@@ -1,9 +1,9 @@
-"""Who keeps a gang that has stalled, from what each of its processes was found doing. Pure.
+"""Which process holds up a stalled gang, from what each of its processes was found doing. Pure.
 
 In DDP all processes call the same collectives in the same order, and each waits for the last one to come. The
-questions stand in a table, the strongest evidence first. The first one that is true of some processes and not of
-others names them; one that is true of all that live tells nothing. Of whom nothing is known, only the last one is
-true: as a rule its supervisor takes its time, since one that is gone would have lost its connection by then.
+questions are in a table, the strongest evidence first. The first one that is true of some processes and not of others
+names them; one that is true of all that live says nothing. For a process about which nothing is known, only the last
+one is true: usually its supervisor is slow, since one that is gone would have lost its connection by then.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ STATES = {
     "Z": "ended",
     "X": "ended",
 }
-"""Of a process, as proc(5) has them."""
+"""States of a process, as in proc(5)."""
 
 ENDED = "X"
 HELD = {
@@ -52,23 +52,23 @@ class Finding:
     step: int | None = None
     """The last finished one, if it reports steps."""
     counted: bool = False
-    """Whether these are counted for it, from 1 in each attempt: nothing to compare with what others tell."""
+    """Whether these are counted for it, from 1 in each attempt: not comparable with what others report."""
     activity: str | None = None
 
 
 Gang = Mapping[int, Finding]
 Kept = dict[int, str]
-"""What is the matter with each of the processes that a question is true of."""
+"""What is wrong with each of the processes of which a question is true."""
 
 SHOWN = 3
-"""Of the processes that nothing tells apart."""
+"""Of the processes that nothing distinguishes."""
 
 
 def blame(findings: Mapping[int, Mapping[str, Any]], world_size: int) -> tuple[int | None, str]:
-    """The process that the others wait for, None if nobody in particular does, and a sentence for people.
+    """The process that the others wait for, None if it is none in particular, and a sentence for people.
 
     Args:
-        findings: The fields of a Finding, by process; whoever is left out did not answer. Others are not looked at.
+        findings: The fields of a Finding, by process; those left out did not answer. Other fields are ignored.
         world_size: How many processes the gang has.
     """
     gang = {rank: _finding(findings.get(rank, {"process": rank})) for rank in range(world_size)}
@@ -91,7 +91,7 @@ def _finding(told: Mapping[str, Any]) -> Finding:
 
 
 def _known(gang: Gang) -> Gang:
-    """Those that are there and were looked at."""
+    """Those that exist and were looked at."""
     return {rank: one for rank, one in gang.items() if one.state is not None and one.state not in OVER}
 
 
@@ -100,7 +100,7 @@ def _held(gang: Gang) -> Kept:
 
 
 def _ended(gang: Gang) -> Kept:
-    """Those that have ended, where all others wait for them: else they were through, and others are still at it."""
+    """Those that have ended, if all others wait for them: otherwise they were finished, and others are still busy."""
     known = _known(gang).values()
     if not known or not all(one.communicates for one in known):
         return {}
@@ -142,7 +142,7 @@ def _elsewhere(gang: Gang) -> Kept:
 
 
 def _in_another(gang: Gang) -> Kept:
-    """Those that wait in another collective than most."""
+    """Those that wait in a different collective than most."""
     known = _known(gang)
     (most, count), *others = Counter(one.collective for one in known.values()).most_common() or [(None, 0)]
     if not others or others[0][1] == count:
@@ -166,7 +166,7 @@ QUESTIONS: tuple[Callable[[Gang], Kept], ...] = (
 
 
 def _nobody(gang: Gang) -> str:
-    """What is so where nothing tells the processes apart."""
+    """What holds if nothing distinguishes the processes."""
     collectives = {one.collective for one in gang.values()}
     if all(one.communicates and one.state not in HELD for one in gang.values()) and len(collectives) == 1:
         name = f" ({gang[0].collective})" if gang[0].collective else ""
@@ -179,7 +179,7 @@ def _nobody(gang: Gang) -> str:
 
 
 def _standing(one: Finding) -> str:
-    """What is the matter with a process, or else where it is."""
+    """What is wrong with a process, or else where it is."""
     if one.state is None:
         return "its supervisor does not answer"
     if one.state in HELD:

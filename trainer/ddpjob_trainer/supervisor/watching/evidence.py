@@ -20,8 +20,8 @@ WRITE_SECONDS = 0.25
 async def keep(story: str, attempt: int, process: int) -> None:
     """Writes what a rank was doing to `attempt-N/rank-R.txt`, and says where that is.
 
-    The directory may be on the very server that has made the gang hang. So a thread writes, and nobody waits for it
-    for long; not even the end of this process does.
+    The directory may be on the very server that made the gang hang. So a thread writes, and nothing waits for it for
+    long, not even the end of this process.
     """
     loop = asyncio.get_running_loop()
     written = asyncio.Event()
@@ -37,7 +37,7 @@ async def keep(story: str, attempt: int, process: int) -> None:
 
 
 def places(env: Mapping[str, str]) -> Iterator[Path]:
-    """The directories that may do, the best first."""
+    """The possible directories, the best first."""
     if checkpoints := env.get(Env.CHECKPOINT_DIR):
         yield Path(checkpoints) / "stalls"
     if run := env.get(Env.RUN_DIR):
@@ -48,7 +48,7 @@ def places(env: Mapping[str, str]) -> Iterator[Path]:
 
 @cache
 def _own(parent: str) -> Path:
-    """A directory of this supervisor alone: on a machine of many, others write to the same parent."""
+    """A directory of this supervisor alone: on a shared machine others write to the same parent."""
     return Path(tempfile.mkdtemp(prefix="ddpjob-stalls-", dir=parent))
 
 

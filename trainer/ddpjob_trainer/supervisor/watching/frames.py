@@ -1,4 +1,4 @@
-"""What the stacks that faulthandler writes tell: where a main thread is, and whether it waits for others. Pure."""
+"""What faulthandler's stacks show: where a main thread is, and whether it waits for others. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ OURS = "/ddpjob_trainer/"
 WITNESS = "/supervisor/starting/witness.py"
 
 COMMUNICATION = "/torch/distributed/"
-"""Who is in one of its functions, and in none of the program's that it has called, waits for others."""
+"""A thread in one of its functions, and in none of the program's that it has called, waits for others."""
 
 WAITS = {
     ("/torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced"),
     ("/torch/autograd/graph.py", "_engine_run_backward"),
     ("/torch/cuda/__init__.py", "synchronize"),
 }
-"""Innermost frames, file and function, of one that waits in a collective which native code has begun."""
+"""Innermost frames, file and function, of a thread that waits in a collective begun by native code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Frame:
 
 
 def main_thread(stacks: str) -> tuple[Frame, ...]:
-    """The frames of the main thread, the innermost first; none if it is not there."""
+    """The frames of the main thread, the innermost first; none if it is missing."""
     thread = _main(_threads(stacks))
     return tuple(Frame(match["file"], int(match["line"]), match["function"]) for match in FRAME.finditer(thread))
 
 
 def main_first(stacks: str) -> str:
-    """The stacks with the main thread's at their head: it is the one that a reader looks for."""
+    """The stacks with the main thread's first: it is the one that a reader looks for."""
     return "\n\n".join(thread.rstrip() for thread in _main_first(stacks))
 
 
@@ -61,7 +61,7 @@ def _main_first(stacks: str) -> list[str]:
 
 
 def without_ours(stacks: str) -> str:
-    """The same without the thread that has written them and the calls that have started the program."""
+    """The same without the thread that wrote them and the calls that started the program."""
     left = (_without_start(thread) for thread in _main_first(stacks) if WITNESS not in thread)
     return "\n\n".join(thread for thread in left if FRAME.search(thread)) or main_first(stacks)
 
@@ -83,8 +83,8 @@ def _threads(stacks: str) -> list[str]:
 def _main(threads: Sequence[str]) -> str:
     """The main thread's part.
 
-    As a rule it is the current one, since the kernel lets it handle the signal. Where it cannot, our own thread
-    writes the stacks, and the main thread is the last, being the oldest.
+    Usually it is the current one, since the kernel lets it handle the signal. If it cannot, our own thread writes the
+    stacks, and the main thread is the last, being the oldest.
     """
     current = (thread for thread in threads if thread.startswith("Current") and WITNESS not in thread)
     return next(current, threads[-1] if threads else "")
@@ -106,6 +106,6 @@ def place(frames: Sequence[Frame]) -> str | None:
 
 
 def _own(frames: Sequence[Frame]) -> Iterator[Frame]:
-    """The program's frames, then ours: a workload may be of ours as well."""
+    """The program's frames, then ours: a workload may be ours as well."""
     yield from (frame for frame in frames if not frame.of_a_library and OURS not in frame.file)
     yield from (frame for frame in frames if OURS in frame.file and "/supervisor/" not in frame.file)

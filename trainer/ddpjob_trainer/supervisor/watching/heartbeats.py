@@ -11,13 +11,13 @@ from ddpjob_trainer.moments import rfc3339
 from .beat import Beat, Checkpoint
 
 TRIES = 3
-"""How often a file is read that is not whole. It takes two writes during a read; what was known stays known."""
+"""How often a file that is not whole is read. It takes two writes during a read; what was known stays known."""
 
 _NO_FILE = -1
 
 
 class Heartbeats:
-    """Makes a file for each rank of this node, and reads what the ranks write into them."""
+    """Creates a file for each rank of this node, and reads what the ranks write into them."""
 
     def __init__(self, directory: Path, count: int) -> None:
         """Makes the files in a directory, which nobody else may write into.
@@ -36,7 +36,7 @@ class Heartbeats:
         return self._directory / str(local_rank)
 
     def reset(self, local_rank: int) -> None:
-        """A new file, before a rank is started: what is still there of an earlier attempt writes into the old one."""
+        """A new file, before a rank is started: what still exists of an earlier attempt writes into the old one."""
         self._forget(local_rank)
         path = self.path(local_rank)
         new = path.with_suffix(".new")
@@ -45,17 +45,17 @@ class Heartbeats:
         new.replace(path)
 
     def read(self) -> list[Beat | None]:
-        """What each rank of this node told last, by local rank; None: nothing since the reset, or all is over."""
+        """What each rank of this node last reported, by local rank; None: nothing since the reset, or all is over."""
         now = time.monotonic()
         return [_beat(record, now) if record else None for record in map(self._record, range(len(self._files)))]
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         for local_rank in range(len(self._files)):
             self._forget(local_rank)
 
     def _record(self, local_rank: int) -> Record | None:
-        """The rank's last record. Read, not mapped: whatever becomes of the file, this process lives on."""
+        """The rank's last record. Read, not mapped: whatever happens to the file, this process lives on."""
         file = self._files[local_rank]
         for _ in range(TRIES if file != _NO_FILE else 0):
             if record := decode(os.pread(file, FILE_BYTES, 0)):

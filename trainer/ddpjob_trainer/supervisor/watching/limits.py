@@ -6,16 +6,16 @@
     anything else       10 T, at least 600 s          10 L, at least 600 s, at most 3600 s
 
 Anything else is: the first step of an attempt (data is loaded, kernels are compiled), a save, an evaluation, what
-comes after the last step, and whatever a program calls by another name.
+comes after the last step, and whatever a program gives another name.
 
-L is 1800 s until enough pauses are known; of a silent program it is twice what the first step took, or 10 G where
-that is more. Silent is one that does not say when it evaluates, as ddpjob-train does: in its first evaluation it
-looks as if it hung. That it says when it saves shows nothing of its evaluations. And what is learned may be wrong:
-after each stall it is doubled, so that a program which only takes its time is not ended for that again and again.
+L is 1800 s until enough pauses are known; for a silent program it is twice what the first step took, or 10 G if that
+is more. A program is silent if it does not say when it evaluates, as ddpjob-train does: in its first evaluation it
+looks as if it hung. That it says when it saves shows nothing about its evaluations. And what is learned may be wrong:
+after each stall it is doubled, so that a program that only takes its time is not ended for that again and again.
 
 No rank may give up waiting for the others before that: it would look like the one to blame. ddpjob-train waits for
-`longest` and a minute more. A program of its own has PyTorch's 600 s with NCCL, unless it sets others, which is why
-silence has less, from the first step on.
+`longest` and a minute more. Any other program has PyTorch's 600 s with NCCL, unless it sets others, which is why a
+silent one gets less, from the first step on.
 """
 
 from enum import StrEnum
@@ -58,19 +58,19 @@ class Patience:
         self._pauses += 1
 
     def note_first_step(self, seconds: float) -> None:
-        """How long the job's very first one took, at most; others are not looked at."""
+        """How long the job's very first one took, at most; others are ignored."""
         self._first_step = self._first_step or seconds
 
     def note_announcements(self) -> None:
-        """The program tells of what takes long between two steps."""
+        """The program announces what takes long between two steps."""
         self._announces = True
 
     def note_stall(self) -> None:
-        """A limit was exceeded. Whoever it was, what was learned may have been too little."""
+        """A limit was exceeded. Whatever the cause, the learned limit may have been too small."""
         self._doublings += 1
 
     def seconds(self, doing: Doing) -> float:
-        """How long no step may be finished."""
+        """How long the gang may go without a finished step."""
         if self._timeout is not None:
             return self._timeout if doing is Doing.TRAINING else max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST)
         if doing is Doing.TRAINING:
@@ -95,7 +95,7 @@ class Patience:
 def longest(timeout: float | None) -> float:
     """The longest that a gang with this stallTimeoutSeconds may go without a finished step, whatever it does.
 
-    Without one it is what may pass while nothing is known.
+    Without one it is the limit while nothing is known.
     """
     patience = Patience(timeout)
     return max(patience.seconds(doing) for doing in Doing)

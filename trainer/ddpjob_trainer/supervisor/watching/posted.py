@@ -1,9 +1,10 @@
-"""What a training program posts of its progress in Kubeflow's protocol, beside what its heartbeat tells. Pure.
+"""The progress that a training program posts in Kubeflow's protocol, besides what its heartbeat says. Pure.
 
 A document is `{"trainerStatus": {"progressPercentage": 40, "metrics": [{"name": "loss", "value": "0.5"}, …]}}`, as
-Hugging Face's Trainer sends it. (https://github.com/kubeflow/trainer/tree/master/docs/proposals/2779-trainjob-progress)
-It comes every few seconds at most, while steps are counted one by one. So it tells which step a counted one is, and
-how many there are to be; the count goes on from there.
+Hugging Face's Trainer sends it.
+(https://github.com/kubeflow/trainer/tree/master/docs/proposals/2779-trainjob-progress) It comes at most every few
+seconds, while steps are counted one by one. So it says which step a counted one is, and the total; the count goes on
+from there.
 """
 
 import json
@@ -27,22 +28,22 @@ STEP, TOTAL, LOSS, EPOCHS = "current_step", "total_steps", "loss", ("current_epo
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What a program has posted last."""
+    """What a program has last posted."""
 
     at: float
     """By the monotonic clock."""
     step: int | None = None
     total: int | None = None
     estimate: int | None = None
-    """The total, as it follows from the share of it that the steps counted so far are said to be."""
+    """The total, computed from the posted share of it that the steps counted so far are."""
     epoch: int | None = None
     loss: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     ahead: int = 0
-    """By how much the step is more than the steps that were counted at that moment."""
+    """By how much the step exceeds the steps that were counted at that moment."""
 
     def after(self, former: "Posted | None") -> "Posted":
-        """The same with what was posted before, and is not in it: the last post of all tells no steps any more."""
+        """The same with what was posted before and is missing in it: the very last post has no steps."""
         if former is None:
             return self
         known = {name: getattr(former, name) for name in ("total", "epoch", "loss") if getattr(self, name) is None}
@@ -52,10 +53,10 @@ class Posted:
 
 
 def posted(content: bytes, beat: Beat | None, now: float) -> Posted:
-    """What a document says, which was posted by a process whose heartbeat says this at the same moment.
+    """What a document says that was posted by a process whose heartbeat says this at the same moment.
 
     Raises:
-        ValueError: It is no such document.
+        ValueError: It is not such a document.
     """
     try:
         status = json.loads(content)["trainerStatus"]
@@ -79,7 +80,7 @@ def posted(content: bytes, beat: Beat | None, now: float) -> Posted:
 
 
 def told(beat: Beat | None, said: Posted | None, attempt: int, now: float) -> Beat | None:
-    """What rank 0 tells in both ways. What it reports by itself goes before what it posts."""
+    """What rank 0 says in both ways. What it reports itself takes precedence over what it posts."""
     if said is None:
         return beat
     if beat is None:
@@ -104,7 +105,7 @@ def _name(value: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """A number, which is posted as a text; None: it is none."""
+    """A number, which is posted as a text; None: it is not one."""
     try:
         return None if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""What the kernel tells of a process: proc(5). Where there is no /proc, nothing is known."""
+"""What the kernel says about a process: proc(5). Without /proc nothing is known."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,31 +15,31 @@ class Process:
     pid: int
     name: str
     state: str
-    """One letter; X where it is gone."""
+    """One letter; X if it is gone."""
     waits_in: str
-    """The function of the kernel in which its main thread waits; empty where it does not, or may not be known."""
+    """The kernel function in which its main thread waits; empty if it does not wait, or that may not be known."""
 
     @classmethod
     def of(cls, pid: int) -> "Process":
         """The process with this number."""
         stat, wchan = _read(pid, "stat"), _read(pid, "wchan")
-        # The name stands in parentheses, and may contain some.
+        # The name is in parentheses, and may contain some.
         head, _, rest = stat.rpartition(")")
         return cls(pid, head.partition("(")[2], rest.split()[0] if rest else "X", "" if wchan == "0" else wchan)
 
 
 def handles(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal: without one, a signal may end it."""
+    """Whether a process has a handler for a signal: without one, the signal may end it."""
     return _in_mask(pid, number, "SigCgt")
 
 
 def is_handling(pid: int, number: int) -> bool:
-    """Whether a signal that was sent has not come yet, or its handler, which keeps others of its kind out, runs."""
+    """Whether a signal that was sent has not arrived yet, or its handler, which blocks its kind, still runs."""
     return _in_mask(pid, number, "SigPnd", "ShdPnd", "SigBlk")
 
 
 def children(pid: int) -> Iterator[int]:
-    """The children of a process, whichever of its threads they are of."""
+    """The children of a process, whichever of its threads started them."""
     for task in sorted((PROC / str(pid) / "task").glob("*/children")):
         with contextlib.suppress(OSError):
             yield from map(int, task.read_text(encoding="ascii").split())

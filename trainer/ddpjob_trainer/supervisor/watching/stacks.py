@@ -1,4 +1,4 @@
-"""The evidence of a stall: what each rank of this node is doing, stuck as it is, in the log and in a file."""
+"""The evidence of a stall: what each stuck rank of this node is doing, in the log and in a file."""
 
 import asyncio
 import contextlib
@@ -72,7 +72,7 @@ def _record(beats: Path) -> heartbeat.Record | None:
 
 
 async def _children(pid: int, beats: Path) -> list[str]:
-    """What the processes do that the rank has started. Those that it has forked can be asked for their stacks."""
+    """What the processes that the rank has started are doing. Those that it forked can be asked for their stacks."""
     lines = []
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CHILDREN_SECONDS):
@@ -100,7 +100,7 @@ def _head(finding: Finding, present: Process, answer: Answer) -> Iterator[str]:
 
 
 def _collectives(answer: Answer, *, done: bool = True) -> Iterator[str]:
-    """The last entries of each flight recorder; those that are `done` too, or only what is waited for."""
+    """The last entries of each flight recorder; including those that are `done`, or only what is waited for."""
     for said in answer.told:
         if entries := [one for one in said.get("collectives", ()) if done or one["state"] != "done"]:
             which = f"the last {len(entries)}" if done else "those that are not done"

@@ -1,7 +1,8 @@
 """Whether a gang has stalled, from the beats of its processes. Pure: time is an argument.
 
-A stall needs evidence: a supervisor that answers, and says that no step was finished for longer than the limit of
-what the gang does. Who does not answer may be doing anything; who never reports a step is never stalled.
+A stall needs evidence: a supervisor that answers, and says that no step was finished for longer than the limit for
+what the gang is doing. One that does not answer may be doing anything; a program that never reports a step never
+counts as stalled.
 """
 
 import math
@@ -20,10 +21,10 @@ OLD_SECONDS = 5.0
 """A process that has said nothing new for so long is not heard any more."""
 
 PAUSE_SECONDS = 5.0
-"""Who has not looked for so long has been frozen, and perhaps all others with it: everybody's time begins anew."""
+"""If nobody has looked for this long, this process was frozen, and perhaps all others too: all times start again."""
 
 LATE_SECONDS = 2.0
-"""A beat is as late as that: what it says of the same step moves by less, unless the program reports it twice."""
+"""How late a beat may be: what it says about the same step moves by less, unless the program reports it twice."""
 
 ACTIVITIES = {
     STARTING: Doing.STARTING,
@@ -36,14 +37,14 @@ ACTIVITIES = {
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """No process has finished a step for longer than it may take."""
+    """No process has finished a step for longer than allowed."""
 
     seconds: float
     """For how long, when it was found."""
     limit: float
     doing: Doing
     step: int | None
-    """The last that any process has finished, where that is known."""
+    """The last one that any process has finished, if that is known."""
 
     @property
     def message(self) -> str:
@@ -87,8 +88,8 @@ class Stalls:
     def look(self, now: float, beats: Mapping[int, Beat]) -> Stalled | None:
         """Takes the last beat of each process, new or not, and says whether the gang has stalled.
 
-        It is to be called about once a second while an attempt runs; `now` is a monotonic time in seconds. What it
-        has found it says again until the next attempt, which begins with its first beat.
+        Call it about once a second while an attempt runs; `now` is a monotonic time in seconds. It repeats what it
+        has found until the next attempt, which begins with its first beat.
         """
         if now - self._looked > PAUSE_SECONDS:
             self._since = now
@@ -110,7 +111,7 @@ class Stalls:
     def _hear(self, process: int, beat: Beat, now: float, *, learn: bool) -> None:
         known, age = self._processes.get(process), beat.get("stepAge")
         if known is not None and known.beat == beat and age is not None:
-            return  # Its age would have changed: nobody has asked the process since.
+            return  # Its age would have changed: the process was not asked since.
         heard = _Process(beat, now, None if age is None else now - age)
         if known is not None and known.finished is not None:
             heard = self._compared(known, heard, learn=learn)
@@ -119,14 +120,14 @@ class Stalls:
         self._processes[process] = heard
 
     def _compared(self, known: _Process, heard: _Process, *, learn: bool) -> _Process:
-        """What it now says of a step, or of the next one, next to what it said before."""
+        """What it now says about a step, or about the next one, compared with what it said before."""
         assert known.finished is not None, "the caller has seen to it"
         if heard.finished is None:
             return replace(heard, finished=known.finished)
         pause = heard.finished - known.finished
         if heard.step == known.step and pause < LATE_SECONDS:
             return replace(heard, finished=min(heard.finished, known.finished))
-        # All go in step: one is enough to learn from, and what it waited for a save is no step's.
+        # All go in step: one is enough to learn from, and what it waited for a save is not part of a step.
         if learn and known.finished > self._announced:
             self._patience.note_pause(pause)
         return heard
@@ -137,7 +138,7 @@ class Stalls:
             self._announced = now
         if any(process.beat.get("announces") for process in processes):
             self._patience.note_announcements()
-        # Nobody says how many steps there will be who will not report them.
+        # A program that says how many steps there will be will report them.
         self._reports_steps |= any(
             process.finished is not None or process.beat.get("totalSteps") or process.beat.get("reports")
             for process in processes
@@ -146,13 +147,13 @@ class Stalls:
     def _judge(self, now: float) -> Stalled | None:
         stepped = [process for process in self._processes.values() if process.finished is not None]
         answer = [process for process in stepped or self._processes.values() if now - process.heard < OLD_SECONDS]
-        # Where one saves, the others wait.
+        # If one saves, the others wait.
         doing = max((process.doing for process in stepped), key=self._patience.seconds, default=Doing.STARTING)
         if doing is not self._doing:
             self._doing, self._since = doing, now
         if not answer or not self._reports_steps:
             return None
-        # What nobody has said yet is not known: not how it is now, but how it was when the last of them was heard.
+        # What has not been said yet is unknown: not how it is now, but how it was when the last of them was heard.
         seconds = min(process.heard for process in answer) - max(
             self._since, *(process.finished or 0.0 for process in answer)
         )
