@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ddpjob_operator.report import Entry, Records, Start
+from ddpjob_operator.report import Record, Records, Start
 
 from .progress import NUMBERS, Report, parse
 from .run_logs import RunLogs
@@ -22,10 +22,10 @@ def printed(logs: Path, moment: datetime) -> Records:
         step = said.number("step") if said else None
         if said is None or said.event not in EVENTS or step is None or said.number("rank"):
             continue
-        entry = Entry(moment, said.event, line.attempt, int(step), _values(said))
+        entry = Record(moment, said.event, line.attempt, int(step), _values(said))
         if not starts or line.attempt != starts[-1].began.attempt or entry.step < _last(starts[-1]):
             before = max(0, entry.step - 1) if starts else 0
-            starts.append(Start(Entry(moment, "started", line.attempt, before, {"seen": True})))
+            starts.append(Start(Record(moment, "started", line.attempt, before, {"seen": True})))
         starts[-1].entries.append(entry)
     return Records(starts)
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from .incidents import Interruption
-from .records import Entry, Records, Start
+from .records import Record, Records, Start
 
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
@@ -273,7 +273,7 @@ def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(name)}" ', 1)
 
 
-def _points(entries: Sequence[Entry], name: str) -> list[tuple[float, float]]:
+def _points(entries: Sequence[Record], name: str) -> list[tuple[float, float]]:
     return [(entry.step, value) for entry in entries if (value := entry.number(name)) is not None]
 
 

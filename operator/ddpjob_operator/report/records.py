@@ -19,7 +19,7 @@ SEEN_NAME = "progress.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Record:
     """One line."""
 
     time: datetime
@@ -46,11 +46,11 @@ class Entry:
 class Start:
     """What was recorded from one start of the run until the next."""
 
-    began: Entry
+    began: Record
     """It goes on from this one's step; its values describe the start."""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Record] = field(default_factory=list)
 
-    def of(self, event: str) -> list[Entry]:
+    def of(self, event: str) -> list[Record]:
         """Its entries of a kind."""
         return [entry for entry in self.entries if entry.event == event]
 
@@ -61,9 +61,9 @@ class Records:
 
     starts: Sequence[Start] = ()
 
-    def of(self, event: str) -> list[Entry]:
+    def of(self, event: str) -> list[Record]:
         """The entries of a kind that count, by step: one for each."""
-        found: dict[int, Entry] = {}
+        found: dict[int, Record] = {}
         for start, limit in zip(self.starts, self._limits(), strict=True):
             found |= {entry.step: entry for entry in start.of(event) if entry.step <= limit}
         return [found[step] for step in sorted(found)]
@@ -78,7 +78,7 @@ class Records:
         return any(entry.number(name) is not None for entry in self.of("progress"))
 
     @property
-    def last(self) -> Entry | None:
+    def last(self) -> Record | None:
         """What was recorded last."""
         entries = (entry for start in self.starts for entry in (start.began, *start.entries))
         return max(entries, key=lambda entry: entry.time, default=None)
@@ -108,12 +108,12 @@ def read(file: Path) -> Records:
     return Records(starts)
 
 
-def _entries(file: Path) -> Iterator[Entry]:
+def _entries(file: Path) -> Iterator[Record]:
     with file.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
                 said = json.loads(line)
                 time = datetime.fromisoformat(said["time"])
-                yield Entry(time, said["event"], int(said["attempt"]), int(said["step"]), said)
+                yield Record(time, said["event"], int(said["attempt"]), int(said["step"]), said)
             except (ValueError, KeyError, TypeError):
                 continue

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.report import find
-from ddpjob_operator.report.records import Entry, Records, read
+from ddpjob_operator.report.records import Record, Records, read
 
 from tests.unit.report.lines import ZERO, line, write
 
@@ -86,7 +86,7 @@ def test_a_line_that_is_none_is_passed_over(file: Path, torn: str) -> None:
 
 
 def test_a_number_that_is_none_is_no_point_of_a_curve() -> None:
-    entry = Entry(
+    entry = Record(
         ZERO, "progress", 1, 10, {"loss": "NaN", "accuracy": True, "pace": 3, "seconds": {"data": 1, "x": "NaN"}}
     )
     assert [entry.number(name) for name in ("loss", "accuracy", "pace", "missing")] == [None, None, 3.0, None]
