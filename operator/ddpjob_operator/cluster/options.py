@@ -74,7 +74,7 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         default=[],
         metavar="NAMESPACE",
         dest="namespaces",
-        help="look after this namespace; may be given several times; without it, after all of them",
+        help="look after this namespace; may be given several times; default: all of them",
     )
     which.add_argument(
         "--namespace-selector",
@@ -104,19 +104,19 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         type=_seconds,
         default=300,
         metavar="SECONDS",
-        help="how often everything is read anew, in case that a watch has missed something",
+        help="how often everything is read again, in case a watch has missed something",
     )
     parser.add_argument(
         "--pod-security",
         choices=[security.lower() for security in PodSecurity],
         default=PodSecurity.RESTRICTED.lower(),
-        help="what pods get where their template is silent: the restricted Pod Security Standard, or nothing",
+        help="what pods get if their template does not say: the restricted Pod Security Standard, or nothing",
     )
     parser.add_argument(
         "--network-policy",
         choices=[choice.lower() for choice in NetworkPolicy],
         default=NetworkPolicy.ENABLED.lower(),
-        help="whether jobs whose networkPolicy says nothing get one when they first start",
+        help="whether jobs that do not set networkPolicy get one when they first start",
     )
     parser.add_argument(
         "--monitoring-namespace",
@@ -128,7 +128,7 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         "--trainer-image",
         default="",
         metavar="IMAGE",
-        help="image of containers that name none, of jobs that start for the first time",
+        help="image of containers that name none, in jobs that start for the first time",
     )
     parser.add_argument(
         "--force-delete-lost-pods",

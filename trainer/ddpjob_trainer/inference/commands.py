@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> None:
 def export_parser() -> argparse.ArgumentParser:
     """The arguments of `ddpjob-train export`."""
     parser = _parser(EXPORT, "Write a trained model into a file.")
-    parser.add_argument("--output", "-o", type=Path, required=True, help="the file; one that is there is replaced")
+    parser.add_argument("--output", "-o", type=Path, required=True, help="the file; an existing one is replaced")
     parser.add_argument(
         "--format",
         choices=get_args(Format),
@@ -59,7 +59,7 @@ def export_parser() -> argparse.ArgumentParser:
 
 def predict_parser() -> argparse.ArgumentParser:
     """The arguments of `ddpjob-train predict`."""
-    return _parser(PREDICT, "Print what a trained model says of each sample that was held out.")
+    return _parser(PREDICT, "Print what a trained model says about each sample that was held out.")
 
 
 def _parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -67,10 +67,13 @@ def _parser(name: str, description: str) -> argparse.ArgumentParser:
         prog=f"ddpjob-train {name}",
         description=description,
         usage=f"ddpjob-train {name} CHECKPOINT_DIR [--help] [FLAG ...]",
-        epilog="Any flag of training wins over the one that the model was trained with: --data-dir, say.",
+        epilog="Any training flag, such as --data-dir, overrides the one that the model was trained with.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "directory", metavar="CHECKPOINT_DIR", type=Path, help="where training has saved, or one checkpoint in it"
+        "directory",
+        metavar="CHECKPOINT_DIR",
+        type=Path,
+        help="directory in which training has saved, or one checkpoint in it",
     )
     return parser

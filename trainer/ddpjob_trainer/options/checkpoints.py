@@ -33,10 +33,12 @@ class CheckpointConfig:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the group of these options."""
     group = parser.add_argument_group("checkpoints")
-    group.add_argument("--checkpoint-dir", type=Path, help="where to save and resume; none: nothing is saved")
+    group.add_argument("--checkpoint-dir", type=Path, help="where to save and resume; without it nothing is saved")
     interval = group.add_mutually_exclusive_group()
     interval.add_argument("--checkpoint-every-steps", type=positive, help="default: at the end of each epoch")
-    interval.add_argument("--checkpoint-every-seconds", type=_interval, help="as above; auto: what loses least time")
+    interval.add_argument(
+        "--checkpoint-every-seconds", type=_interval, help="as above; auto: what loses the least time"
+    )
     group.add_argument("--checkpoint-keep", type=positive, help=f"how many stay (default {DEFAULT_KEEP})")
 
 

@@ -43,7 +43,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     graph = group.add_mutually_exclusive_group()
     graph.add_argument(
-        "--find-unused-parameters", action="store_true", help="look in each step which parameters have no gradient"
+        "--find-unused-parameters",
+        action="store_true",
+        help="find out in each step which parameters have no gradient",
     )
     graph.add_argument(
         "--static-graph", action="store_true", help="each step uses the same parameters in the same way"

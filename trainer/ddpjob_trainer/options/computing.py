@@ -29,7 +29,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default="fp32",
         help="mixed precision by torch.amp; fp16 scales the loss (default fp32)",
     )
-    group.add_argument("--channels-last", action="store_true", help="memory layout that convolutions on GPUs like")
+    group.add_argument("--channels-last", action="store_true", help="memory layout that suits convolutions on GPUs")
     group.add_argument("--compile", action="store_true", help="compile the model; needs a C++ compiler")
 
 

@@ -62,7 +62,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="SECONDS",
         help=f"how long to wait for other processes (default {DEFAULT_SECONDS:.0f}; under a supervisor a collective"
-        " waits until that has found out who keeps it)",
+        " waits until that has found out which rank holds it up)",
     )
 
 

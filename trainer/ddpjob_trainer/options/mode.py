@@ -49,7 +49,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--device-ids", type=_numbers, metavar="N,N", help="GPUs of data-parallel (default: all that are visible)"
     )
     group.add_argument(
-        "--output-device", type=_number, metavar="N", help="GPU where data-parallel gathers (default: its first)"
+        "--output-device", type=_number, metavar="N", help="GPU on which data-parallel gathers (default: its first)"
     )
 
 

@@ -59,7 +59,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--secret-file", type=Path, metavar="FILE", help=PROOF)
     group.add_argument("--init-method", metavar="URL", help=f"how processes find each other: {METHODS}")
-    group.add_argument("--rank", type=natural, metavar="N", help="of a process that is started by itself, from 0")
+    group.add_argument(
+        "--rank", type=natural, metavar="N", help="number of a process that is started individually, from 0"
+    )
     group.add_argument("--world-size", type=positive, metavar="N", help="number of processes that have a --rank")
     group.add_argument(
         "--local-rank", "--local_rank", type=natural, metavar="N", help="torch.distributed.launch passes it"
