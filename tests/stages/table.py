@@ -80,7 +80,7 @@ OPERATOR = "operator/ddpjob_operator"
 ROOMS = {
     f"{OPERATOR}/api/": ("tests/model", "tests/local", "tests/cluster", "tests/faults", "tests/chart"),
     f"{OPERATOR}/engine/": ("tests/model", "tests/local", "tests/cluster", "tests/faults", "tests/e2e"),
-    f"{OPERATOR}/cluster/": ("tests/cluster", "tests/faults", "tests/e2e"),
+    f"{OPERATOR}/cluster/": ("tests/model", "tests/cluster", "tests/faults", "tests/e2e"),
     f"{OPERATOR}/local/": ("tests/local", "tests/strangers", "tests/wheel", "tests/docs"),
     f"{OPERATOR}/client/": ("tests/cluster", "tests/e2e"),
     f"{OPERATOR}/cli/": ("tests/local", "tests/wheel", "tests/cluster", "tests/docs", "tests/e2e"),

@@ -132,10 +132,10 @@ class Reconciler:
         self._supervisors = supervisors
         self._witnesses = witnesses
         self._settings = settings
-        self._writer = Writer(api, store, queue.alone)
-        self._nodes = Nodes(api)
-        self._apart = ThreadPoolExecutor(1, "deciding")
+        self._apart = ThreadPoolExecutor(1, "apart")
         """One thread: each would take as large a share of the time as everything else together."""
+        self._writer = Writer(api, store, queue.alone, self._apart)
+        self._nodes = Nodes(api)
         self._memories: dict[Key, _Memory] = {}
 
     def know_all(self, keys: Iterable[Key]) -> None:

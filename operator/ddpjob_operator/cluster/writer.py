@@ -4,6 +4,7 @@ import asyncio
 import math
 import secrets
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -45,6 +46,10 @@ OF_PODS = (CreatePod, DeletePod, StopPod)
 ENDING = (DeletePod, StopPod, DeleteNetworkPolicy, DeleteJob)
 LAST = (*OF_PODS, MarkFinished)
 
+LARGE_BYTES = 8 << 10
+"""A pod of a job of more JSON than that takes some milliseconds to build and, of as much as an API server takes, more
+than a tenth of a second: that is done beside all else."""
+
 ENOUGH_FAILURES = 32
 """In one round of a job. Pods of a gang are alike: a quota that refuses this many refuses the next thousands too, and
 a server that does not answer is better left alone for a while."""
@@ -80,10 +85,13 @@ class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
 class Writer:
     """Creates and deletes what belongs to jobs; the API server's answers go into the store at once."""
 
-    def __init__(self, api: ApiClient, store: Store, alone: Callable[[], bool]) -> None:
-        """`alone`: whether no more than one job is worked on now."""
+    def __init__(
+        self, api: ApiClient, store: Store, alone: Callable[[], bool], apart: Executor | None = None
+    ) -> None:
+        """`alone`: whether no more than one job is worked on now; `apart`: the threads for what takes long."""
         self._api = api
         self._store = store
+        self._apart = apart
         # Deletions do not wait for creations: a job that gives places back may be what another one waits for.
         self._making, self._ending = Turns(alone), Turns(alone)
 
@@ -135,7 +143,7 @@ class Writer:
             case CreateSecret():
                 await self._create_secret(action.build())
             case CreatePod():
-                await self._create(PODS, self._store.pods, action.build(), owner)
+                await self._create(PODS, self._store.pods, await self._built(action, job), owner)
             case DeleteNetworkPolicy(name):
                 uid = self._store.policies.get((namespace, name))
                 if uid is not None:
@@ -148,6 +156,12 @@ class Writer:
                 await self._mark_finished(job, state)
             case DeleteJob():
                 await self._delete_job(job)
+
+    async def _built(self, action: CreatePod, job: Ref) -> Manifest:
+        stored = self._store.jobs.get((job.namespace, job.name))
+        if stored is None or stored.size <= LARGE_BYTES:
+            return action.build()
+        return await asyncio.get_running_loop().run_in_executor(self._apart, action.build)
 
     async def _stop(self, key: Key, uid: str) -> None:
         """Makes the kubelet end a pod as if its time were over, so that it stays, with its logs.

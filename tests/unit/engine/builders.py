@@ -5,7 +5,7 @@ but for what a moment is about: a pod that is told to end keeps terminating unti
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -108,7 +108,9 @@ class Moment:
             actions = moment.decision.actions
             moment = moment.said()
             for action in actions:
-                moment = moment._carried_out(action)
+                if not isinstance(action, CreatePod):
+                    moment = moment._carried_out(action)
+            moment = moment._with_made(action for action in actions if isinstance(action, CreatePod))
         return moment
 
     def settled(self) -> "Moment":
@@ -373,6 +375,14 @@ class Moment:
     def _with_pods(self, pods: tuple[Pod, ...]) -> "Moment":
         return Moment(replace(self.snapshot, pods=pods))
 
+    def _with_made(self, made: Iterable[CreatePod]) -> "Moment":
+        """All at once: a large gang is thousands."""
+        now, pods = self.snapshot.now, [*self.pods]
+        for one in made:
+            name, incarnation = one.name, one.job.status.incarnations.of(one.rank)
+            pods.append(Pod(name, f"uid of {name}", one.rank, incarnation, created_at=now))
+        return self._with_pods(tuple(pods))
+
     def _without(self, name: str, grace: int | None) -> "Moment":
         """An ended pod is removed at once, and without any grace so is one that runs."""
         kept = (pod for pod in self.pods if pod.name != name or (pod.active and grace != 0))
@@ -386,8 +396,9 @@ class Moment:
 
     def _each(self, ranks: tuple[int, ...], change: Any) -> "Moment":
         present = self.status.incarnations
-        chosen = [pod.rank in ranks and pod.incarnation == present.of(pod.rank) for pod in self.pods]
-        missing = set(ranks) - {pod.rank for pod, mine in zip(self.pods, chosen, strict=True) if mine}
+        wanted = set(ranks)
+        chosen = [pod.rank in wanted and pod.incarnation == present.of(pod.rank) for pod in self.pods]
+        missing = wanted - {pod.rank for pod, mine in zip(self.pods, chosen, strict=True) if mine}
         assert not missing, f"ranks {missing} have no pod in incarnation {present}"
         pods = (change(pod) if mine else pod for pod, mine in zip(self.pods, chosen, strict=True))
         return self._with_pods(tuple(pods))
@@ -402,10 +413,8 @@ class Moment:
                 return Moment(replace(self.snapshot, **changed))
             case CreateSecret():
                 return self  # Nobody may look whether it is there.
-            case CreatePod(rank, job):
-                incarnation, uid = job.status.incarnations.of(rank), f"uid of {action.name}"
-                pod = Pod(action.name, uid, rank, incarnation, created_at=self.snapshot.now)
-                return self._with_pods((*self.pods, pod))
+            case CreatePod():
+                return self._with_made((action,))
             case StopPod(name):
                 return self._with_pods(
                     tuple(replace(pod, stopped=True) if pod.name == name else pod for pod in self.pods)

@@ -1,0 +1,174 @@
+"""However large a job is, a look at it leaves time for all else: the Lease, other jobs, the kubelet's questions."""
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import AvoidedNode, Cause, Failure
+from ddpjob_operator.api.contract import MAX_CONTAINERS, MAX_ENV, MAX_NODES
+from ddpjob_operator.cluster.api import DDPJOBS, PODS, SERVICES, Api
+from ddpjob_operator.cluster.dirty import DirtyKeys
+from ddpjob_operator.cluster.reconciler import Reconciler
+from ddpjob_operator.cluster.store import Store
+from ddpjob_operator.engine import Settings
+
+from tests.support.waiting import patience
+from tests.unit.engine.builders import START, Moment, a_job
+
+from .api_server import Server
+
+KEY = ("team", "digits")
+LONGEST_SECONDS = 0.05
+ALL = range(MAX_NODES)
+LOG = "Traceback (most recent call last):\n" + '  File "train.py", line 1, in main\n' * 100 + "ValueError: nan"
+"""As much of its end as a kubelet passes on, and more."""
+SPEC_BYTES = 1_200_000
+"""What etcd takes of an object is 1.5 MiB; a pod has more than its template."""
+
+
+def with_many_variables() -> dict[str, Any]:
+    """As many containers and variables as are allowed, and as large as an object can be."""
+    value = "x" * (SPEC_BYTES // (2 * MAX_CONTAINERS * MAX_ENV) - 40)
+    env = [{"name": f"VARIABLE_{number}", "value": value} for number in range(MAX_ENV)]
+    names = ("trainer", *(f"beside-{number}" for number in range(1, MAX_CONTAINERS)))
+    beside = [{"name": name, "image": "trainer:1", "env": env} for name in names]
+    before = [{**one, "name": f"before-{number}"} for number, one in enumerate(beside)]
+    return {"template": {"spec": {"containers": beside, "initContainers": before}}}
+
+
+def with_many_parts() -> dict[str, Any]:
+    """As many small parts as an object of that size can have."""
+    mounts = [{"name": "v", "mountPath": f"/{number}"} for number in range(SPEC_BYTES // 34)]
+    trainer = {"name": "trainer", "image": "trainer:1", "volumeMounts": mounts}
+    return {"template": {"spec": {"containers": [trainer], "volumes": [{"name": "v", "emptyDir": {}}]}}}
+
+
+def running(**spec: Any) -> Moment:
+    return a_job(nodes=MAX_NODES, **spec).running()
+
+
+def with_a_long_past() -> Moment:
+    """All that a status has room for."""
+    moment = running()
+    status, words = moment.status, "x" * 512
+    failure = Failure(
+        time=START, attempt=1, rank=4095, pod="p" * 63, node="n" * 253, cause=Cause.APPLICATION, message=words
+    )
+    failure = failure.model_copy(update={"consequences": 4095, "consequence_ranks": tuple(range(8))})
+    said = {
+        "history": (failure,) * 10,
+        "last_failure": failure,
+        "message": words * 2,
+        "avoided_nodes": tuple(AvoidedNode(node=f"{number:n<253}", until=START) for number in range(8)),
+        "conditions": tuple(one.model_copy(update={"message": words * 2}) for one in status.conditions),
+    }
+    return moment._with_status(status.model_copy(update=said))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A moment of a job, and how much of what follows the operator is to do: all of it, or some of what is alike."""
+
+    moment: Callable[[], Moment]
+    until: dict[tuple[str, str], int]
+
+
+MADE, DELETED = {("POST", "pods"): MAX_NODES}, {("DELETE", "pods"): MAX_NODES}
+CASES = {
+    "all start": Case(lambda: a_job(nodes=MAX_NODES), MADE),
+    "all fail together": Case(lambda: running().fails(*ALL, message=LOG), {("DELETE", "pods"): MAX_NODES - 1}),
+    "all fail together after many failures": Case(
+        lambda: with_a_long_past().fails(*ALL, message=LOG), {("DELETE", "pods"): MAX_NODES - 1}
+    ),
+    "suspended": Case(lambda: running().asks(suspend=True), DELETED),
+    "resumed": Case(lambda: running().suspended().asks(suspend=False), MADE),
+    "all are done": Case(lambda: running(cleanPodPolicy="All").succeeds(*ALL), DELETED),
+    "fewer are asked for": Case(lambda: running().asks(nodes=1), DELETED),
+    "one finds no node, and it shrinks": Case(
+        lambda: (
+            a_job(nodes=MAX_NODES, elastic={"shrinkAfterSeconds": 60})
+            .created()
+            .placed(*range(MAX_NODES - 1))
+            .after(60)
+        ),
+        DELETED,
+    ),
+    "all start, with many variables": Case(
+        lambda: a_job(nodes=MAX_NODES, **with_many_variables()), {("POST", "pods"): 16}
+    ),
+    "all start, with many parts": Case(lambda: a_job(nodes=MAX_NODES, **with_many_parts()), {("POST", "pods"): 4}),
+    "large ones fail together": Case(
+        lambda: a_job(nodes=40, **with_many_parts()).running().fails(*range(40), message=LOG),
+        {("DELETE", "pods"): 39},
+    ),
+}
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Knows for how long its thread computed without a break: what else there is to do waited so long."""
+
+    longest = 0.0
+
+    def _run_once(self) -> None:
+        began = time.thread_time()
+        super()._run_once()  # type: ignore[misc]
+        self.longest = max(self.longest, time.thread_time() - began)
+
+
+def an_operator(server: Server) -> tuple[Reconciler, DirtyKeys, Store]:
+    """One that has just started, beside such an API server."""
+    nobody: Any = SimpleNamespace(
+        announce=lambda *_: None, attend=lambda *_: None, forget=lambda _: None, heard=lambda *_: None
+    )
+    connection: Any = server
+    keys = DirtyKeys()
+    store = Store(keys.mark)
+    store.jobs.saw(DDPJOBS.object.decode(server.job()))
+    if server.has_service:
+        store.services.saw(SERVICES.object.decode(server.service()))
+    api = Api(connection, lambda: True)
+    settings = Settings()
+    return Reconciler(api, store, keys, nobody, hearing=nobody, witnesses=nobody, settings=settings), keys, store
+
+
+async def looks(server: Server) -> None:
+    """The operator looks at the job, again and again."""
+    reconciler, keys, store = an_operator(server)
+    keys.open()
+    keys.mark(KEY)
+    while True:
+        await reconciler.round(await keys.take())
+        keys.done(KEY)
+        while server.ended:
+            gone = PODS.object.decode(server.ended.pop()).metadata
+            store.pods.forget((gone.namespace, gone.name), gone.uid)
+            await asyncio.sleep(0)
+
+
+async def play(server: Server) -> None:
+    """The operator looks at the job until it has asked for enough."""
+    looking, enough = asyncio.ensure_future(looks(server)), asyncio.ensure_future(server.enough.wait())
+    done, waiting = await asyncio.wait({looking, enough}, timeout=patience(60), return_when=asyncio.FIRST_COMPLETED)
+    for one in waiting:
+        one.cancel()
+    assert enough in done, (server.asked, server.status, *(one.exception() for one in done))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_largest_job_is_looked_at_without_holding_all_else_up(case: Case) -> None:
+    server = Server(case.moment(), case.until)
+    gc.collect()
+    gc.disable()  # What it takes depends on all that other tests have left in this process.
+    try:
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(play(server))
+            loop = runner.get_loop()
+    finally:
+        gc.enable()
+    assert isinstance(loop, Loop)
+    assert loop.longest < LONGEST_SECONDS
