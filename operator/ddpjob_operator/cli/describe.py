@@ -19,7 +19,7 @@ NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEED
 def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None = None, **more: str) -> None:
     """Prints a job as it is now; `more` are lines to add below its name.
 
-    Its age counts from when its object was `made`, if the API server has said so, otherwise from its start.
+    Its age counts from when it was `made`, if that is known, otherwise from its start.
     """
     lines = {
         "Name": job.metadata.name,

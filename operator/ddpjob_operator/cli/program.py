@@ -10,6 +10,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +35,16 @@ DEFAULT_CHECKPOINT = {"path": "/checkpoints"}
 """A directory of the run, which a script finds in DDPJOB_CHECKPOINT_DIR."""
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """What this user cannot look at, such as a file in another one's directory, is said in a line."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInputError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+@_told()
 def is_program(arguments: argparse.Namespace) -> bool:
     """Whether a program is named, and not a YAML file.
 
@@ -87,6 +98,7 @@ def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any
     return document_of(entrypoint(arguments), options)
 
 
+@_told()
 def checkpoint_in(directory: Path | None) -> dict[str, Any]:
     """`spec.checkpoint` for a directory of this machine, or for one of the run's own.
 
@@ -118,6 +130,7 @@ def check_can_run(document: dict[str, Any]) -> None:
         raise BadInputError(f"{shlex.quote(program)}: no such program on PATH")
 
 
+@_told()
 def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
     """What the arguments name, looked for on this machine.
 
@@ -167,8 +180,6 @@ def _check_script(target: str, words: list[str]) -> None:
         with warnings.catch_warnings(action="ignore"):  # They are told when it runs.
             text = ast.parse(file.read_bytes(), str(file))
             compile(text, str(file), "exec", dont_inherit=True)
-    except OSError as error:
-        raise BadInputError(f"cannot read {file}: {error.strerror}") from None
     except (SyntaxError, ValueError) as error:
         line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
         raise BadInputError(f"{file} is not Python: {line}") from None

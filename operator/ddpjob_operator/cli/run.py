@@ -132,10 +132,20 @@ def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
         raise BadInputError(f"{arguments.target} {as_started}")
     program.refuse_options(arguments, program.OPTIONS, as_started)
     directory = find_run(runs, arguments.resume)
-    job = directory.load()
-    assert job is not None, "find_run found its file"
-    going = job.model_copy(update={"spec": job.spec.model_copy(update={"suspend": False})})
+    going = _going_on(directory)
     return Wanted(going, going.to_document(), directory=directory)
+
+
+def _going_on(directory: RunDirectory) -> DDPJob:
+    """The job of a run, asked to go on.
+
+    Raises:
+        BadInputError: there is none any more, or its file is damaged.
+    """
+    job = directory.load()
+    if job is None:
+        raise BadInputError(f"{directory.root.name} is not there any more")
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"suspend": False})})
 
 
 def _dry_run(wanted: Wanted, runs: Path, gpus: list[str], output: str | None) -> int:
@@ -167,11 +177,14 @@ def _free_names(wanted: Wanted, runs: Path) -> Iterator[str]:
 
 
 def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fresh: bool) -> int:
+    if wanted.directory:
+        wanted, directory, lock = _found(wanted, runs)
     backend, reason = choose_backend(wanted.job.spec, gpus)
     before, spec = wanted.job, wanted.job.spec.model_copy(update={"backend": backend})
     wanted = replace(wanted, job=before.model_copy(update={"spec": spec}))
     check_runs_here(RunDirectory((runs / wanted.name).absolute()), wanted.job)
-    wanted, directory, lock = _begun(wanted, runs) if wanted.new else _found(wanted, runs)
+    if not wanted.directory:
+        wanted, directory, lock = _begun(wanted, runs) if wanted.new else _found(wanted, runs)
     register(directory)
     screen = Screen(force_terminal=False if leave else None)
     run_logs = RunLogs(directory.logs, writer=writer(wanted.job.spec.resolved_procs_per_node()))
@@ -186,6 +199,7 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
     if not job.status.attempt:
         display.forget()
     if job.status.succeeded:
+        lock.release()
         return _succeeded_already(screen, job, before, wanted.again)
     _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
     if leave:
@@ -211,7 +225,7 @@ def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
 
 
 def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
-    """The directory of a run that may have begun, and the lock on it.
+    """The directory of a run that may have begun, and the lock on it; of one to go on with, the job as it is by then.
 
     Raises:
         BadInputError: it is being run, or it belongs to another program.
@@ -226,8 +240,9 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
             f" {itself()} status {wanted.name}"
         )
     try:
-        if not wanted.directory:
-            _check_same(wanted, directory)
+        if wanted.directory:
+            return replace(wanted, job=_going_on(directory)), directory, lock
+        _check_same(wanted, directory)
     except BadInputError:
         lock.release()
         raise

@@ -33,7 +33,7 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
         print(json.dumps(job.to_document(), indent=2))
         return 0
     here = job.model_copy(update={"spec": as_here(job.spec)})
-    describe(Screen(), here, datetime.now(UTC))
+    describe(Screen(), here, datetime.now(UTC), run.made)
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:
         go_on = f"{itself()} run --resume {job.metadata.name}"
@@ -42,14 +42,19 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
 
 
 def _list(runs: Path, *, as_json: bool) -> int:
-    jobs = [job for _, job in _loaded(known_runs(runs))]
-    if not jobs:
+    loaded = [*_loaded(known_runs(runs))]
+    if not loaded:
         raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
     if as_json:
-        print(json.dumps([job.to_document() for job in jobs], indent=2))
+        print(json.dumps([job.to_document() for _, job in loaded], indent=2))
         return 0
-    tabulate(COLUMNS, [row(job, age(job.status.start_time)) for job in jobs])
+    tabulate(COLUMNS, [_row(run, job) for run, job in loaded])
     return 0
+
+
+def _row(run: RunDirectory, job: DDPJob) -> Row:
+    """Its age is that of the job, as for one on a cluster, and does not begin anew where a suspended one goes on."""
+    return row(job, age(run.made or job.status.start_time))
 
 
 def _loaded(runs: Iterable[RunDirectory]) -> Iterator[tuple[RunDirectory, DDPJob]]:
@@ -75,7 +80,7 @@ def watch(runs: Path, name: str | None) -> NoReturn:
         rows: dict[str, Row] = {}
         for run in one or known_runs(runs):
             if job := _as_written(run, read):
-                rows[job.metadata.uid] = row(job, age(job.status.start_time))
+                rows[job.metadata.uid] = _row(run, job)
         table.show(rows)
         time.sleep(POLL_SECONDS)
 
@@ -100,7 +105,7 @@ def ls(runs: Path, *, wide: bool) -> int:
     columns = COLUMNS[:-1] if wide else NARROW
     rows = []
     for run, job in _loaded(everywhere.values()):
-        cells = dict(zip(COLUMNS, row(job, age(job.status.start_time)), strict=True))
+        cells = dict(zip(COLUMNS, _row(run, job), strict=True))
         rows.append((*(cells[column] for column in columns), file_path(run.root)))
     tabulate((*columns, "DIRECTORY"), rows, fit=whole if wide else path_end)
     return 0

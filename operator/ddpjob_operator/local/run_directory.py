@@ -4,6 +4,7 @@ import os
 import secrets
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,14 @@ class RunDirectory:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as content:
             content.write(secrets.token_hex())
         new.rename(file)
+
+    @property
+    def made(self) -> datetime | None:
+        """When the job began: its secret is as old, whatever became of it since. None if it never has."""
+        try:
+            return datetime.fromtimestamp((self.secrets / SECRET_KEY).stat().st_mtime, UTC)
+        except OSError:
+            return None
 
     def load(self) -> DDPJob | None:
         """The job as it was last written; None if there is none.

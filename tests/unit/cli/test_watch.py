@@ -1,6 +1,8 @@
 """`ddpjob status -w`: rows as jobs change, until Ctrl-C."""
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,3 +104,21 @@ def test_a_long_directory_keeps_to_its_line_on_a_terminal_and_is_whole_where_tha
     assert rows(capsys.readouterr().out)[1][-1] == "…/ddpjob-runs/digits"
     here.ls(runs, wide=True)
     assert rows(capsys.readouterr().out)[1][-1] == str(run.root)
+
+
+def test_a_run_that_is_suspended_is_as_old_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    runs = tmp_path / "ddpjob-runs"
+    run = RunDirectory(runs / "digits")
+    run.create()
+    run.make_secret()
+    an_hour_ago = time.time() - 3600
+    os.utime(run.secrets / "secret", (an_hour_ago, an_hour_ago))
+    run.save(DDPJob.from_dict(a_document("Suspended")))
+    here.ls(runs, wide=False)
+    header, cells = rows(capsys.readouterr().out)
+    assert dict(zip(header, [*cells[:2], "", *cells[2:]], strict=True))["AGE"] == "60m"
+    here.status(runs, "digits", as_json=False)
+    assert ["Age:", "60m"] in rows(capsys.readouterr().out)
