@@ -81,6 +81,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         exit=ended,
         deleting=metadata.deletion_timestamp is not None,
         told_at=_told_at(metadata),
+        told_by=_told_by(metadata),
         node=spec.node_name,
         address=status.pod_ip if running else None,  # Before that, it is no news.
         waiting=None if ended else _waiting(status, state, conditions),
@@ -114,8 +115,13 @@ def _told_at(metadata: ObjectMeta) -> datetime | None:
     A request that shortens the grace period keeps that moment, unless the shorter period is over already: then 1 s
     from now is left, or nothing once a kubelet is done with a pod that a finalizer keeps.
     """
+    return _told_by(metadata) if (metadata.deletion_grace_period_seconds or 0) > 1 else None
+
+
+def _told_by(metadata: Metadata) -> datetime | None:
+    """The same or, where it cannot be told, the last moment at which it may have been."""
     gone_by, grace = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
-    return gone_by - timedelta(seconds=grace) if gone_by is not None and grace > 1 else None
+    return None if gone_by is None else gone_by - timedelta(seconds=grace)
 
 
 def _scheduled_at(conditions: Conditions) -> datetime | None:

@@ -67,6 +67,8 @@ class Pod:
     deleting: bool = False
     told_at: datetime | None = None
     """When a pod that is being deleted was told to end, where somebody says so."""
+    told_by: datetime | None = None
+    """And where nobody does, by when it had been."""
     node: str | None = None
     address: str | None = None
     """Its IP, once it has one."""

@@ -169,15 +169,18 @@ def test_a_pod_that_is_being_deleted_says_until_when() -> None:
     assert (pod.deleting, pod.gone_by) == (True, NOON)
 
 
-@pytest.mark.parametrize(("grace", "ago"), [(30, 30), (2, 2), (1, None), (0, None), (None, None)])
-def test_a_pod_that_is_being_deleted_says_since_when_unless_its_grace_was_cut_to_nothing(
-    grace: int | None, ago: int | None
+@pytest.mark.parametrize(
+    ("grace", "ago", "at_least"), [(30, 30, 30), (2, 2, 2), (1, None, 1), (0, None, 0), (None, None, 0)]
+)
+def test_a_pod_that_is_being_deleted_says_since_when_or_for_how_long_at_least_where_its_grace_was_cut_to_nothing(
+    grace: int | None, ago: int | None, at_least: int
 ) -> None:
     manifest = a_manifest()
     manifest["metadata"] |= {"deletionTimestamp": NOON_TEXT, "deletionGracePeriodSeconds": grace}
     pod = pod_of(read(manifest))
     assert pod is not None
     assert pod.told_at == (None if ago is None else NOON - timedelta(seconds=ago))
+    assert pod.told_by == NOON - timedelta(seconds=at_least)
 
 
 def ran(begin: str, end: str) -> list[dict[str, Any]]:

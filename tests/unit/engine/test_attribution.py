@@ -508,6 +508,16 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(Cause.APPLICATION, "no"),
     ),
+    "deleted with a second to end, and answered that with an exception": (
+        {"deleting": True, "told_by": START, "exit": Exit(1, "Error", RAISED, START)},
+        {},
+        *(Cause.POD_DELETED, "ValueError: no"),
+    ),
+    "failed by an exception, perhaps before it was deleted": (
+        {"deleting": True, "told_by": START, "exit": Exit(1, "Error", RAISED, START - timedelta(seconds=1))},
+        {},
+        *(Cause.APPLICATION, "ValueError: no"),
+    ),
     "failed by an exception, a second before it was deleted": (
         {"deleting": True, "told_at": START, "exit": Exit(1, "Error", RAISED, START - timedelta(seconds=1))},
         {},

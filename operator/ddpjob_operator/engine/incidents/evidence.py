@@ -146,7 +146,7 @@ def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
     """
     if ended.code == 0:
         return True
-    at, told_at = ended.finished_at, pod.told_at
+    at, told_at = ended.finished_at, pod.told_at or pod.told_by
     # In whole seconds: most programs end in the second in which they are told to; few are deleted by hand in the
     # second in which they fail.
     after = at is not None and told_at is not None and at >= told_at
