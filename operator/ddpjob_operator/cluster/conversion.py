@@ -118,7 +118,7 @@ def _told_at(metadata: ObjectMeta) -> datetime | None:
     return _told_by(metadata) if (metadata.deletion_grace_period_seconds or 0) > 1 else None
 
 
-def _told_by(metadata: Metadata) -> datetime | None:
+def _told_by(metadata: ObjectMeta) -> datetime | None:
     """The same or, where it cannot be told, the last moment at which it may have been."""
     gone_by, grace = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
     return None if gone_by is None else gone_by - timedelta(seconds=grace)

@@ -73,7 +73,7 @@ class Metrics(Collector):
 
 def _state(document: Document) -> Iterator[Metric]:
     yield _gauge("attempt", "Starts of the gang", document["attempt"])
-    phases = GaugeMetricFamily(f"{PREFIX}phase", "1 for what the gang is doing, otherwise 0", labels=["phase"])
+    phases = GaugeMetricFamily(f"{PREFIX}phase", "1 for what the gang is doing, else 0", labels=["phase"])
     for phase in Phase:
         phases.add_metric([phase], float(phase == document["phase"]))
     yield phases
