@@ -461,6 +461,8 @@ def _kept(before: Any, after: Any) -> Any:
     if before is after:
         return after
     if isinstance(after, _Said) and isinstance(before, _Said):
+        if after.KEY and getattr(before, after.KEY) != getattr(after, after.KEY):
+            return after  # Another one, such as the next incident.
         fields = ((name, getattr(before, name), getattr(after, name)) for name in type(after).model_fields)
         changes = {name: kept for name, was, now in fields if (kept := _kept(was, now)) is not now}
         unknown, said = before.model_extra or {}, after.model_extra or {}

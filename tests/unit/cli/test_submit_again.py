@@ -20,3 +20,10 @@ def test_a_copy_of_a_finished_job_is_submitted_to_run(tmp_path: Path) -> None:
     cluster = a_cluster(job)
     submit(cluster, parse(["submit", str(file), "--dry-run"]))
     assert '"annotations": {"team": "blue"}' in json.dumps(cluster.asked)
+
+
+def test_annotations_without_content_are_none(tmp_path: Path) -> None:
+    job = {"apiVersion": API_VERSION, "kind": KIND, "metadata": METADATA | {"annotations": None}, "spec": SPEC}
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps(job))
+    assert submit(a_cluster(job), parse(["submit", str(file), "--dry-run"])) == 0

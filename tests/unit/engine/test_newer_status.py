@@ -77,13 +77,17 @@ def newer(draw: st.DrawFn, status: DDPJobStatus) -> DDPJobStatus:
 
 
 def mappings(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """All mappings of a status but those in what nobody knows, by their places: items of lists by their keys."""
+    """All mappings of a status but those in what nobody knows, by their places: items of lists by their keys.
+
+    The last incident, too, is told apart by its key: the next one is another.
+    """
     yield path, value
     for name, inner in value.items():
         if name == "fromTomorrow":
             continue
         if isinstance(inner, dict):
-            yield from mappings(inner, (*path, name))
+            key = (str(inner[Incident.KEY]),) if name == "lastFailure" else ()
+            yield from mappings(inner, (*path, name, *key))
         elif name in KEYS:
             for one in inner:
                 yield from mappings(one, (*path, name, str(one[KEYS[name]])))
@@ -153,3 +157,14 @@ def test_a_word_that_this_version_does_not_know_stays_and_the_job_goes_on(
     assert then.decided().status.state == state
     said = json.dumps(then.decided().status.to_dict())
     assert all(f'"{word}"' in said for name, word in words.items() if name != "state")
+
+
+def test_what_was_said_of_one_incident_is_not_said_of_the_next() -> None:
+    failed = trains.settled().fails(1).settled()
+    document = failed.status.to_dict()
+    document["lastFailure"]["device"] = document["history"][0]["device"] = "GPU-1"
+    told = replace(
+        failed.snapshot, job=failed.snapshot.job.model_copy(update={"status": DDPJobStatus.model_validate(document)})
+    )
+    second = Moment(told).restarted().fails(0).settled().status.to_dict()
+    assert [one.get("device") for one in (second["lastFailure"], *second["history"])] == [None, None, "GPU-1"]

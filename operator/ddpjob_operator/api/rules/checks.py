@@ -189,9 +189,9 @@ def few_enough_nodes(job: Any) -> Found:
 
 def shared_names(job: Any) -> Found:
     """A pod's containers are told apart by their names, those that run before it too."""
-    names = {container.get("name") for _, container in mappings(job, (*POD, "containers"))}
+    names = [container.get("name") for _, container in mappings(job, (*POD, "containers"))]
     for path, container in mappings(job, (*POD, "initContainers")):
-        if (name := container.get("name")) in names:
+        if isinstance(name := container.get("name"), str) and name in names:
             yield _at((*path, "name"), it=name)
 
 

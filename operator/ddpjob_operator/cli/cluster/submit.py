@@ -82,8 +82,8 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
     manifest = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
     cluster = _in_namespace(cluster, manifest, given.namespace)
     metadata = {**manifest.document["metadata"], "namespace": cluster.namespace}
-    if FINISHED in metadata.get("annotations", {}):  # A copy of a finished job, and this one should run.
-        metadata["annotations"] = {key: text for key, text in metadata["annotations"].items() if key != FINISHED}
+    if annotations := metadata.get("annotations"):  # A copy of a finished job is to run.
+        metadata["annotations"] = {key: text for key, text in annotations.items() if key != FINISHED}
     others = (f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}" for kind in manifest.others)
     return cluster, Parcel({**manifest.document, "metadata": metadata}, None, tuple(others), file)
 
