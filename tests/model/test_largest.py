@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import AvoidedNode, Cause, Failure
+from ddpjob_operator.api import AvoidedNode, Cause, Incident
 from ddpjob_operator.api.contract import MAX_CONTAINERS, MAX_ENV, MAX_NODES
-from ddpjob_operator.cluster.api import DDPJOBS, PODS, SERVICES, Api
-from ddpjob_operator.cluster.dirty import DirtyKeys
+from ddpjob_operator.cluster.kube.api_client import DDPJOBS, PODS, SERVICES, ApiClient
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
+from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.engine import Settings
 
 from tests.support.waiting import patience
@@ -56,7 +56,7 @@ def with_a_long_past() -> Moment:
     """All that a status has room for."""
     moment = running()
     status, words = moment.status, "x" * 512
-    failure = Failure(
+    failure = Incident(
         time=START, attempt=1, rank=4095, pod="p" * 63, node="n" * 253, cause=Cause.APPLICATION, message=words
     )
     failure = failure.model_copy(update={"consequences": 4095, "consequence_ranks": tuple(range(8))})
@@ -120,20 +120,20 @@ class Loop(asyncio.SelectorEventLoop):
         self.longest = max(self.longest, time.thread_time() - began)
 
 
-def an_operator(server: Server) -> tuple[Reconciler, DirtyKeys, Store]:
+def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
     """One that has just started, beside such an API server."""
     nobody: Any = SimpleNamespace(
-        announce=lambda *_: None, attend=lambda *_: None, forget=lambda _: None, heard=lambda *_: None
+        record=lambda *_: None, attend=lambda *_: None, forget=lambda _: None, heard=lambda *_: None
     )
     connection: Any = server
-    keys = DirtyKeys()
+    keys = WorkQueue()
     store = Store(keys.mark)
     store.jobs.saw(DDPJOBS.object.decode(server.job()))
     if server.has_service:
         store.services.saw(SERVICES.object.decode(server.service()))
-    api = Api(connection, lambda: True)
+    api = ApiClient(connection, lambda: True)
     settings = Settings()
-    return Reconciler(api, store, keys, nobody, hearing=nobody, witnesses=nobody, settings=settings), keys, store
+    return Reconciler(api, store, keys, nobody, supervisors=nobody, witnesses=nobody, settings=settings), keys, store
 
 
 async def looks(server: Server) -> None:

@@ -19,7 +19,7 @@ def repeated(places: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
 
 
 def public_types(file: Path) -> list[str]:
-    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    nodes = ast.parse(file.read_text(encoding="utf-8")).body
     return [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
 
 

@@ -11,7 +11,7 @@ from ddpjob_operator.api.manifest import read
 from ddpjob_operator.api.schema import job_schema
 from ddpjob_operator.api.validation import problems, without_nulls
 from ddpjob_operator.engine import Snapshot
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -88,7 +88,7 @@ FULL: dict[str, Any] = yaml.safe_load(
         "preflight: Full\nstallTimeoutSeconds: 60",
         container="env: [{name: A, value: a}]\nargs: [--fast]\nresources: {limits: {nvidia.com/gpu: 2}}\n"
         "volumeMounts: [{name: data, mountPath: /data}]",
-        pod="volumes: [{name: data, emptyDir: {}}]",
+        pod="volumes: [{name: data, emptyDir: {}}]\ninitContainers: [{name: first, image: any}]",
     )
 )
 
@@ -105,6 +105,7 @@ def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | in
 
 
 @given(place=st.sampled_from(_places(FULL)[1:]), value=JSON)
+@example(place=("spec", "template", "spec", "initContainers", 0, "name"), value={})
 def test_whatever_stands_in_a_document_it_is_refused_in_words_or_can_be_started(
     place: tuple[str | int, ...], value: Any
 ) -> None:
