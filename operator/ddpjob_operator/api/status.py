@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, PlainSerializer
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
 from .contract import MAX_NODES
 from .model import Model
-from .restart import RestartAction
+from .restart import RestartAction, signal_name
 from .spec import Backend, NetworkPolicy
 
 Time = Annotated[
@@ -215,6 +215,11 @@ class Budget(_Said):
     backoff."""
 
 
+def _named(signal: Any) -> Any:
+    """A signal by its name; before names, its number was kept."""
+    return signal_name(signal) if type(signal) is int and signal > 0 else signal
+
+
 class Incident(_Said):
     """An incident: the rank that failed first, why, and what followed from it."""
 
@@ -237,7 +242,7 @@ class Incident(_Said):
     """Why."""
     exit_code: int | None = None
     """The process's own exit code, or 128+n if signal n ended it."""
-    signal: Annotated[str, Field(pattern="^SIG[A-Z0-9]+$", max_length=16)] | None = None
+    signal: Annotated[str, Field(pattern="^SIG[A-Z0-9]+$", max_length=16), BeforeValidator(_named)] | None = None
     """The signal that ended it, by name as in rules: `SIGKILL`."""
     message: Annotated[str, Field(max_length=512)] = ""
     """The program's last words: usually the last line of its exception."""

@@ -169,3 +169,10 @@ def test_what_was_said_of_one_incident_is_not_said_of_the_next() -> None:
     )
     second = Moment(told).restarted().fails(0).settled().status.to_dict()
     assert [one.get("device") for one in (second["lastFailure"], *second["history"])] == [None, None, "GPU-1"]
+
+
+def test_a_signal_that_was_kept_as_a_number_is_read_by_its_name() -> None:
+    document = two.running().fails(1).settled().status.to_dict()
+    document["lastFailure"]["signal"] = document["history"][0]["signal"] = 9
+    read = DDPJobStatus.model_validate(document)
+    assert [incident.signal for incident in (read.last_failure, *read.history) if incident] == ["SIGKILL", "SIGKILL"]
