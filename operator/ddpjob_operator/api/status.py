@@ -52,9 +52,10 @@ class _Open:
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
         """Reads known words as such, and others as text."""
+        words: dict[str, str] = {word.value: word for word in self.known}
         as_text = core_schema.to_string_ser_schema()
         return core_schema.no_info_after_validator_function(
-            self._read, core_schema.str_schema(), serialization=as_text
+            lambda value: words.get(value, value), core_schema.str_schema(), serialization=as_text
         )
 
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
@@ -65,9 +66,6 @@ class _Open:
             "maxLength": self.max_length,
             "examples": [*self.known],
         }
-
-    def _read(self, value: str) -> str:
-        return next((word for word in self.known if word == value), value)
 
 
 class _Said(Model):

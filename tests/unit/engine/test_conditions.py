@@ -11,6 +11,7 @@ from .builders import START, Moment, a_job
 
 two = a_job(nodes=2)
 running = two.running()
+fewer = a_job(nodes=2, elastic={}).created().placed(0).after(120)
 broken = running.fails(1).decided()
 suspended = running.asks(suspend=True).decided().gone().decided()
 failed = a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0).decided()
@@ -81,21 +82,11 @@ CONDITIONS: dict[str, tuple[Moment, str]] = {
         "-Created:GangIncomplete -Restarting:GangIncomplete -Running:GangIncomplete",
     ),
     "a gang that goes on with fewer": (
-        a_job(nodes=2, elastic={}).created().placed(0).after(120).decided(),
+        fewer.decided(),
         "Restarting:Shrunk -Created:Shrunk",
     ),
     "a gang that grows again": (
-        a_job(nodes=2, elastic={})
-        .created()
-        .placed(0)
-        .after(120)
-        .ready_again()
-        .settled()
-        .runs(0)
-        .settled()
-        .placed(1)
-        .after(5)
-        .decided(),
+        fewer.ready_again().settled().runs(0).settled().placed(1).after(5).decided(),
         "Restarting:Grown -Created:Grown -Running:Grown",
     ),
     "a job that was about to fail, and was excused": (
@@ -112,17 +103,7 @@ CONDITIONS: dict[str, tuple[Moment, str]] = {
         "Blocked:QuotaExceeded",
     ),
     "a job that runs with fewer nodes, and is refused the pod that would look out for room": (
-        a_job(nodes=2, elastic={})
-        .created()
-        .placed(0)
-        .after(120)
-        .ready_again()
-        .settled()
-        .runs(0)
-        .settled()
-        .vanishes(1)
-        .refused("QuotaExceeded", "no")
-        .decided(),
+        fewer.ready_again().settled().runs(0).settled().vanishes(1).refused("QuotaExceeded", "no").decided(),
         "Blocked:QuotaExceeded Created:PodsCreated Running:AllPodsRunning -Restarting:Restarted",
     ),
     "a job that a new operator finds blocked": (

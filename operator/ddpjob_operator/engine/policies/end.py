@@ -75,7 +75,8 @@ def ending(view: View) -> Verdict | None:
         if said is not None and said.status == "True":
             entry = news(view)
             message = _as_known_now(view, entry, said.message)
-            return _excused(view, said, entry) or end(view, target, said.reason, message, **hindsight(view, entry))
+            known = hindsight(view, entry)
+            return _excused(view, said, entry) or end(view, target, said.reason, message, known)
     return None
 
 
@@ -148,12 +149,14 @@ def expiry(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
     return after(status.completion_time, spec.ttl_seconds_after_finished)
 
 
-def end(view: View, target: ConditionType, reason: str, message: str, **changes: Unpack[StatusChanges]) -> Verdict:
-    """The decision to end, and the end itself once nothing runs."""
+def end(view: View, target: ConditionType, reason: str, message: str, blame: StatusChanges | None = None) -> Verdict:
+    """The decision to end, and the end itself once nothing runs.
+
+    `blame` tells of the incident over which it ends; without it, what is known by now of the last one is written.
+    """
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
-    # Changes are of an incident that is new; else what is known by now of the last one is written with the end.
-    blame = changes or hindsight(view, news(view))
+    blame = hindsight(view, news(view)) if blame is None else blame
     # Two steps: the decision is written while pods still run, the end only once none does.
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
@@ -171,7 +174,7 @@ def end(view: View, target: ConditionType, reason: str, message: str, **changes:
 
 def fail(view: View, reason: str, message: str, **changes: Unpack[StatusChanges]) -> Verdict:
     """The job fails; `changes` of the status tell of what."""
-    return end(view, ConditionType.FAILURE_TARGET, reason, message, **changes)
+    return end(view, ConditionType.FAILURE_TARGET, reason, message, changes or None)
 
 
 def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None:
