@@ -27,7 +27,6 @@ from ddpjob_operator.engine import (
 )
 
 from .conversion import ref_of
-from .fair_queue import BESIDE_OTHERS
 from .kube.api_client import DDPJOBS, PODS, ApiClient, ApiError
 from .kube.objects import JobObject
 from .nodes import Nodes
@@ -45,6 +44,10 @@ MINOR_INTERVAL_SECONDS = 10.0
 
 LONGEST_RETRY_SECONDS = 30.0
 """What was refused is tried again after 1, 2, 4 s and so on, then this often: nothing says when it would pass."""
+
+MUCH = 8
+"""A job with more to create or delete than that is large: it is created after others of its namespace, and no other
+job's round waits for its own."""
 
 FEW_PODS = 128
 """Deciding about this many takes 15 ms at most. With thousands that fail together, each with the end of its log, it
@@ -233,7 +236,7 @@ class Reconciler:
             memory.wrote(minor=decision.can_wait)
         self._announce(key, stored, decision.events)
         if decision.actions:
-            if len(decision.actions) > BESIDE_OTHERS:
+            if len(decision.actions) > MUCH:
                 self._queue.set_aside(key)
             try:
                 await self._writer.carry_out(decision.actions, ref_of(seen))
@@ -245,7 +248,7 @@ class Reconciler:
 
     def _in_turn(self, key: Key, decision: Decision) -> Decision:
         """The decision without what is to be created, if that is much and it is another job's turn."""
-        much = sum(isinstance(action, CreatePod) for action in decision.actions) > BESIDE_OTHERS
+        much = sum(isinstance(action, CreatePod) for action in decision.actions) > MUCH
         if not much or self._queue.is_its_turn(key):
             return decision
         return replace(decision, actions=tuple(one for one in decision.actions if isinstance(one, ENDING)))

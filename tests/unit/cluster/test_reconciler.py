@@ -10,10 +10,9 @@ import msgspec
 import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
-from ddpjob_operator.cluster.fair_queue import BESIDE_OTHERS
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import JobObject, Object, read
-from ddpjob_operator.cluster.reconciler import Reconciler
+from ddpjob_operator.cluster.reconciler import MUCH, Reconciler
 from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.cluster.writer import Refused
@@ -217,7 +216,7 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     assert (memory.refusal is not None) == remembered
 
 
-@pytest.mark.parametrize("pods", [BESIDE_OTHERS, BESIDE_OTHERS + 1])
+@pytest.mark.parametrize("pods", [MUCH, MUCH + 1])
 def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) -> None:
     nothing: Any = None
     queue, store = Aside(), Store(nobody)
@@ -229,7 +228,7 @@ def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) ->
     deletions = tuple(DeletePod(f"digits-{rank}", "uid", None) for rank in range(pods))
     memory = reconciler._memory(KEY, stored)
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions)))
-    assert (api.deleted, queue.aside) == (pods, [KEY] if pods > BESIDE_OTHERS else [])
+    assert (api.deleted, queue.aside) == (pods, [KEY] if pods > MUCH else [])
 
 
 def test_what_is_to_be_made_waits_for_its_turn_and_what_is_to_end_does_not() -> None:
@@ -238,10 +237,10 @@ def test_what_is_to_be_made_waits_for_its_turn_and_what_is_to_end_does_not() -> 
     reconciler = Reconciler(
         nothing, nothing, queue, nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
     )
-    much = a_job(nodes=BESIDE_OTHERS + 1).decision
+    much = a_job(nodes=MUCH + 1).decision
     both = replace(much, actions=(*much.actions, DeletePod("digits-0", "uid", None)))
     assert queue.is_its_turn(("team", "another"))
     assert reconciler._in_turn(KEY, both).actions == both.actions[-1:]
-    little = a_job(nodes=BESIDE_OTHERS).decision
+    little = a_job(nodes=MUCH).decision
     assert reconciler._in_turn(KEY, little) is little
     assert reconciler._in_turn(("others", "digits"), both) is both
