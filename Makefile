@@ -39,7 +39,7 @@ run: $(READY) ## Train: two nodes on this machine, handwritten digits
 
 # In parts beside each other, without pytest-xdist: to report thousands of small tests costs it as much as they do.
 unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
-	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-pure unit-trainer unit-others
+	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-pure unit-trainer unit-cluster unit-others
 
 unit-lint: $(READY)
 	@$(BIN)/ruff format --check --quiet .
@@ -55,8 +55,12 @@ TRAINER := tests/unit/trainer
 unit-trainer: $(READY)
 	@$(BIN)/pytest $(TRAINER)
 
+CLUSTER := tests/unit/cluster
+unit-cluster: $(READY)
+	@$(BIN)/pytest $(CLUSTER)
+
 unit-others: $(READY)
-	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE) $(TRAINER))
+	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE) $(TRAINER) $(CLUSTER))
 
 test: $(READY) ## Every promise once: the inner loop, the state machine, real processes, the docs, clusters
 	@$(BIN)/python -m tests.stages
