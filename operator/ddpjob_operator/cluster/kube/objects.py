@@ -47,8 +47,12 @@ class Object(_Part, frozen=True):
     metadata: ObjectMeta
 
 
+SMALL_BYTES = 4 << 10
+"""To compress so little would cost more time, at each change of each job, than it is worth in memory."""
+
+
 class Packed:
-    """A part of an object that may be large, kept as compressed JSON.
+    """A part of an object that may be large, kept as JSON, and compressed unless it is small.
 
     As dictionaries a template takes several times as much as its JSON, and packed usually a small part of that.
     """
@@ -58,13 +62,14 @@ class Packed:
     def __init__(self, what: Any) -> None:
         """Packs what JSON can express."""
         text = msgspec.json.encode(what)
-        self._content = zlib.compress(text, level=1)
+        self._content = text if len(text) <= SMALL_BYTES else zlib.compress(text, level=1)
         self.size = len(text)
         """Bytes of JSON."""
 
     def read(self) -> Any:
         """What is in it."""
-        return msgspec.json.decode(zlib.decompress(self._content))
+        small = self.size <= SMALL_BYTES
+        return msgspec.json.decode(self._content if small else zlib.decompress(self._content))
 
 
 _NOTHING = Packed(None)
