@@ -49,7 +49,8 @@ def _with_reports(view: View, verdict: Verdict) -> Verdict:
 def _completed(view: View, verdict: Verdict) -> Verdict:
     """What follows from the rest of a status stands in it, and all that only a newer operator knows."""
     status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked)
-    return replace(verdict, status=view.status.kept_in(status))
+    same = status == view.status
+    return replace(verdict, status=view.status if same else view.status.kept_in(status))
 
 
 def _without_lost_pods(view: View, verdict: Verdict) -> Verdict:
