@@ -76,7 +76,7 @@ def test_suspending_leaves_pods_their_whole_grace(fake: Plant, team: Team) -> No
     team.until("{.status.state}=Suspending")
     fake.wait("the pods to be told", lambda: all(grace(pod) is not None for pod in team.pods()))
     assert {grace(pod) for pod in team.pods()} == {7}
-    assert team.status()["message"] == "2 pods to save and stop"
+    assert team.status()["message"] == "Waiting for 2 pods to save and stop"
     team.wait("Suspended")
 
 

@@ -1,4 +1,4 @@
-"""Changes to what was said: fields of a status with new values, known to the type checker."""
+"""Changes to a status: fields with new values, known to the type checker."""
 
 from datetime import datetime
 from typing import TypedDict, Unpack
@@ -21,7 +21,7 @@ from ddpjob_operator.api import (
 
 
 class StatusChanges(TypedDict, total=False):
-    """What policies change of a `DDPJobStatus`, and so may remember until the next look."""
+    """The fields of a `DDPJobStatus` that policies may set, and so remember until the next look."""
 
     completed_indexes: str
     last_completed_time: datetime | None
@@ -55,7 +55,7 @@ class StatusChanges(TypedDict, total=False):
 
 
 class EveryChange(StatusChanges, total=False):
-    """And what follows from the rest, or is there for people alone: no decision rests on it."""
+    """And the fields that follow from the rest, or are there only for people: no decision rests on them."""
 
     conditions: tuple[Condition, ...]
     observed_generation: int

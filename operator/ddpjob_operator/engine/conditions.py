@@ -1,4 +1,4 @@
-"""Turning what a policy found into a status: conditions, the one-word state, and events for what changed."""
+"""Turns what a policy found into a status: conditions, the one-word state, and events for what changed."""
 
 from dataclasses import dataclass
 from typing import Unpack
@@ -31,10 +31,10 @@ ANNOUNCED = (
     ConditionType.SUCCEEDED,
     ConditionType.FAILED,
 )
-"""Conditions whose coming true is an event."""
+"""Conditions that are an event when they become true."""
 
 REPORTED = frozenset({ConditionType.STALLED, ConditionType.PROGRESS_UNKNOWN})
-"""Those that tell what a program in a pod says, or does not: its words may change as often as it likes."""
+"""Conditions that pass on what a program in a pod reports, or that it is silent: its words may change at any time."""
 
 
 ENDED = {
@@ -48,14 +48,14 @@ UNDER_WAY = {
     ConditionType.RUNNING: State.RUNNING,
     ConditionType.CREATED: State.STARTING,
 }
-"""The first of these conditions that holds is the state, before it comes to its end and then."""
+"""The first of these conditions that is true gives the state: of a job that has ended, or of one that has not."""
 
 TELLING = (
     *ENDED,
     *(ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET, ConditionType.BLOCKED),
     *UNDER_WAY,
 )
-"""The first of these that holds tells why."""
+"""The first of these that is true gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Something outside of a job that is in its way, and that others have to mend."""
+    """Something outside the job that is in its way, and that somebody else has to fix."""
 
     reason: str
     """One CamelCase word."""
@@ -85,13 +85,13 @@ def updated(view: View, *says: Say, **changes: Unpack[StatusChanges]) -> DDPJobS
 def completed(view: View, status: DDPJobStatus, message: str | None, *, blocked: Obstacle | None) -> DDPJobStatus:
     """The status with what is derived from the rest of it and from the pods.
 
-    A job is blocked exactly as long as its policies say so.
+    A job is blocked for exactly as long as its policies say so.
     """
     if blocked is not None or status.is_true(ConditionType.BLOCKED):
         said = blocked or Obstacle("Unblocked", "Nothing is in the way any more")
         say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=said.reason, message=said.message)
         status = with_conditions(view, status, say)
-    # A decision that ends an attempt has nobody ready, though pods of it still run.
+    # After a decision that ends an attempt no node is ready, even though its pods still run.
     ready = view.heard_running + view.succeeded if status.attempt == view.status.attempt else 0
     counted = f"{ready}/{status.nodes or view.spec.nodes}"
     return changed(
@@ -100,7 +100,7 @@ def completed(view: View, status: DDPJobStatus, message: str | None, *, blocked:
         state=state_of(status),
         reason=_reason(status),
         message=status.message if message is None else message[:MESSAGE_LENGTH],
-        # Pods that are removed after the end change nothing of how it was.
+        # Pods that are removed after the end do not change how many were ready then.
         ready_nodes=status.ready_nodes if view.status.finished else ready,
         ready=status.ready if view.status.finished else counted,
         **_finished(view, status),
@@ -108,9 +108,9 @@ def completed(view: View, status: DDPJobStatus, message: str | None, *, blocked:
 
 
 def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
-    """The fields of the status that remember who has finished; of a gang that starts anew nobody has.
+    """The fields of the status that record which ranks have finished; in a gang that starts again none has.
 
-    At the end of a job pods are told to stop and to stay: what exits with 0 then has not finished.
+    At the end of a job pods are told to stop and are kept: a rank that exits with 0 then has not finished.
     """
     if status.incarnations.default != view.status.incarnations.default:
         return {"completed_indexes": "", "last_completed_time": None}
@@ -121,7 +121,7 @@ def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
 
 
 def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
-    """One event for each condition that has come true, or is true anew: a second incident on the heels of a first."""
+    """One event for each condition that became true, or is true for a new reason: a second incident soon after."""
     return tuple(
         _event(condition)
         for condition in after.conditions
@@ -138,7 +138,7 @@ def _event(condition: Condition) -> Event:
 
 
 def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatus:
-    """A status with these conditions changed; what does not hold and never did is not mentioned."""
+    """A status with these conditions changed; one that is false and never was true is left out."""
     conditions = {condition.type: condition for condition in status.conditions}
     for say in says:
         known = conditions.get(say.type)
@@ -169,14 +169,14 @@ def _condition(view: View, say: Say, known: Condition | None) -> Condition:
 
 
 def _reason(status: DDPJobStatus) -> str:
-    """The reason of the condition that tells most."""
+    """The reason of the condition that says most."""
     return next((said.reason for said in map(status.condition, TELLING) if said and said.status == "True"), "")
 
 
 def state_of(status: DDPJobStatus) -> State:
     """The one word for what a job is doing, by the rest of its status.
 
-    What was told to save and stop does so until the next attempt begins, be the job resumed by then.
+    A job that was told to save and stop is suspending until its next attempt begins, even if it is resumed before.
     """
     ended = next((state for condition, state in ENDED.items() if status.is_true(condition)), None)
     if ended is not None:

@@ -1,4 +1,4 @@
-"""The engine: what is there -> what to do and what to say, or what has to be known first."""
+"""The engine: what is there -> what to do and what to say, or what it has to know first."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,15 +18,15 @@ from .view import View
 
 
 def decide(snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN) -> Decision:
-    """Decides everything from what is true now, and does nothing.
+    """Decides everything from what is true now, and carries out nothing.
 
-    Reads no clock and keeps no memory: the same snapshot gives the same decision, and on a job where nothing is left
-    to do the decision is empty.
+    Reads no clock and keeps no memory: the same snapshot gives the same decision, and when nothing is left to do for
+    a job, the decision is empty.
     """
     view = View(snapshot)
     if needs := unmet(view):
         return Decision(needs=needs)
-    # Always found: the last policy of the chain has something to say of every moment.
+    # Always found: the last policy of the chain has a verdict for every moment.
     place, verdict = next((n, said) for n, policy in enumerate(chain) if (said := policy.decides(view)) is not None)
     for step in AFTERWARDS:
         verdict = step.takes(view, verdict)
@@ -42,56 +42,56 @@ def decide(snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN) -> Decision:
 
 
 def _with_reports(view: View, verdict: Verdict) -> Verdict:
-    """Whatever was decided, what supervisors report is said."""
+    """Adds what supervisors report to the status, whatever was decided."""
     return replace(verdict, status=with_reports(view, verdict.status))
 
 
 def _completed(view: View, verdict: Verdict) -> Verdict:
-    """What follows from the rest of a status stands in it, and all that only a newer operator knows."""
+    """Adds what follows from the rest of the status, and keeps the fields that only a newer operator knows."""
     status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked)
     same = status == view.status
     return replace(verdict, status=view.status if same else view.status.kept_in(status))
 
 
 def _without_lost_pods(view: View, verdict: Verdict) -> Verdict:
-    """Pods whose nodes do not answer are removed from the API, where the operator's administrator permits it.
+    """Removes pods whose nodes do not answer from the API, if the operator's administrator permits it.
 
-    None that has still to be accounted for: a pod made in its place would have the same name.
+    A pod that still has to be accounted for stays: one created in its place would have the same name.
     """
     if not view.snapshot.settings.force_delete_lost_pods:
         return verdict
     then = view.with_status(verdict.status)
     present = () if then.winds_down else tuple(then.current.values())
-    # Without grace, since no kubelet is left that would confirm the end.
+    # Without a grace period, since no kubelet is left to confirm the end.
     lost = (pod for pod in view.overdue if not pod.forced and pod not in present)
     return replace(verdict, actions=(*verdict.actions, *(DeletePod(pod.name, pod.uid, 0) for pod in lost)))
 
 
 def _silence_due(view: View) -> Times:
-    """When that rank 0's supervisor is silent is a condition."""
+    """When the silence of rank 0's supervisor becomes a condition."""
     if not view.status.finished:
         yield silent_at(view)
 
 
 def _quiet_due(view: View) -> Times:
-    """When its pod is no longer counted as running."""
+    """When rank 0's pod is no longer counted as running."""
     if not view.status.finished:
         yield view.quiet_at
 
 
 def _loss_due(view: View) -> Times:
-    """When another pod is lost."""
+    """When another pod counts as lost."""
     if view.snapshot.settings.force_delete_lost_pods:
         yield view.next_loss
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done with every verdict, whichever policy it comes from."""
+    """What is done to every verdict, whichever policy it comes from."""
 
     takes: Callable[[View, Verdict], Verdict]
     due: Callable[[View], Times]
-    """When time alone will have it do something else."""
+    """When time alone will change what it does."""
 
 
 AFTERWARDS = (
@@ -104,9 +104,9 @@ AFTERWARDS = (
 def _next_look(view: View, verdict: Verdict, asked: tuple[Policy, ...]) -> datetime | None:
     """The next moment at which time alone changes the decision.
 
-    Those policies were asked that come before the one that decided: those after it wait until it has nothing to say.
+    `asked` are the policies up to the one that decided: those after it are not asked while it has a verdict.
     """
-    # By the new status: what it begins, such as a backoff, has its own end.
+    # By the new status: what it begins, such as a backoff, has an end of its own.
     then = view if verdict.status is view.status else view.with_status(verdict.status)
     dues = (*(policy.due for policy in asked), *(step.due for step in AFTERWARDS))
     times = (verdict.wake_at, *(time for due in dues for time in due(then)))
@@ -114,7 +114,7 @@ def _next_look(view: View, verdict: Verdict, asked: tuple[Policy, ...]) -> datet
 
 
 COUNTING = REPORTED | {ConditionType.RUNNING}
-"""Conditions whose words change with each pod or with what a program says."""
+"""Conditions whose messages change with each pod or with what a program reports."""
 
 MINOR = (
     *("message", "ready", "ready_nodes", "state", "reason", "supervised", "progress", "checkpoint", "stragglers"),
@@ -123,9 +123,9 @@ MINOR = (
 
 
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
-    """Whether it says no more than that all pods exist by now, which run or have finished, or how far training is.
+    """Whether the new status only adds that all pods exist, which of them run or have finished, or the progress.
 
-    Or the same in other words, where they are a program's.
+    Or says the same in other words, if the words are a program's.
     """
     same = after.model_copy(update={name: getattr(before, name) for name in MINOR})
     return _what_matters(same) == _what_matters(before)

@@ -1,7 +1,7 @@
 """What to do and what to say: the engine's answer to a snapshot.
 
-An action that makes something names what, and whoever carries it out builds it when it is sent: the manifests of a
-large job, all at once, are hundreds of MiB and seconds of work.
+An action that creates something only names it. The adapter builds the manifest when it sends it: all manifests of a
+large job at once are hundreds of MiB and seconds of work.
 """
 
 from dataclasses import dataclass
@@ -17,59 +17,59 @@ from .snapshot import NOTHING, Manifest, Needs
 
 @dataclass(frozen=True, slots=True)
 class CreateService:
-    """Make the headless Service by which rank 0 is found. That it exists already is success."""
+    """Create the headless Service by which rank 0 is found. If it exists already, that is success."""
 
     job: DDPJob
-    """With the status that authorises it, as in all of these."""
+    """With the status that authorises the action, as in all of these."""
 
     def build(self) -> Manifest:
-        """The Service, as a cluster is asked for it."""
+        """The Service's manifest."""
         return build_service(self.job)
 
 
 @dataclass(frozen=True, slots=True)
 class CreateNetworkPolicy:
-    """Make the NetworkPolicy that keeps others out. That it exists already is success."""
+    """Create the NetworkPolicy that keeps others out. If it exists already, that is success."""
 
     job: DDPJob
     settings: Settings
 
     def build(self) -> Manifest:
-        """The NetworkPolicy, as a cluster is asked for it."""
+        """The NetworkPolicy's manifest."""
         return build_network_policy(self.job, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteNetworkPolicy:
-    """Remove the job's NetworkPolicy. That it is gone already is success."""
+    """Delete the job's NetworkPolicy. If it is gone already, that is success."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSecret:
-    """Make the Secret by which the job's supervisors know each other, with a value that nobody knows.
+    """Create the Secret by which the job's supervisors recognise each other, with a random value that nobody keeps.
 
-    That it exists already is success.
+    If it exists already, that is success.
     """
 
     job: DDPJob
 
     def build(self) -> Manifest:
-        """The Secret, without its value."""
+        """The Secret's manifest, without its value."""
         return build_secret(self.job)
 
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Make the present pod of a rank. That it exists already is success."""
+    """Create the present pod of a rank. If it exists already, that is success."""
 
     rank: int
     job: DDPJob
     living: tuple[str, ...] = ()
-    """Addresses of pods of the gang that live already."""
+    """Addresses of the gang's pods that already run."""
     reserve: bool = False
-    """Whether it only looks out for a place where the gang could grow to."""
+    """Whether it is a reserve, which only waits for room to grow into."""
 
     @property
     def name(self) -> str:
@@ -77,13 +77,13 @@ class CreatePod:
         return present_pod_name(self.job, self.rank)
 
     def build(self) -> Manifest:
-        """The pod, as a cluster is asked for it."""
+        """The pod's manifest."""
         return build_reserve(self.job, self.rank) if self.reserve else build_pod(self.job, self.rank, self.living)
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """End a pod and remove it, if it is still the same one. That it is gone already is success."""
+    """Stop a pod and remove it, if it is still the same one. If it is gone already, that is success."""
 
     name: str
     uid: str
@@ -93,7 +93,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class StopPod:
-    """End a pod, within its own grace period, and keep it with its logs. That it is gone already is success."""
+    """Stop a pod within its own grace period, and keep it with its logs. If it is gone already, that is success."""
 
     name: str
     uid: str
@@ -101,14 +101,14 @@ class StopPod:
 
 @dataclass(frozen=True, slots=True)
 class MarkFinished:
-    """Have the job's metadata say that it has finished: a backup may drop its status."""
+    """Note in the job's metadata that it has finished: a backup may drop its status."""
 
     state: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob:
-    """Delete the job itself, with all that belongs to it, if it is still as it was seen."""
+    """Delete the job itself, with all that belongs to it, if it has not changed since it was read."""
 
 
 Action = (
@@ -138,8 +138,8 @@ class Event:
 class Decision:
     """A round's outcome, carried out in this order: status, actions, events.
 
-    A status thus says only what was seen already or what authorises the actions that follow; and an action is never
-    carried out unless its status was written.
+    So a status says only what has already been observed or what authorises the actions that follow, and no action is
+    carried out unless its status has been written.
     """
 
     status: DDPJobStatus | None = None
@@ -149,9 +149,9 @@ class Decision:
     wake_at: datetime | None = None
     """When to look again even if nothing happens."""
     can_wait: bool = False
-    """Whether the status says nothing that matters at once: it may be written a moment later, with what comes."""
+    """Whether nothing in the status is urgent: it may be written a little later, together with what comes next."""
     needs: Needs = NOTHING
-    """What has to be found out first; then there is nothing else in the decision."""
+    """What has to be found out first; if anything, the rest of the decision is empty."""
 
     @property
     def empty(self) -> bool:

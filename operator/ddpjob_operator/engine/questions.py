@@ -1,21 +1,21 @@
-"""What has to be known before anything can be decided, and is not in a snapshot by itself: it costs a question."""
+"""What a decision needs to know and a snapshot does not hold unless it is asked for."""
 
 from .snapshot import Asked, Needs, Pod, Snapshot
 from .supervision import is_silent, members_lost
 from .view import View
 
 MOST_NODES = 8
-"""Where a rack goes down, a few of its nodes tell the story."""
+"""If a whole rack goes down, a few of its nodes are enough to tell why."""
 
 
 def unmet(view: View) -> Needs:
-    """What has still to be asked; what was asked in vain is not asked again, since that is an answer too.
+    """What still has to be asked. A question that got no answer is not repeated: that is an answer too.
 
-    One answer may lead to another question, but at most four times: a pod is seen to be missing, rank 0's supervisor
-    is silent, so that another one is listened to, and what that one says puts a node in question.
+    One answer may lead to another question, but at most four times: a pod turns out to be missing, rank 0's
+    supervisor is silent, so another supervisor is asked, and its answer raises a question about a node.
     """
     met = view.snapshot.answered
-    # Alone, since all other questions are about pods: the list may have others.
+    # By itself, since all other questions are about pods: the new list may hold different ones.
     if _rests_on_absence(view) and not met.pods:
         return Needs(pods=True)
     supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)
@@ -27,13 +27,13 @@ def unmet(view: View) -> Needs:
 
 
 def _whom_to_ask(view: View) -> Asked | None:
-    """The status page that tells of the job's present gang; None where there can be none now."""
+    """The status page that reports on the job's present gang; None if there can be none now."""
     first = view.current.get(0)
     return _at(view.snapshot, first) if first is not None else None
 
 
 def _whom_else_to_ask(view: View) -> Asked | None:
-    """The status page of another supervisor, which knows whether rank 0's leads it; None where that one is heard."""
+    """The status page of another supervisor, which knows if rank 0's still leads it; None if rank 0's answers."""
     if not is_silent(view):
         return None
     others = (_at(view.snapshot, pod) for rank, pod in view.current.items() if rank > 0)
@@ -48,15 +48,15 @@ def _at(snapshot: Snapshot, pod: Pod) -> Asked | None:
 
 
 def _rests_on_absence(view: View) -> bool:
-    """Whether pods were seen and are not there now: the one thing that a watch may have missed."""
+    """Whether pods that existed seem to be missing: the watch may have missed something."""
     return view.created and bool(view.missing) and not view.status.finished
 
 
 def _nodes_in_question(view: View) -> frozenset[str]:
-    """Nodes whose state would tell why pods are taken away, or not heard any more; at most a few of them.
+    """Nodes whose state would explain why pods are being taken away or no longer answer; at most a few of them.
 
-    A pod that a taint drove away may have saved and ended before anybody looks: its node tells it from a lost one.
-    Where we take the pods away ourselves, none is in question.
+    A pod evicted by a taint may have saved and ended before anybody looks: only its node's state tells it from a lost
+    one. If we take the pods away ourselves, no node is in question.
     """
     if view.winds_down:
         return frozenset()

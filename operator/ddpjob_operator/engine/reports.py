@@ -1,4 +1,4 @@
-"""What rank 0's supervisor says of its gang, read as the word of a program that may be of another version.
+"""What rank 0's supervisor reports of its gang, read with care, since its program may be of another version.
 
 Nothing in a document is an error: what is not understood is left out.
 """
@@ -23,7 +23,7 @@ INCIDENTS = 16
 NAMED = 8
 MOST_PROCESSES = MAX_NODES * MAX_PROCS_PER_NODE
 AHEAD, BACK = timedelta(days=1), timedelta(days=3660)
-"""Clocks differ; a moment that is farther away than this is none."""
+"""Clocks differ, but a time farther away than this is not a time."""
 
 CLAIMABLE = frozenset(
     {
@@ -37,7 +37,7 @@ CLAIMABLE = frozenset(
         Cause.STOPPED,
     }
 )
-"""What a program may say of itself; the rest is the cluster's to say."""
+"""Causes that a program may report of itself; the others are for the cluster to report."""
 
 
 class Phase(StrEnum):
@@ -56,11 +56,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """That no step is finished any more."""
+    """That no step finishes any more."""
 
     since: datetime
     rank: int | None
-    """The node's rank that is to blame, where that is known."""
+    """The rank of the node that is to blame, if known."""
     message: str
 
 
@@ -74,43 +74,43 @@ class HeardStraggler:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a supervisor said, and when."""
+    """What a supervisor reported, and when."""
 
     at: datetime
-    """When it was read; with nothing but an error, when it could not be read for the first time."""
+    """When it was read; if it never could be, when that failed for the first time."""
     attempt: int
-    """The attempt that it is in; 0 where it never said anything."""
+    """The attempt that it is in; 0 if it never reported anything."""
     phase: Phase
     since: datetime
     """When the phase began."""
     missing: tuple[int, ...] = ()
     """Node ranks whose supervisors are not connected; the first of them."""
     incidents: tuple[Facts, ...] = ()
-    """The last ones that supervisors answer by a restart in place, the oldest first."""
+    """The latest ones that supervisors answered with a restart in place, the oldest first."""
     progress: Progress | None = None
     checkpoint: CheckpointSeen | None = None
     stall: Stall | None = None
     stragglers: tuple[HeardStraggler, ...] = ()
     guarded: bool = True
-    """Whether supervisors believe only who proves that he has the job's secret: those of older images do not."""
+    """Whether supervisors trust only peers that prove that they have the job's secret: older images trust anyone."""
     pod: str = ""
     """The pod that it was read from."""
     error: str = ""
-    """Why it could not be read lately; the last good content stays."""
+    """Why it could not be read the last time; the content is then what was read before."""
     error_since: datetime | None = None
-    """Since when it cannot be read."""
+    """Since when it could not be read."""
 
 
 def fingerprint(uid: str) -> str:
-    """By what a status page names its job, for whoever may not know its uid."""
+    """The name by which a status page calls its job: readers that may not know its uid do not learn it."""
     return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
 def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | None = None) -> Heard | None:
-    """What a status document says, read from that pod at that moment; None where it is none of this job's.
+    """What a status document says, read from that pod at that moment; None if it is not one of this job.
 
-    Its moments are told by the reader's clock, as far as it says what its own one shows. `last` is what was heard
-    before: where a document does not say since when, it is so since it was heard first.
+    Its times are converted to the reader's clock, if it says what its own clock shows. `last` is the previous report:
+    a phase for which the document gives no beginning began when it was first reported.
     """
     if not isinstance(document, Mapping) or document.get("job") != fingerprint(uid):
         return None
@@ -120,7 +120,7 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     said, clock = document.get("phase"), _clock(document.get("now"), at)
     # A supervisor of a newer version may have phases of its own.
     phase = next((phase for phase in Phase if phase == said), Phase.UNKNOWN)
-    # Without a beginning of its own a phase has lasted since it was heard first.
+    # A phase without a beginning has lasted since it was first reported.
     same = last is not None and (last.pod, last.attempt, last.phase) == (pod, attempt, phase)
     return Heard(
         at=at,
@@ -139,12 +139,12 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
 
 
 def incident_of(value: Any, at: datetime) -> Facts | None:
-    """The incident that a supervisor tells of in a failure report, read at that moment; None where it is none."""
+    """The incident that a supervisor describes in a failure report, read at that moment; None if it is not one."""
     return _incident(value, _Clock(at))
 
 
 def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, CheckpointSeen | None]:
-    """How far training came and what it saved last, as rank 0's supervisor left it when it ended at that moment."""
+    """How far training came and what it saved last, as rank 0's supervisor reported when it ended at that moment."""
     if not isinstance(document, Mapping):
         return None, None
     clock = _Clock(at)
@@ -152,34 +152,34 @@ def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, Checkpo
 
 
 def process_of(value: Any, node: int) -> int | None:
-    """Which of all ranks somebody of that node says to be; a program that does not know it says 0."""
+    """Which of all ranks a process of that node says it is; a program that does not know says 0."""
     process = count_of(value, MOST_PROCESSES - 1)
     return process if process is not None and process >= node else None
 
 
 def unheard(last: Heard | None, error: str, at: datetime, *, pod: str) -> Heard:
-    """What is known once a pod could not be asked; `last` is what was known before."""
+    """What is known after a pod could not be read; `last` is what was known before."""
     if last is None or last.pod != pod:
         return Heard(at, 0, Phase.UNKNOWN, at, pod=pod, error=text_of(error), error_since=at)
     return replace(last, error=text_of(error), error_since=last.error_since or at)
 
 
 def is_news(known: Heard | None, heard: Heard) -> bool:
-    """Whether anything was heard that was not known, beside when."""
+    """Whether a report differs from the known one in more than the time at which it was read."""
     return known is None or replace(known, at=heard.at) != heard
 
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """Reads moments of another clock."""
+    """Reads times of another clock."""
 
     at: datetime
-    """The moment of reading, by ours."""
+    """The time of reading, by our clock."""
     behind: timedelta = timedelta(0)
-    """How much later it is by ours."""
+    """How much later it is by our clock."""
 
     def time(self, value: Any) -> datetime | None:
-        """A moment of RFC 3339 by our clock, as far as it can be one."""
+        """An RFC 3339 time, converted to our clock; None if it is not one, or an impossible one."""
         if not isinstance(value, str):
             return None
         try:
@@ -195,14 +195,14 @@ class _Clock:
 def _clock(now: Any, at: datetime) -> _Clock:
     """A clock that showed `now` when it was `at` by ours.
 
-    In whole seconds: what an answer took on its way is no difference, and no news either.
+    In whole seconds: the time that an answer was on its way is neither a difference nor news.
     """
     shown = _Clock(at).time(now)
     return _Clock(at) if shown is None else _Clock(at, timedelta(seconds=round((at - shown).total_seconds())))
 
 
 def _incidents(value: Any, clock: _Clock) -> tuple[Facts, ...]:
-    """In the order of their attempts, one for each: that is what tells them apart."""
+    """In the order of their attempts, one for each attempt: the attempt is what tells them apart."""
     found = [_incident(one, clock) for one in _list(value)[-INCIDENTS:]]
     by_attempt = {one.attempt: one for one in found if one is not None}
     return tuple(by_attempt[attempt] for attempt in sorted(by_attempt))
@@ -296,7 +296,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _number(value: Any, *, negative: bool = False) -> float | None:
-    """A number that JSON has: a loss that is not a number any more has none."""
+    """A finite number, as JSON has them: a loss that has become NaN has none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What is there: one moment of a job and all that belongs to it, as data. Adapters fill it, the engine reads it."""
+"""A job and all that belongs to it at one moment, as data. Adapters fill it, the engine reads it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from .reports import Heard
 from .settings import DEFAULTS, Settings
 
 CLOCKS_DIFFER = timedelta(seconds=5)
-"""An end is told by a node's clock, a deletion by the API server's, both in whole seconds."""
+"""The time of an end is by the node's clock, that of a deletion by the API server's, both in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Exit:
     """How a trainer container ended."""
 
     code: int | None
-    """Its exit code, 128+n for signal n; None where it ended without one."""
+    """Its exit code, 128+n for signal n; None if it ended without one."""
     reason: str = ""
     """The container runtime's word for it: `OOMKilled`, `Error`, `StartError`."""
     message: str = ""
@@ -30,13 +30,13 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a trainer does not run yet."""
+    """Why a trainer is not running yet."""
 
     reason: str
-    """The word of the scheduler or the kubelet for it: `Unschedulable`, `ImagePullBackOff`."""
+    """The scheduler's or the kubelet's word for it: `Unschedulable`, `ImagePullBackOff`."""
     message: str = ""
     busy: bool = False
-    """Whether something of the pod itself runs meanwhile: what it fetches may take its time."""
+    """Whether one of the pod's own init containers is running: what it fetches may take a while."""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.reason, self.message) if part)
@@ -44,7 +44,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """That the cluster takes a pod away (its condition DisruptionTarget), and why."""
+    """That the cluster is taking a pod away (its condition DisruptionTarget), and why."""
 
     reason: str
     """`PreemptionByScheduler`, `EvictionByEvictionAPI`, …"""
@@ -53,7 +53,7 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of the job, as much of it as decisions need."""
+    """A pod of the job, with only what decisions need."""
 
     name: str
     uid: str
@@ -63,60 +63,60 @@ class Pod:
     running: bool = False
     """Whether the trainer container runs."""
     exit: Exit | None = None
-    """Set once the trainer container has ended, for good: pods are never restarted in place."""
+    """Set once the trainer container has ended, which is final: containers are never restarted."""
     deleting: bool = False
     told_at: datetime | None = None
-    """When a pod that is being deleted was told to end, where somebody says so."""
+    """When a pod that is being deleted was told to stop, if that is known."""
     told_by: datetime | None = None
-    """And where nobody does, by when it had been."""
+    """If not, the latest moment at which that can have been."""
     node: str | None = None
     address: str | None = None
     """Its IP, once it has one."""
     waiting: Waiting | None = None
-    """Why the trainer does not run yet, where somebody says so."""
+    """Why the trainer is not running yet, if that is known."""
     created_at: datetime | None = None
     scheduled_at: datetime | None = None
-    """When it was given its node."""
+    """When it was assigned its node."""
     started_at: datetime | None = None
-    """When its trainer began to run."""
+    """When its trainer started running."""
     reason: str = ""
-    """The kubelet's word for why the pod as a whole has failed: `Evicted`, `OutOfcpu`; empty where it has not."""
+    """The kubelet's word for why the pod as a whole has failed: `Evicted`, `OutOfcpu`; empty if it has not."""
     message: str = ""
-    """And its sentence."""
+    """The same in a sentence."""
     disruption: Disruption | None = None
     sandbox_lost: bool = False
-    """Whether its sandbox, which its containers need, was gone while the trainer still ran."""
+    """Whether its sandbox, which its containers need, was gone while the trainer was still running."""
     stopped: bool = False
-    """Whether it was told to end and to stay."""
+    """Whether it was told to stop and is to be kept."""
     gone_by: datetime | None = None
-    """When a pod that is being deleted has to be gone, its grace period included; None where nobody says."""
+    """When a pod that is being deleted has to be gone, its grace period included; None if that is not known."""
     forced: bool = False
-    """Whether it was deleted without any grace, and is there only because somebody's finalizer keeps it."""
+    """Whether it was deleted without a grace period, and exists only because somebody's finalizer keeps it."""
     lingering: bool = False
-    """Whether other containers of the pod still run although the trainer has ended."""
+    """Whether other containers of the pod are still running although the trainer has ended."""
 
     @property
     def active(self) -> bool:
-        """Whether the trainer runs or may still come to run."""
+        """Whether the trainer is running or may still start."""
         return self.exit is None
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to end and to stay, and something of it still runs."""
+        """Whether it was told to stop and is to be kept, and something in it is still running."""
         return self.stopped and (self.active or self.lingering)
 
     @property
     def succeeded(self) -> bool:
-        """Whether the trainer ended well, and by itself: told to end, many a program saves and exits with 0."""
+        """Whether the trainer ended well, and by itself: when told to stop, many programs save and exit with 0."""
         ended = self.exit
         taken = self.disruption is not None or self.sandbox_lost
         by_itself = not taken and ended is not None and not self.was_told_before(ended.finished_at)
         return ended is not None and ended.code == 0 and by_itself
 
     def was_told_before(self, moment: datetime | None) -> bool:
-        """Whether it was told to end before a moment, as far as anybody knows.
+        """Whether it was told to stop before a moment, as far as anybody knows.
 
-        In doubt it was: a job that seems to have succeeded never goes on.
+        If in doubt, it was: a job that is wrongly taken to have succeeded would never go on.
         """
         if moment is None or self.told_at is None:
             return self.deleting
@@ -134,20 +134,20 @@ class Service(Enum):
     MISSING = "missing"
     OURS = "ours"
     FORMER = "former"
-    """Left over from a deleted job of the same name; it goes by itself."""
+    """Left over from a deleted job of the same name; it will go away by itself."""
     FOREIGN = "foreign"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the cluster said when something of the job could not be made: a quota, a policy, a name that is taken."""
+    """What the cluster said when it refused to create something of the job: a quota, a policy, a name in use."""
 
     reason: str
     """One CamelCase word for programs."""
     message: str
     """The cluster's own words."""
     retry_at: datetime
-    """When to try again: nothing that we watch changes when the cause goes away."""
+    """When to try again: nothing that we watch changes when the obstacle goes away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,23 +155,23 @@ class Asked:
     """Where a supervisor serves its status, if there is one."""
 
     pod: str
-    """The pod's name: the answer is about the gang that this one is of."""
+    """The pod's name: the answer is about the gang that it belongs to."""
     address: str
     port: int
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What is to be found out about a job before anything is decided, or was."""
+    """What has to be found out about a job before anything can be decided; or what has been."""
 
     pods: bool = False
-    """That its pods are listed anew: a watch may have missed one."""
+    """A fresh list of its pods: a watch may have missed one."""
     nodes: frozenset[str] = frozenset()
     """What is wrong with these nodes, if anything."""
     supervisor: Asked | None = None
-    """What rank 0's supervisor says, who is listened to from now on."""
+    """What rank 0's supervisor reports; it is asked regularly from then on."""
     witness: Asked | None = None
-    """The same of another supervisor."""
+    """The same for another supervisor."""
 
     def __bool__(self) -> bool:
         return self != NOTHING
@@ -197,21 +197,21 @@ class Snapshot:
     pods: tuple[Pod, ...] = ()
     service: Service = Service.MISSING
     refusal: Refusal | None = None
-    """Set since the last attempt to make what is missing was refused."""
+    """Set if the last try to create what is missing was refused."""
     settings: Settings = DEFAULTS
     node_problems: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong with nodes that were asked about, in a sentence; empty where nothing is."""
+    """What is wrong with the nodes that were asked about, in a sentence; empty if nothing is."""
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
     mark: str | None = None
-    """The state in which the job's metadata says that it has finished; empty where it says nothing. None: nobody
-    marks it, since its status cannot get lost alone."""
+    """The state in which the job has finished, as its metadata says; empty if it says nothing. None: it is never
+    marked, since its status cannot get lost without the rest of it."""
     heard: Heard | None = None
-    """What rank 0's supervisor said last; None where it was never asked, or has never answered."""
+    """What rank 0's supervisor reported last; None if it was never asked, or has never answered."""
     witness: Heard | None = None
-    """What another supervisor of the present gang says of itself, where rank 0's is silent."""
+    """What another supervisor of the present gang reports of itself, if rank 0's is silent."""
     answered: Needs = NOTHING
-    """What of this was asked for since a decision needed it, be it in vain."""
+    """Which of these a decision needed and has been asked for, with or without an answer."""
 
 
 Manifest = dict[str, Any]

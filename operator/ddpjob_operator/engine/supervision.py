@@ -1,4 +1,4 @@
-"""What the supervisors of a gang say about it, in the engine's terms."""
+"""What the supervisors of a gang report about it, in the engine's terms."""
 
 from datetime import datetime, timedelta
 
@@ -14,30 +14,30 @@ from .snapshot import Pod
 from .view import View
 
 SILENT_AFTER = timedelta(seconds=30)
-"""A rank 0 that cannot be asked for so long leaves its job's progress unknown."""
+"""If rank 0's supervisor has not answered for this long, the job's progress is unknown."""
 
 MEMBER_LOST_AFTER = timedelta(seconds=60)
-"""A supervisor that is missed for so long by rank 0's, or rank 0's by the others, though its pod runs, is gone or cut
-off. By then Kubernetes has found out as well whether its node is lost."""
+"""If rank 0's supervisor has missed another one for this long, or the others rank 0's, although its pod runs, it is
+gone or cut off. By then Kubernetes has found out as well whether its node is lost."""
 
 COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 """Phases in which no rank trains yet."""
 
 
 def comes_up(view: View) -> bool:
-    """Whether the supervisors are still on their way to the attempt that is to follow an incident.
+    """Whether the supervisors are still preparing the attempt that follows an incident.
 
-    Those that cannot be asked are not waited for.
+    Supervisors that do not answer are not waited for.
     """
     status, heard = view.status, view.heard
     if not (status.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
         return False
-    # An older attempt was heard before this one began: nobody has asked since.
+    # A report of an older attempt is from before this one began: nobody has asked since.
     return heard is None or heard.attempt < status.attempt or heard.phase in COMING_UP
 
 
 def missed(view: View) -> str:
-    """Whose supervisors rank 0's waits for, in a sentence; empty where it waits for none."""
+    """The ranks whose supervisors rank 0's is waiting for, in a sentence; empty if there are none."""
     heard = view.heard
     if heard is None or heard.phase is not Phase.GATHERING or not heard.missing:
         return ""
@@ -46,7 +46,7 @@ def missed(view: View) -> str:
 
 
 def lost_at(view: View) -> dict[int, datetime]:
-    """When each rank is given up whose pod runs, and whose supervisor is missed, unless it answers before."""
+    """For each rank whose pod runs but whose supervisor is missed: when it is given up, unless it answers before."""
     first = _first_lost_at(view)
     limits = {} if first is None else {0: first}
     heard = view.heard
@@ -57,22 +57,22 @@ def lost_at(view: View) -> dict[int, datetime]:
 
 
 def _first_lost_at(view: View) -> datetime | None:
-    """For rank 0: it does not answer us, and another supervisor has nothing to run although all pods do."""
+    """For rank 0: it does not answer us, and another supervisor is still gathering although all pods run."""
     silent, witness = silent_at(view), view.snapshot.witness
-    # Where a pod does not run, it is that one that the others wait for.
+    # If a pod does not run, that is the one that the others wait for.
     if silent is None or view.now < silent or witness is None or witness.error or view.running < view.nodes:
         return None
     return _limit(witness.since, *view.current.values()) if witness.phase is Phase.GATHERING else None
 
 
 def _limit(since: datetime, *pods: Pod) -> datetime:
-    """Counted from what began last: that somebody waits, or that these pods run."""
+    """Counted from what began last: the waiting, or the running of these pods."""
     times = (time for pod in pods for time in (pod.started_at, pod.scheduled_at, pod.created_at))
     return max((since, *(time for time in times if time is not None))) + MEMBER_LOST_AFTER
 
 
 def members_lost(view: View) -> tuple[int, ...]:
-    """Ranks whose pods run, and whose supervisors have been missed for too long."""
+    """Ranks whose pods run, but whose supervisors have been missed for too long."""
     return tuple(rank for rank, limit in lost_at(view).items() if view.now >= limit)
 
 
@@ -82,19 +82,19 @@ def silent_at(view: View) -> datetime | None:
 
 
 def is_silent(view: View) -> bool:
-    """Whether rank 0's supervisor has answered once, and has not for a while."""
+    """Whether rank 0's supervisor has answered before, but not for a while."""
     limit = silent_at(view)
     return limit is not None and view.now >= limit
 
 
 def is_unheard_yet(view: View) -> bool:
-    """Whether this operator has yet to hear a supervisor that another one has: what that has said may still hold."""
+    """Whether only the previous operator has heard the supervisor so far: what that one wrote may still be true."""
     first = view.current.get(0)
     return view.supervised and view.heard is None and first is not None and first.running and not is_silent(view)
 
 
 def said_of(view: View) -> str:
-    """What the supervisors say of a gang that runs, in a sentence; empty where that is no more than that it does."""
+    """What the supervisors report of a running gang, in a sentence; empty if they report only that it runs."""
     said = view.status.condition(ConditionType.STALLED)
     if is_unheard_yet(view) and said is not None and said.status == "True":
         return said.message
@@ -103,7 +103,7 @@ def said_of(view: View) -> str:
 
 
 def is_outdated(view: View) -> bool:
-    """Whether the supervisors of a gang are too old to know its secret."""
+    """Whether the gang's supervisors are too old to use its secret."""
     if is_unheard_yet(view):
         said = view.status.condition(ConditionType.RUNNING)
         return said is not None and said.reason == Reason.SUPERVISOR_OUTDATED
@@ -111,13 +111,13 @@ def is_outdated(view: View) -> bool:
 
 
 def quiet_of(view: View) -> str:
-    """Why rank 0's supervisor is not heard, once that has lasted for a moment; empty where it is."""
+    """Why rank 0's supervisor cannot be read, once that has lasted for a moment; empty if it can."""
     heard, limit = view.snapshot.heard, view.quiet_at
     return heard.error if heard is not None and limit is not None and view.now >= limit else ""
 
 
 def stall_of(view: View) -> Stall | None:
-    """Why the gang stands still, where it does. What was heard too long ago may be over."""
+    """Why the gang is stalled, if it is. A stall that was reported too long ago may be over."""
     heard, first = view.heard, view.current.get(0)
     if heard is None or heard.attempt < view.status.attempt or first is None or not first.running:
         return None
@@ -125,11 +125,11 @@ def stall_of(view: View) -> Stall | None:
 
 
 def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
-    """The status that is to be said, with what supervisors report of a gang that runs with it."""
+    """The status with what supervisors report of the gang, if it runs by that status."""
     if view.status.finished:
         return status
     runs = status.is_true(ConditionType.RUNNING) and not status.ending
-    # An operator that has just begun keeps what the one before heard, until it hears for itself.
+    # An operator that has just started keeps what the previous one wrote, until it has an answer of its own.
     if not (runs and is_unheard_yet(view)):
         silence = view.snapshot.heard if runs and is_silent(view) else None
         stall = stall_of(view) if runs else None
@@ -139,15 +139,15 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
 
 def _stalled(view: View, stall: Stall | None) -> Say:
     if stall is None:
-        return Say(ConditionType.STALLED, value=False, reason=Reason.UNSTALLED, message="No stall is known")
+        return Say(ConditionType.STALLED, value=False, reason=Reason.UNSTALLED, message="No stall is reported")
     return Say(ConditionType.STALLED, value=True, reason=Cause.STALLED, message=_told(view, stall))
 
 
 def _told(view: View, stall: Stall) -> str:
-    """A stall in a sentence, with the node of the rank that is to blame."""
+    """A stall in a sentence, with the machine of the rank that is to blame."""
     pod = view.current.get(stall.rank) if stall.rank is not None else None
     where = f" (node {pod.node})" if pod and pod.node else ""
-    return f"No step is finished any more: {stall.message or 'its supervisors look for the reason'}{where}"
+    return f"No step finishes any more: {stall.message or 'its supervisors are looking for the reason'}{where}"
 
 
 def _unknown(silence: Heard | None) -> Say:
@@ -158,7 +158,7 @@ def _unknown(silence: Heard | None) -> Say:
 
 
 def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
-    """The fields of a status that tell what the supervisors report; without news they stay as they are."""
+    """The fields of a status that say what the supervisors report; without news they stay as they are."""
     heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
     progress, (_, last_checkpoint) = progress_of(view), _last_words(view)
@@ -166,7 +166,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)
     return {
-        # Where this very decision starts the gang anew, what was heard is of the gang before.
+        # If this very decision starts the gang again, the report is from the previous gang.
         "supervised": status.supervised or (same_gang and heard is not None),
         "progress": progress if runs or progress is None else _without_end_in_sight(progress),
         "checkpoint": _checkpoint(view, status, last_checkpoint),
@@ -175,13 +175,13 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
 
 
 def progress_of(view: View) -> Progress | None:
-    """How far training has come: as rank 0's pod said at its end, else its supervisor, else the status."""
+    """How far training has come: by rank 0's pod at its end, else by its supervisor, else by the status."""
     last, _ = _last_words(view)
     return last or (view.heard and view.heard.progress) or view.status.progress
 
 
 def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
-    """What rank 0's pod left that has ended: its page may have been read some seconds before."""
+    """What rank 0's pod reported as it ended: its page may have been read for the last time seconds before."""
     first = view.current.get(0)
     if first is None or first.exit is None:
         return None, None
@@ -189,7 +189,7 @@ def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
 
 
 def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -> CheckpointSeen | None:
-    """The last checkpoint, unless it went with the pod that rank 0 had."""
+    """The last checkpoint, unless it was lost with rank 0's former pod."""
     if view.spec.checkpoint and 0 not in view.with_status(status).current and lost_with_pods(view.spec):
         return None
     heard = view.heard

@@ -1,4 +1,4 @@
-"""A snapshot in the engine's terms: every pod classified once, every question that policies ask answered here."""
+"""A snapshot in the engine's terms: classifies every pod once, and answers the questions that policies ask."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -11,15 +11,15 @@ from .reports import Heard, Phase
 from .snapshot import Pod, Service, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)
-"""A deleted pod that its kubelet has not reported gone for so long after its grace period was lost with its node.
+"""A deleted pod that its kubelet has not reported gone this long after its grace period was lost with its node.
 
-It may stay in the API for ever, in nobody's way. A kubelet that lives reports within a second or two."""
+It may stay in the API forever, in nobody's way. A kubelet that is alive reports within a second or two."""
 
 QUIET_AFTER = timedelta(seconds=10)
-"""A supervisor that cannot be asked for so long is told of; nothing follows from it yet."""
+"""If a supervisor has not answered for this long, the status says so; nothing else follows from it yet."""
 
 KEPT_INCIDENTS = 3
-"""The pod that failed first stays, for its log, for so many of the last incidents."""
+"""For this many of the last incidents the pod that failed first is kept, for its log."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class View:
     snapshot: Snapshot
 
     def with_status(self, status: DDPJobStatus) -> "View":
-        """The same moment, once this is said."""
+        """The same moment with this status."""
         return View(replace(self.snapshot, job=self.snapshot.job.with_status(status)))
 
     @property
@@ -44,7 +44,7 @@ class View:
 
     @property
     def status(self) -> DDPJobStatus:
-        """What was said last."""
+        """The last status that was written."""
         return self.snapshot.job.status
 
     @property
@@ -64,30 +64,30 @@ class View:
 
     @cached_property
     def heard(self) -> Heard | None:
-        """What the supervisor in rank 0's present pod says of the gang; None where it has not said anything yet."""
+        """What the supervisor in rank 0's present pod reports of the gang; None if it has not answered yet."""
         heard, first = self.snapshot.heard, self.current.get(0)
-        # A former pod spoke of the gang before. Attempt 0: nothing but errors was ever heard of this one.
+        # A former pod reported on the previous gang. Attempt 0: this one has never answered.
         return heard if heard and first and heard.pod == first.name and heard.attempt else None
 
     @property
     def supervised(self) -> bool:
-        """Whether the present gang has supervisors, who can start its processes again."""
+        """Whether the present gang has supervisors, which can start its processes again."""
         return self.status.supervised or self.heard is not None
 
     @cached_property
     def reserves(self) -> dict[int, Pod]:
-        """By rank, pods beyond the present size, which look out for a place where the gang could grow to."""
+        """By rank, pods beyond the present size, which wait for room that the gang could grow into."""
         return {pod.rank: pod for pod in self._present if pod.rank >= self.nodes}
 
     @cached_property
     def found(self) -> tuple[Pod, ...]:
-        """Those of them that have found a place, and keep it."""
+        """Those of them that have been given a node, and keep it."""
         staying = (pod for pod in self.reserves.values() if pod.active and not pod.deleting)
         return tuple(pod for pod in staying if pod.node is not None)
 
     @cached_property
     def previous(self) -> tuple[Pod, ...]:
-        """Pods of former attempts, but for those that are kept."""
+        """Pods of former attempts, except those that are kept."""
         others = {pod.name for pod in self._present} | self.kept
         return tuple(pod for pod in self.snapshot.pods if pod.name not in others)
 
@@ -105,22 +105,22 @@ class View:
         return self.snapshot.settings.noun
 
     def pods(self, number: int) -> str:
-        """So many pods, in words."""
+        """A number of pods, in words."""
         return counted(number, self.noun)
 
     @cached_property
     def removable(self) -> tuple[Pod, ...]:
-        """All pods but those that are kept."""
+        """All pods except those that are kept."""
         return tuple(pod for pod in self.snapshot.pods if pod.name not in self.kept)
 
     @cached_property
     def missing(self) -> tuple[int, ...]:
-        """Ranks of the present attempt that lack a pod: one that has finished needs none any more."""
+        """Ranks of the present attempt that lack a pod: a rank that has finished no longer needs one."""
         return tuple(rank for rank in range(self.nodes) if rank not in self.current and rank not in self.finished)
 
     @cached_property
     def placed(self) -> int:
-        """How many of the ranks have a node, or need none any more."""
+        """How many of the ranks have a machine, or no longer need one."""
         gone = len(self.finished - self.current.keys())
         return gone + sum(pod.node is not None for pod in self.current.values())
 
@@ -131,7 +131,7 @@ class View:
 
     @cached_property
     def heard_running(self) -> int:
-        """The same without those whose supervisors are missed: their nodes may be lost, which is found out later."""
+        """The same without those whose supervisors are missed: their nodes may be lost, which only shows later."""
         heard = self.heard
         missed = {*heard.missing} if heard is not None and heard.phase is Phase.GATHERING else set()
         if self.quiet_at is not None and self.now >= self.quiet_at:
@@ -140,7 +140,7 @@ class View:
 
     @cached_property
     def unheard_since(self) -> datetime | None:
-        """Since when rank 0's supervisor, which has answered once, cannot be asked though its pod runs."""
+        """Since when rank 0's supervisor, which has answered before, does not, although its pod runs."""
         heard, first = self.snapshot.heard, self.current.get(0)
         if not self.supervised or heard is None or first is None or not first.running:
             return None
@@ -148,20 +148,20 @@ class View:
 
     @property
     def quiet_at(self) -> datetime | None:
-        """When that is told, unless it answers before."""
+        """When the status says so, unless it answers before."""
         return None if self.unheard_since is None else self.unheard_since + QUIET_AFTER
 
     @cached_property
     def finished(self) -> frozenset[int]:
-        """Ranks that ended well, be it that their pods are gone by now.
+        """Ranks that ended well, even if their pods are gone by now.
 
-        One that was seen to have ended before anybody told it to has finished, whatever becomes of its pod.
+        A rank that was seen to end before anybody told it to has finished, whatever becomes of its pod.
         """
         return self.status.completed() | {rank for rank, pod in self.current.items() if pod.succeeded}
 
     @property
     def finish_times(self) -> tuple[datetime, ...]:
-        """When they did, as far as that is known: in any case when the last one did."""
+        """When they did, as far as that is known; always includes when the last one did."""
         ends = (pod.exit.finished_at for pod in self.current.values() if pod.succeeded and pod.exit)
         return tuple(end for end in (self.status.last_completed_time, *ends) if end is not None)
 
@@ -172,7 +172,7 @@ class View:
 
     @property
     def who_left(self) -> str:
-        """Those that ended well, where there are any: `rank 1 and 2 more`."""
+        """Those that ended well, of which there must be one: `rank 1 and 2 more`."""
         ranks = sorted(self.finished)
         more = f" and {len(ranks) - 1} more" if ranks[1:] else ""
         return f"rank {ranks[0]}{more}"
@@ -184,21 +184,21 @@ class View:
 
     @cached_property
     def active(self) -> tuple[Pod, ...]:
-        """Pods of any attempt whose trainer runs or may still come to run."""
+        """Pods of any attempt whose trainer runs or may still start."""
         return tuple(pod for pod in self.snapshot.pods if self.lives(pod))
 
     @cached_property
     def overdue(self) -> tuple[Pod, ...]:
-        """Pods that were to end and of which nobody says that they have: their nodes do not answer."""
+        """Pods that should have ended, but that nobody has reported to have: their nodes do not answer."""
         return tuple(pod for pod in self.snapshot.pods if pod.active and self.lost(pod))
 
     @cached_property
     def avoided(self) -> tuple[AvoidedNode, ...]:
-        """Nodes that pods still keep away from."""
+        """Machines that pods still avoid."""
         return tuple(one for one in self.status.avoided_nodes if one.until > self.now)
 
     def lives(self, pod: Pod) -> bool:
-        """Whether a pod's trainer runs or may still come to run."""
+        """Whether a pod's trainer runs or may still start."""
         return pod.active and not self.lost(pod)
 
     def lost(self, pod: Pod) -> bool:
@@ -207,18 +207,18 @@ class View:
 
     @cached_property
     def next_loss(self) -> datetime | None:
-        """When the next of the pods that are being deleted counts as lost, unless it goes before."""
+        """When the next of the pods that are being deleted counts as lost, unless it is gone before."""
         ends = (pod.gone_by + LOST_AFTER for pod in self.active if pod.gone_by is not None)
         return min(ends, default=None)
 
     @property
     def started(self) -> bool:
-        """Whether the gang was ever started."""
+        """Whether the gang has ever been started."""
         return self.status.attempt > 0
 
     @property
     def winds_down(self) -> bool:
-        """Whether no pod is made any more: pods go because we take them away."""
+        """Whether no more pods are created: those that go are being taken away by us."""
         return self.spec.suspend or self.status.ending
 
     @property
@@ -233,7 +233,7 @@ class View:
 
     @property
     def created(self) -> bool:
-        """Whether all pods of this attempt were seen; from then on a missing one was lost."""
+        """Whether all pods of this attempt have been seen; from then on, a missing one has been lost."""
         return self.status.is_true(ConditionType.CREATED)
 
     @cached_property
@@ -244,5 +244,5 @@ class View:
 
 
 def after(start: datetime | None, seconds: float | None) -> datetime | None:
-    """So long after a moment; None where either is not known."""
+    """The moment so many seconds after another; None if either is not known."""
     return start + timedelta(seconds=seconds) if start and seconds is not None else None

@@ -800,7 +800,7 @@ def test_no_pod_is_deleted_while_the_one_that_failed_first_is_still_to_be_heard_
     once = moment.decided()
     assert (plan(moment), once.status.last_failure, once.status.restarts) == ("", None, 0)
     assert once.status.message.startswith(said)
-    assert once.status.message.endswith("; waiting for what the others say")
+    assert once.status.message.endswith("; waiting for the other ranks' reports")
     assert moment.decision.wake_at is not None
     assert moment.decision.wake_at <= START + timedelta(seconds=10)
 

@@ -171,7 +171,8 @@ HOPELESS = {
 def test_the_same_error_twice_before_any_step_is_a_crash_loop(error: str) -> None:
     failed = twice_raises(error).settled().gone().settled()
     condition = failed.condition(ConditionType.FAILED)
-    said = f"Rank 1 failed: Application: {error}; the same error in a row before any step: trying again does not help"
+    why = "the same error twice in a row before any step: trying again does not help"
+    said = f"Rank 1 failed: Application: {error}; {why}"
     assert (condition.reason, condition.message, failed.status.message) == ("CrashLoop", said, said)
     assert failed.status.restarts == 1
 

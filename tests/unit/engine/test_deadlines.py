@@ -164,7 +164,7 @@ TABLE: Table = {
         "Failed",
         (
             "Not all pods ran within 100 s (startDeadlineSeconds): 1 of 2 pods found nodes within 60 s "
-            "(scheduleTimeoutSeconds): given back, and tried again in 0.9 s"
+            "(scheduleTimeoutSeconds): giving back what it holds, and trying again in 0.9 s"
         ),
     ),
     "a gang that comes up in the last moment has met it": (

@@ -64,7 +64,7 @@ stalls_and_waits = (
 IN_PLACE = "Rank 1 failed: Application: killed by SIGKILL; restart 1 of 6, in place"
 EVICTED = "Rank 1 failed: Evicted: a drain"
 KILLED = "Rank 1 failed: Application: killed by SIGKILL; restart 1 of 6"
-UNHEARD = "Rank 1 failed: PeerLost: rank 1's supervisor does not answer rank 0's, for 60 s; restart 1 of 6 in 0.9 s"
+UNHEARD = "Rank 1 failed: PeerLost: rank 1's supervisor has not answered rank 0's for 60 s; restart 1 of 6 in 0.9 s"
 LOOPS = (
     "Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; three times in a row training got no further "
     "than step 7"
@@ -447,7 +447,10 @@ TABLE: Table = {
         replaced.after(720),
         "-1.0/5 -1.2/5 -2.1/5",
         "Pending",
-        ("2 of 3 pods found nodes within 600 s (scheduleTimeoutSeconds): given back, and tried again in 2.0 s"),
+        (
+            "2 of 3 pods found nodes within 600 s (scheduleTimeoutSeconds): giving back what it holds, and trying"
+            " again in 2.0 s"
+        ),
     ),
     # a supervisor that rank 0's does not hear
     "a supervisor that is missed has its time": (

@@ -232,7 +232,7 @@ TABLE: Table = {
         lingered.decided().asks(suspend=True).after(39.9),
         "",
         "Suspending",
-        "1 pod to save and stop",
+        "Waiting for 1 pod to save and stop",
     ),
     "with no restart left it is stopped as well": (
         last_time.succeeds(0, 1).after(60),
@@ -410,5 +410,5 @@ def test_where_there_are_no_pods_nobody_is_told_of_any() -> None:
     assert [status.message.partition(";")[0] for status in said if status] == [
         "Creating 2 nodes",
         "0 of 2 nodes running",
-        "2 nodes to save and stop",
+        "Waiting for 2 nodes to save and stop",
     ]

@@ -25,10 +25,11 @@ gang = a_job(nodes=2, scheduleTimeoutSeconds=100)
 given_back = gang.created().placed(1).after(120).decided()
 
 STUCK = (
-    "1 of 2 pods running; rank 1: waiting for its volumes and network; not all came to run within 300 s (3 times "
-    "scheduleTimeoutSeconds): given back, and tried again in 0.9 s"
+    "1 of 2 pods running; rank 1: waiting for its volumes and network; not all were running within 300 s (3 times "
+    "scheduleTimeoutSeconds): giving back what it holds, and trying again in 0.9 s"
 )
-GIVEN_BACK = "1 of 2 pods found nodes within 100 s (scheduleTimeoutSeconds): given back, and tried again in 0.9 s"
+SHORT = "1 of 2 pods found nodes within 100 s (scheduleTimeoutSeconds)"
+GIVEN_BACK = f"{SHORT}: giving back what it holds, and trying again in 0.9 s"
 TABLE: Table = {
     # another size
     "another number of nodes ends the gang with the time to save": (
@@ -259,13 +260,13 @@ TABLE: Table = {
         still,
         "",
         "Stalled",
-        "No step is finished any more: rank 1 is stopped (node node-1); the gang cannot grow: exceeded quota",
+        "No step finishes any more: rank 1 is stopped (node node-1); the gang cannot grow: exceeded quota",
     ),
     "also while another operator has not heard yet whether it still does": (
         still.settled().has_not_heard_yet().decided().settled(),
         "",
         "Stalled",
-        "No step is finished any more: rank 1 is stopped (node node-1); the gang cannot grow: exceeded quota",
+        "No step finishes any more: rank 1 is stopped (node node-1); the gang cannot grow: exceeded quota",
     ),
     "and is tried again when it is time": (
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota").after(5),
@@ -435,7 +436,7 @@ TABLE: Table = {
         gang.running().fails(0).ready_again().settled().placed(1).after(120),
         "-2.0/5 -2.1/5",
         "Pending",
-        ("1 of 2 pods found nodes within 100 s (scheduleTimeoutSeconds): given back, and tried again in 2.0 s"),
+        f"{SHORT}: giving back what it holds, and trying again in 2.0 s",
     ),
     "an elastic gang goes on with what it has instead": (
         a_job(nodes=2, scheduleTimeoutSeconds=100, elastic={}).created().placed(1).after(120),

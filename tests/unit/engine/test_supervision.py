@@ -19,12 +19,12 @@ silent = gang.hears_nothing("10.0.1.0:29501 refuses connections")
 SOME = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.04, "etaSeconds": 3930, "loss": 0.31}
 trains = gang.hears(progress=SOME, checkpoint={"step": 100, "time": "2026-01-01T12:00:00Z"}, firstStepSeen=True)
 
-LOST_LEADER = "Rank 0 failed: PeerLost: rank 0's supervisor does not answer the operator nor the others, for 60 s"
+LOST_LEADER = "Rank 0 failed: PeerLost: rank 0's supervisor has not answered the operator or the others for 60 s"
 three = a_job(nodes=3).running().hears().settled().hears_nothing("refused").after(30)
 comes_late = three.asks_another("Gathering").vanishes(2).decided(2)
 unled = silent.after(30).settled().asks_another("Gathering")
-STANDS = "No step is finished any more: rank 1 is stopped (state T) (node node-1)"
-TOO_OLD = "their image is older than this operator, and its supervisors believe whoever reaches them: build it anew"
+STANDS = "No step finishes any more: rank 1 is stopped (state T) (node node-1)"
+TOO_OLD = "their image is older than this operator, and its supervisors trust anyone who can reach them: rebuild it"
 TABLE: Table = {
     # too old for a secret
     "a gang whose image knows no proof is told to be open": (
@@ -58,7 +58,7 @@ TABLE: Table = {
         gang.hears("Stalled", stall={"message": ""}),
         "",
         "Stalled",
-        "No step is finished any more: its supervisors look for the reason",
+        "No step finishes any more: its supervisors are looking for the reason",
     ),
     "what they do about it is a restart like any other": (
         stands.settled().hears("Gathering", attempt=2, incidents=[answered]),
@@ -88,7 +88,7 @@ TABLE: Table = {
         stands.settled().asks(suspend=True),
         "-1.0/full -1.1/full",
         "Suspending",
-        "2 pods to save and stop",
+        "Waiting for 2 pods to save and stop",
     ),
     "an operator that was started anew takes another one's word for it until it has heard": (
         stands.settled().has_not_heard_yet(),

@@ -50,13 +50,13 @@ TABLE: Table = {
         two.running().asks(suspend=True),
         "-1.0/full -1.1/full",
         "Suspending",
-        "2 pods to save and stop",
+        "Waiting for 2 pods to save and stop",
     ),
     "suspension waits for the pods": (
         suspending,
         "",
         "Suspending",
-        "2 pods to save and stop",
+        "Waiting for 2 pods to save and stop",
     ),
     "a suspended job has no pod that runs": (
         suspending.gone(),
@@ -74,7 +74,7 @@ TABLE: Table = {
         suspending.node_dies(1).gone_but(1).after(39),
         "",
         "Suspending",
-        "1 pod to save and stop",
+        "Waiting for 1 pod to save and stop",
     ),
     "and no longer": (
         suspending.node_dies(1).gone_but(1).after(40),
@@ -86,7 +86,7 @@ TABLE: Table = {
         losing.suspended(),
         "",
         "Suspended",
-        f"{NOTHING_RUNS}; then it begins anew: its checkpoint.path is on no volume that outlives its pods",
+        f"{NOTHING_RUNS}; then it starts over: its checkpoint.path is on no volume that outlives its pods",
     ),
     "one that has not started has nothing to lose": (
         a_job(checkpoint={"path": "/out"}, suspend=True),
@@ -104,7 +104,7 @@ TABLE: Table = {
         two.decided().asks(suspend=True),
         "-1.0/full -1.1/full",
         "Suspending",
-        "2 pods to save and stop",
+        "Waiting for 2 pods to save and stop",
     ),
     # resumed
     "a job resumes with a new attempt": (
@@ -211,7 +211,7 @@ TABLE: Table = {
         limited.running().asks(suspend=True).decided().after(1000),
         "",
         "Suspending",
-        "2 pods to save and stop",
+        "Waiting for 2 pods to save and stop",
     ),
     "nor is it over for a job whose suspension is called off after it": (
         limited.running().asks(suspend=True).decided().after(1000).asks(suspend=False),

@@ -216,5 +216,5 @@ def test_a_pod_that_waits_for_its_volumes_names_what_they_need() -> None:
     waiting = a_job(nodes=1, template=template).created().placed(0).waits(0, "waiting for its volumes and network")
     assert waiting.decided().status.message == (
         "0 of 1 pod running; rank 0: waiting for its volumes and network"
-        " (are they there? ConfigMap code, Secret key, PersistentVolumeClaim data, Secret token)"
+        " (do these exist? ConfigMap code, Secret key, PersistentVolumeClaim data, Secret token)"
     )

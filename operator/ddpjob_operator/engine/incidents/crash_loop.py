@@ -1,6 +1,6 @@
 """Whether trying again is of any use.
 
-It is not where training comes no further time after time, nor where a rank raises the same error twice before it gets
+It is not if training gets no further time after time, or if a rank raises the same error twice before it has got
 anywhere.
 """
 
@@ -16,19 +16,19 @@ from .facts import RESOLUTION, Facts
 from .judgement import BY_DEFAULT, Judgement
 
 LOOP = 3
-"""So many failures in a row that get no further are a crash loop."""
+"""This many failures in a row that get no further are a crash loop."""
 
 START_SECONDS = 60
-"""A program that reports no steps has got nowhere if it fails so soon after all ranks have begun to run."""
+"""A program that reports no steps has got nowhere if it fails this soon after all ranks have started running."""
 
 USAGE_ERROR = 2
-"""What argparse, and by custom others, exit with where arguments are wrong."""
+"""The exit code of argparse, and by convention of others, for wrong arguments."""
 
 IMPORT_SECONDS = 600
-"""A usage error is found so soon, however long the imports before it take."""
+"""A usage error shows within this time, however long the imports before it take."""
 
 NEVER_PASSES = re.compile(r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b")
-"""Errors of a program's text, whatever the names in it."""
+"""Errors in a program's source, whatever the names in the message."""
 
 MAY_PASS = re.compile(
     r"connect|network|socket|ssl|http|url|host|address|resol|unreachable|time[d ]*-?out|tempor|busy|again|"
@@ -36,15 +36,15 @@ MAY_PASS = re.compile(
     r"rendezvous|childfailed",
     re.IGNORECASE,
 )
-"""Words of errors that another try, place or moment may mend: of networks, memory, disks, devices, busy ports; and
-torchrun's, which say nothing."""
+"""Words in errors that may be gone at another time or on another machine: of networks, memory, disks, devices, busy
+ports; and torchrun's own, which say nothing about the cause."""
 
 
 def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether this counted incident is one of several in a row none of which got further than the first of them.
+    """Whether this counted incident is one of several in a row none of which got further than the first.
 
-    Only attempts that say how far they got can tell; and after a suspension all begins anew, since the cause may have
-    been mended. Training that was seen to go on since, and further, is no loop: incidents may be heard of late.
+    Only attempts that report how far they got count; and a suspension starts a new row, since the cause may have been
+    fixed. Training that has got further since then is no loop: incidents may be reported late.
     """
     since = status.start_time
     before = (one for one in status.history[: LOOP - 1] if one.action is RestartAction.RESTART)
@@ -54,7 +54,7 @@ def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | No
 
 
 def got_further(last: Incident, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether training came further than at the incident before, where both say how far, or has since then."""
+    """Whether training had got further than at the previous incident, if both say how far, or has since."""
     if last.step is None:
         return False
     by_then = incident.step is not None and incident.step > last.step
@@ -62,16 +62,16 @@ def got_further(last: Incident, incident: Facts, progress: Progress | None = Non
 
 
 def went_further(progress: Progress | None, step: int, since: datetime) -> bool:
-    """Whether a step beyond this one has been finished since that moment."""
+    """Whether a step after this one has finished since that moment."""
     if progress is None or progress.step is None or progress.last_step_time is None:
         return False
     return progress.last_step_time > since and progress.step > step
 
 
 def fails_at_start(view: View, incident: Facts) -> bool:
-    """Whether the attempt has got nowhere: no step or, of a program that reports none, less than a minute.
+    """Whether the attempt got nowhere: no step or, if the program reports none, less than a minute.
 
-    The arguments are looked at once the imports are done, which may take minutes.
+    Wrong arguments may show later: many programs parse them only after their imports, which may take minutes.
     """
     if incident.step is not None:
         return False
@@ -84,21 +84,21 @@ def fails_at_start(view: View, incident: Facts) -> bool:
 
 
 def _is_usage_error(incident: Facts) -> bool:
-    """Whether a program says what is wrong with its arguments: a supervisor may know no more than the code."""
+    """Whether a program says that its arguments are wrong: the exit code alone is not enough."""
     code = incident.exit_code
     return code == USAGE_ERROR and not incident.message.endswith(f"exit code {code}")
 
 
 def _has_stepped(progress: Progress | None, began: datetime | None) -> bool:
-    """Whether a step was finished since then."""
+    """Whether a step has finished since then."""
     last = progress.last_step_time if progress else None
     return began is not None and last is not None and last >= began - RESOLUTION
 
 
 def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
-    """Whether the incident before was the same error, on whichever rank, and since then all have got new pods.
+    """Whether the previous incident was the same error, on any rank, and all ranks have got new pods since.
 
-    Only where nobody's rule says to try again, and not across a suspension, in which the cause may have been mended.
+    Only if no rule of the user says to try again, and not across a suspension, since the cause may have been fixed.
     """
     last, since = view.status.last_failure, view.status.start_time
     if last is None or (since is not None and last.time <= since - RESOLUTION):
@@ -110,29 +110,29 @@ def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
 
 
 def _is_of_this_gang(view: View, last: Incident) -> bool:
-    """Whether an incident happened to the gang that there is now, some of whose pods may have been replaced alone."""
+    """Whether an incident happened to the present gang, in which single pods may have been replaced."""
     job, present = view.snapshot.job, view.status.incarnations
     return any(last.pod == pod_name(job, last.rank, one) for one in range(present.default, present.newest + 1))
 
 
 def _is_raised_at_start(failure: Facts, judgement: Judgement) -> bool:
-    """Whether a rank raised an error of its own before it got anywhere, which was counted as by default."""
+    """Whether a rank raised an error of its own before it got anywhere, and by default this was counted."""
     counted = judgement == Judgement(RestartAction.RESTART, BY_DEFAULT)
     own = failure.cause is Cause.APPLICATION and failure.exit_code is not None and failure.signal is None
     return counted and own and failure.at_start and failure.step is None and not _may_pass(failure)
 
 
 def _may_pass(failure: Facts) -> bool:
-    """Whether an error may be gone the next time; without a word nobody knows whether it is the same one."""
+    """Whether an error may not happen again; without a message nobody knows whether it is the same one."""
     if NEVER_PASSES.match(failure.message):
         return False
     return failure.message == f"exit code {failure.exit_code}" or MAY_PASS.search(failure.message) is not None
 
 
 def _began(view: View) -> datetime | None:
-    """When the attempt began to run as a whole; None where nobody saw it run.
+    """When the attempt started running as a whole; None if nobody saw it run.
 
-    Of one that supervisors have started in place, and which ended before it was seen to run: when the last one ended.
+    If supervisors started it in place and it ended before it was seen to run: when the previous attempt ended.
     """
     running, last = view.status.condition(ConditionType.RUNNING), view.status.last_failure
     if running is not None and running.status == "True":

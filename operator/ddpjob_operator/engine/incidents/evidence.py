@@ -21,15 +21,16 @@ from .torchrun import TRACEBACK, of_its_rank
 SIGNALS = range(1, 65)
 SIGKILL, SIGTERM = Signal.KILL.number, Signal.TERM.number
 STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
-"""How a pod that is being deleted ends: by our own hand, or somebody's `kubectl delete`."""
+"""How a pod ends that is being deleted: by us, or by somebody's `kubectl delete`."""
 
 ANSWERS = frozenset({None, Cause.APPLICATION, Cause.PEER_LOST})
-"""Causes in the report of a rank that need be no more than its answer to being told to end. Where the report names
-the incident of an attempt, its supervisor ended over that."""
+"""Causes in a rank's report that may only mean that it was told to stop. If the report names the incident of an
+attempt, its supervisor ended because of that."""
 NO_ANSWER: frozenset[Cause | None] = frozenset({None})
 
 OOM_KILLED = "OOMKilled"
-"""The container runtime's word, true of a child of the main process too, and of a pod that was being deleted."""
+"""The container runtime's word; also set if only a child of the main process was killed, or if the pod was being
+deleted."""
 
 PEER_LOST_PHRASES = (
     "Connection closed by peer",
@@ -49,7 +50,7 @@ PEER_LOST_PHRASES = (
     "Watchdog caught collective operation timeout",
     "recvValue failed",
 )
-"""What gloo, NCCL and the store say when another rank goes away; for programs that write no failure report."""
+"""What gloo, NCCL and the store say when another rank is gone; for programs that write no failure report."""
 
 DISRUPTIONS = {
     "PreemptionByScheduler": Cause.PREEMPTED,
@@ -62,16 +63,16 @@ DISRUPTIONS = {
 (https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
 
 SHUTDOWN = frozenset({"Terminated", "NodeShutdown", "NodeLost", "Shutdown"})
-"""Reasons of pods that a kubelet ended because its machine shuts down."""
+"""Reasons of pods that a kubelet ended because its machine is shutting down."""
 
 FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
-"""Reasons of containers of which containerd or the kubelet does not know how they ended: their machine was started
-anew, or they were removed from it behind its back."""
+"""Reasons of containers whose end is unknown to containerd or the kubelet: their machine was rebooted, or they were
+removed behind its back."""
 
 ERROR = 1
-"""What nearly every program exits with after an error that it has told."""
+"""The exit code of nearly every program after an error that it has reported."""
 PREFIX = re.compile(r"^\[rank\d+\]: ?")
-"""What torch.distributed puts before each line of a traceback."""
+"""The prefix that torch.distributed adds to each line of a traceback."""
 
 NO_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 PULLING = frozenset({"ImagePullBackOff"})
@@ -79,11 +80,11 @@ NO_SUCH_IMAGE = (
     *("not found", "manifest unknown", "does not exist"),
     *("denied", "unauthorized", "authorization failed", "forbidden"),
 )
-"""A registry's words, be they in capitals, for what trying again does not mend; one that does not answer is tried
-again."""
+"""A registry's words, in any case, for errors that trying again does not fix; if it does not answer, the kubelet
+tries again."""
 NO_CONTAINER = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 PATIENCE = timedelta(seconds=60)
-"""So long a container may wait for what is still to be made: a ConfigMap that is applied after the job."""
+"""How long a container may wait for an object that does not exist yet: a ConfigMap that is applied after the job."""
 
 
 def facts_of(
@@ -97,8 +98,8 @@ def facts_of(
 ) -> Facts:
     """The facts of a pod that ended badly, cannot start, is being deleted, or vanished.
 
-    `nodes` tells what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod; `noun`, what
-    people are told of it as.
+    `nodes` says what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod; `noun`, what
+    messages call it.
     """
     by_cluster = _taken_away(pod, nodes or {})
     ended, process = of_its_rank(pod.exit) if pod.exit else (None, None)
@@ -112,9 +113,9 @@ def facts_of(
     first = incident_told(pod, now)
     if first is not None and first.rank == pod.rank:
         how |= {"tied": first.tied, "consequences": first.consequences, "consequence_ranks": first.consequence_ranks}
-    # Supervisors may have begun attempts of which the status does not know yet.
+    # Supervisors may have started attempts that the status does not know of yet.
     attempt = max(attempt, report.attempt or 0)
-    # Before the pod's own words: told to end by the cluster, it ends by a signal, or saves and says that.
+    # Before the pod's own report: told to stop by the cluster, it ends by a signal, or saves and reports that.
     if by_cluster is not None:
         return _facts(pod, attempt, time, *by_cluster, **how)
     if ended is None:
@@ -122,8 +123,8 @@ def facts_of(
     cause = _cause(ended, signal, report)
     when_told = _ended_when_told(pod, ended, by_us=by_us)
     told = signal in STOP_SIGNALS or when_told
-    # Of pods that we delete over another's failure all words count: one of them may have been the first. And a
-    # supervisor that names an incident ended over that, whoever deletes its pod meanwhile.
+    # If we delete the pods because one failed, every report counts: any of them may have failed first. And a
+    # supervisor that names an incident ended because of that, even if somebody deletes its pod meanwhile.
     answers = ANSWERS if when_told and not by_us and first is None else NO_ANSWER
     if pod.deleting and (cause is Cause.STOPPED or (told and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
@@ -133,76 +134,79 @@ def facts_of(
 
 
 def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) -> bool:
-    """Whether it is known better why a pod ended than that it was told to: a supervisor passes a rank's signal on."""
+    """Whether there is a better explanation for a pod's end than that it was told to stop.
+
+    The signal by which it ended is none: a supervisor passes that of a rank on.
+    """
     return ended.reason == OOM_KILLED or report.cause not in answers
 
 
 def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
-    """Whether a deleted pod ended because it was told to, and not by an error of its own.
+    """Whether a deleted pod ended because it was told to stop, and not by an error of its own.
 
-    With 0 it has, since it has not succeeded. With another code it has from the moment on that it was told: a script
-    may answer SIGTERM with an exception. One that we delete over another's failure may have been about to fail first,
-    where it says by what exception.
+    With exit code 0 it did, since it has not succeeded. With another code it did if it ended after it was told to: a
+    script may answer SIGTERM with an exception. But if we delete it because another one failed, and it reports an
+    exception, it may have been about to fail first.
     """
     if ended.code == 0:
         return True
     at, told_at = ended.finished_at, pod.told_at or pod.told_by
-    # In whole seconds: most programs end in the second in which they are told to; few are deleted by hand in the
-    # second in which they fail.
+    # In whole seconds: most programs end in the second in which they are told to stop; few are deleted by hand in
+    # the very second in which they fail.
     after = at is not None and told_at is not None and at >= told_at
     return after and not (by_us and _exception(ended.message))
 
 
 def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
-    """The facts of a pod that has not finished so long after the others had."""
+    """The facts of a pod that has not finished this long after the others had."""
     message = f"has not finished {seconds} s after the other ranks (finishTimeoutSeconds)"
     return _facts(pod, attempt, now, Cause.STALLED, message)
 
 
 def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: str | None) -> Facts:
-    """The facts of a pod that runs, and whose supervisor is missed; `problem` is what is wrong with its node."""
+    """The facts of a pod that runs, but whose supervisor is missed; `problem` is what is wrong with its node."""
     if problem:
         return _facts(pod, attempt, now, Cause.NODE_LOST, f"node {pod.node} {problem}")
-    whom = "rank 0's" if pod.rank > 0 else "the operator nor the others"
-    message = f"rank {pod.rank}'s supervisor does not answer {whom}, for {seconds:.0f} s"
+    whom = "rank 0's" if pod.rank > 0 else "the operator or the others"
+    message = f"rank {pod.rank}'s supervisor has not answered {whom} for {seconds:.0f} s"
     return _facts(pod, attempt, now, Cause.PEER_LOST, message)
 
 
 def killed(pod: Pod) -> bool:
-    """Whether the pod's first process was ended by a signal before it could say why."""
+    """Whether the pod's main process was killed by a signal before it could report why."""
     ended = pod.exit
     return ended is not None and _signal(ended.code) is not None and _read(ended.message).cause is None
 
 
 def attempt_told(pod: Pod) -> int | None:
-    """The attempt that a pod ended with, where its failure report names it."""
+    """The attempt in which a pod ended, if its failure report names it."""
     return _read(pod.exit.message).attempt if pod.exit is not None else None
 
 
 def incident_told(pod: Pod, now: datetime) -> Facts | None:
-    """What ended the attempt, as the supervisor of a pod that failed reports it: which rank failed first, and why."""
+    """What ended the attempt, as reported by the supervisor of a failed pod: which rank failed first, and why."""
     report = document_of(pod.exit.message) if pod.exit is not None else None
     return incident_of(report.get("incident"), now) if report is not None else None
 
 
 def with_pod(view: View, said: Facts) -> Facts:
-    """What supervisors say, with the pod that it is about."""
+    """What supervisors report, with the pod that it is about."""
     pod = view.current.get(said.rank)
     return replace(said, pod=present_pod_name(view.snapshot.job, said.rank), node=pod.node if pod else None)
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:
-    """The facts of a pod that was told to end, and of which nobody says that it has."""
+    """The facts of a pod that was told to stop, and that nobody has reported to have ended."""
     return _facts(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.node} does not answer")
 
 
 def lost_pod(name: str, rank: int, incarnation: int) -> Pod:
-    """Stands for a pod that was there and is not any more."""
+    """A stand-in for a pod that no longer exists."""
     return Pod(name=name, uid="", rank=rank, incarnation=incarnation)
 
 
 def unstartable_at(pod: Pod) -> datetime | None:
-    """When a pod counts as one that cannot start, unless it starts before; None where it may yet start."""
+    """When a pod counts as unable to start, unless it starts before; None if it may still start."""
     waiting = pod.waiting
     if waiting is None or not pod.active or pod.scheduled_at is None:
         return None
@@ -214,17 +218,17 @@ def unstartable_at(pod: Pod) -> datetime | None:
 
 
 def _taken_away(pod: Pod, nodes: Mapping[str, str]) -> tuple[Cause, str] | None:
-    """What the cluster has done to a pod; a pod that ran out of memory did so before."""
+    """What the cluster did to a pod; None if the pod ran out of memory, since that came first."""
     if pod.exit is not None and pod.exit.reason == OOM_KILLED:
         return None
     problem = nodes.get(pod.node or "", "")
     on_node = f"node {pod.node}: {problem}" if problem else ""
     disruption = pod.disruption
-    # Of a pod that runs on the condition only announces what may yet be called off.
+    # While a pod keeps running, the condition only announces what may still be called off.
     if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
         if disruption.reason == "DeletionByTaintManager" and nodes.get(pod.node or "") == "":
-            cause = Cause.EVICTED  # The node is well: somebody wants it empty.
+            cause = Cause.EVICTED  # The node is healthy: somebody is draining it.
         said = pod.message or disruption.message or disruption.reason
         return cause, (on_node or said) if cause is Cause.NODE_LOST else said
     if on_node and pod.deleting:
@@ -233,7 +237,7 @@ def _taken_away(pod: Pod, nodes: Mapping[str, str]) -> tuple[Cause, str] | None:
 
 
 def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
-    """What a kubelet says of a pod that it ended itself, or never began."""
+    """What a kubelet reports of a pod that it ended itself, or never started."""
     said = pod.message or pod.reason
     if pod.reason in SHUTDOWN:
         return Cause.NODE_LOST, on_node or said
@@ -249,14 +253,14 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
 
 
 def _lost_by_its_node(pod: Pod) -> str:
-    """How a node that is well has lost a pod's containers; empty where it has not."""
+    """How a healthy node lost a pod's containers; empty if it did not."""
     if pod.exit is not None and pod.exit.reason in FORGOTTEN:
         return f"node {pod.node} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
     return f"node {pod.node} lost the pod's sandbox while the trainer ran" if pod.sandbox_lost else ""
 
 
 def was_turned_away(pod: Pod) -> bool:
-    """Whether its node would not take it: for want of a device that it had promised, say."""
+    """Whether its node refused it: for lack of a device that it had promised, for example."""
     return bool(pod.reason) and pod.exit is not None and pod.exit.code is None and pod.exit.reason == pod.reason
 
 
@@ -281,7 +285,7 @@ def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
         return Cause.PEER_LOST
     if report.cause is not None:
         return report.cause
-    # Who is killed says nothing any more: what its log ends with is of an attempt before, or another rank's.
+    # A killed process reports nothing: the end of its log is from an earlier attempt, or from another rank.
     lost = signal != SIGKILL and any(phrase in ended.message for phrase in PEER_LOST_PHRASES)
     return Cause.PEER_LOST if lost else Cause.APPLICATION
 
@@ -306,7 +310,7 @@ def _signal(code: int | None) -> int | None:
 def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
     """The last words of a program that wrote no report: the end of its log, else how it ended.
 
-    A last line that is no exception need not be about the end: an exit code that the program chose is told with it.
+    A last line that is not an exception need not be about the end: so an exit code that the program chose is added.
     """
     if ended.code is None:
         how = ended.reason or "ended without an exit code"
@@ -325,9 +329,9 @@ def _last_words(log: str) -> str:
 
 
 def _exception(log: str) -> str:
-    """The exception of a log's last traceback; empty where there is none.
+    """The exception of a log's last traceback; empty if there is none.
 
-    It is not always the last line: what was printed before it may come later, through another pipe.
+    It is not always the last line: what was printed earlier may arrive later, through another pipe.
     """
     lines = _lines(log)
     begins = max((index for index, line in enumerate(lines) if line.startswith(TRACEBACK)), default=len(lines))
@@ -340,7 +344,7 @@ def _lines(log: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What a failed trainer said of itself."""
+    """What a failed trainer reported of itself."""
 
     cause: Cause | None = None
     message: str = ""
@@ -350,7 +354,7 @@ class _Report:
 
 
 def _read(message: str) -> _Report:
-    """A failure report, or an empty one where the message is something else: it is a program's word, not ours."""
+    """A failure report, or an empty one if the message is something else: any program may have written it."""
     report = document_of(message)
     if report is None:
         return _Report()

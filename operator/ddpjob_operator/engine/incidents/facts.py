@@ -1,9 +1,9 @@
 """The facts of an incident: which rank failed first, how, and which others failed with it.
 
-"First" is told by the kind of failure before the clock: a rank that was killed or raised an error of its own comes
-before one that lost a peer, whatever the times say, since a peer is lost because of something else and node clocks
-differ. Within one kind the earlier one is first; equal moments are called a tie. A pod that its supervisor ended over
-another one's failure is nobody's cause.
+Which one is first depends on the kind of failure before the time: a rank that was killed or raised an error of its
+own comes before one that lost a peer, whatever the times say, since a peer is lost because of something else and node
+clocks differ. Within one kind the earlier one is first; equal times are called a tie. A pod that its supervisor ended
+because another one failed is never the cause.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -17,10 +17,10 @@ from ddpjob_operator.api.words import counted
 CONSEQUENCES_NAMED = 8
 
 SIGNAL_BASE = 128
-"""A process that signal n ended has the exit code 128+n."""
+"""A process that was ended by signal n has the exit code 128+n."""
 
 RESOLUTION = timedelta(seconds=1)
-"""A kubelet tells times in whole seconds: what ends in the first second of a job seems to end before it."""
+"""A kubelet reports times in whole seconds: what ends in the first second of a job seems to end before it."""
 
 TAKEN_AWAY = frozenset(
     {Cause.EVICTED, Cause.PREEMPTED, Cause.NODE_LOST, Cause.POD_DELETED, Cause.STORAGE_EXCEEDED},
@@ -29,9 +29,9 @@ TAKEN_AWAY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of one rank's failure, or of an incident by the rank that failed first. No verdict is among it.
+    """What is known of one rank's failure, or of an incident by the rank that failed first. Holds no verdict.
 
-    Each field means what the one of its name means in `status.lastFailure`. Supervisors do not name pods.
+    Each field means the same as in `status.lastFailure`. Supervisors do not name pods.
     """
 
     time: datetime
@@ -52,7 +52,7 @@ class Facts:
 
     @classmethod
     def of(cls, incident: Incident) -> "Facts":
-        """Those of an incident that stands in the status."""
+        """The facts of an incident in the status."""
         return cls(**{field.name: getattr(incident, field.name) for field in fields(cls)})
 
 
@@ -61,7 +61,7 @@ def first_of(failures: list[Facts]) -> Facts:
     ordered = sorted(failures, key=_order)
     first, others = ordered[0], ordered[1:]
     tied = first.tied or any(_order(other)[:2] == _order(first)[:2] for other in others)
-    # A rank that was killed cannot say how far it came; all were at the same step, or one behind.
+    # A rank that was killed cannot report how far it got; all were at the same step, or one behind.
     steps = [failure.step for failure in ordered if failure.step is not None]
     step = first.step if first.step is not None else max(steps, default=None)
     attempt = max(failure.attempt for failure in failures)
@@ -71,31 +71,31 @@ def first_of(failures: list[Facts]) -> Facts:
 
 
 def enlightened(known: Facts, later: list[Facts]) -> Facts:
-    """A known incident in the light of what other pods of its attempt have said since.
+    """A known incident in the light of what other pods of its attempt have reported since.
 
-    Those that only stopped when they were told to are not part of it.
+    Pods that stopped only because they were told to are not part of it.
     """
     others = [failure for failure in later if failure.rank != known.rank and failure.cause is not Cause.STOPPED]
     return _amended(known, first_of([known, *others]), others)
 
 
 def joined(known: Facts, later: list[Facts]) -> Facts:
-    """A known incident with pods that were lost after it, in a gang that has not yet started again.
+    """A known incident with pods that were lost after it, in a gang that has not started again yet.
 
-    That a pod was lost tells more of its rank than that its peers lost it.
+    That a rank's pod was lost says more than that the other ranks lost a peer.
     """
     return _amended(known, first_of([known, *later]), later)
 
 
 def _amended(known: Facts, incident: Facts, later: list[Facts]) -> Facts:
-    """What is true of both, since they are one: which attempt it ended, and who failed in it."""
+    """Keeps what is true of both, since they are one incident: which attempt it ended, and which ranks failed."""
     ranks = {known.rank, *known.consequence_ranks, *(failure.rank for failure in later)} - {incident.rank}
     same = replace(incident, attempt=known.attempt, at_start=known.at_start)
     return _with_consequences(same, ranks, at_least=known.consequences)
 
 
 def told(incident: Facts) -> str:
-    """An incident in one sentence: which rank, why, and how many went with it."""
+    """An incident in one sentence: which rank failed, why, and how many failed with it."""
     others = f" ({counted(incident.consequences, 'more rank')} failed with it)" if incident.consequences else ""
     tie = ", one of several at the same moment" if incident.tied else ""
     who = in_words(incident.rank, incident.process).capitalize()
@@ -103,7 +103,7 @@ def told(incident: Facts) -> str:
 
 
 def _with_consequences(first: Facts, ranks: set[int], *, at_least: int = 0) -> Facts:
-    """The incident with its consequences. Only some of them have names, so their number may be known to be larger."""
+    """The incident with its consequences. Only some are named, so their number may be known to be larger."""
     named = tuple(sorted(ranks)[:CONSEQUENCES_NAMED])
     return replace(first, consequences=max(len(ranks), at_least), consequence_ranks=named)
 
@@ -113,14 +113,14 @@ def _order(failure: Facts) -> tuple[int, datetime, int]:
 
 
 def _kind(failure: Facts) -> int:
-    """Kinds of failure, those that cause others first."""
+    """The kind of a failure; those that cause others come first."""
     match failure.cause:
         case Cause.OUT_OF_MEMORY:
             return 0
         case Cause.STOPPED:
             return 3
         case Cause.PEER_LOST:
-            # With the supervisor's own exit code it was ended over another rank's failure: never the first.
+            # The supervisor's own exit code: it was ended because another rank had failed, so it is never the first.
             return 5 if failure.exit_code == ExitCode.PEER_LOST else 4
         case cause if cause in TAKEN_AWAY:
             return 1

@@ -1,4 +1,4 @@
-"""What is to be done about an incident: the user's rules, then the defaults. Facts go in, an action comes out."""
+"""What to do about an incident: the user's rules, then the defaults. Facts go in, an action comes out."""
 
 from dataclasses import dataclass
 
@@ -28,27 +28,27 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.IMAGE_ERROR: RestartAction.FAIL,
     Cause.START_ERROR: RestartAction.FAIL,
 }
-"""For each cause; rules of the user come first."""
+"""For each cause; the user's rules come first."""
 UNKNOWN = RestartAction.RESTART
-"""For a cause that a newer operator has named."""
+"""For a cause that only a newer operator knows."""
 
 CAME_UP_BEFORE = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
-"""Of a job that has run once, trying again can help all the same: what it needs was there."""
+"""If the job has run before, trying again can help all the same: what it needs was there."""
 
 BY_DEFAULT = "default"
-"""What decides where no rule of the user matches."""
+"""The name of what decides if no rule of the user matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is to be done about an incident, and the rule that says so."""
+    """What to do about an incident, and the rule that says so."""
 
     action: RestartAction | str
     rule: str
 
     @classmethod
     def of(cls, incident: Incident) -> "Judgement":
-        """That of an incident which stands in the status."""
+        """The judgement of an incident in the status."""
         return cls(incident.action, incident.rule)
 
 
@@ -73,7 +73,7 @@ def grounds(incident: Facts) -> tuple[str, int | None, str | None]:
 def left_to_operator(restart: Restart) -> str:
     """The failures that a supervisor leaves to the operator, since the job may have to fail: the contract's list.
 
-    It may name too many, never too few: all that a rule names has to match, so one thing of it is enough.
+    It may name too many, never too few: a rule matches only if all its fields do, so listing one of them is enough.
     """
     finals: list[str] = sorted(
         cause for cause, action in DEFAULTS.items() if action is RestartAction.FAIL and cause in CLAIMABLE
@@ -86,7 +86,7 @@ def left_to_operator(restart: Restart) -> str:
 
 
 def _matches(rule: RestartRule, incident: Facts) -> bool:
-    """Whether every field that the rule has matches."""
+    """Whether every field that the rule sets matches."""
     code = incident.exit_code
     return (
         (rule.exit_codes is None or any(_includes(codes, code) for codes in rule.exit_codes))

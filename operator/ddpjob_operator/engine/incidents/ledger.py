@@ -1,7 +1,7 @@
-"""How an incident is recorded, and how later news amend the record.
+"""How an incident is recorded, and how later news amends the record.
 
-The last incident stands in `status.lastFailure`, the last ten in `status.history`: facts and judgement in one flat
-record. What it cost is part of the sums beside them (`restarts`, `disruptions`, `budget`).
+The last incident is in `status.lastFailure`, the last ten are in `status.history`: facts and judgement in one flat
+record. What it cost is part of the totals beside them (`restarts`, `disruptions`, `budget`).
 """
 
 from dataclasses import dataclass, fields, replace
@@ -30,18 +30,18 @@ class Entry:
     noted: StatusChanges
     """The fields of the status that record it."""
     recorded: StatusChanges
-    """Those, and the ones that count what it costs, which a job that fails over it does not pay."""
+    """Those, and the ones that count what it costs, which a job that fails because of it does not pay."""
     said: str
     """What happened, and what it costs, in words."""
 
 
 def account(view: View, facts: Facts, found: Budget) -> Entry:
-    """A new incident: its facts are judged, priced and recorded. `found` is the budget as it finds it."""
+    """Judges, prices and records the facts of a new incident. `found` is the budget before it."""
     facts = replace(facts, at_start=fails_at_start(view, facts))
     judgement = judge(view.spec.restart, facts, has_run=view.has_run)
     if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
         facts = replace(facts, step=_step_reached(view))
-    # Where training has got further since the last one, that was answered well: the backoff begins anew.
+    # If training has got further since the last one, the answer to that one helped: the backoff starts over.
     last = view.status.last_failure
     anew = last is not None and got_further(last, facts, progress_of(view))
     price = price_of(judgement.action, in_a_row(found, 0) if anew else found)
@@ -49,11 +49,12 @@ def account(view: View, facts: Facts, found: Budget) -> Entry:
 
 
 def amended(view: View, facts: Facts) -> Entry | None:
-    """The last incident once its facts are known to be these; None where it is recorded so.
+    """The last incident, now that its facts are known to be these; None if it is already recorded like this.
 
-    Facts may be amended by later news. Judgement and price are those of the incident's own moment, also where rules
-    or budget have changed since, and change only where a fact did that they rest on. What an attempt was started over
-    is never charged afterwards; and it is given back only where one more disruption is allowed.
+    Facts may be amended by later news. Judgement and price are those of the time of the incident, even if rules or
+    budget have changed since, and change only if a fact that they rest on has changed. An incident that was answered
+    by a new attempt is never charged afterwards, and its restart is given back only if the job may have another
+    disruption.
     """
     status, restart = view.status, view.spec.restart
     known = status.last_failure
@@ -74,14 +75,15 @@ def amended(view: View, facts: Facts) -> Entry | None:
 
 
 def as_recorded(view: View, known: Incident) -> Entry:
-    """The last incident, of which there is no news."""
+    """The last incident, without any news of it."""
     return _entry(view, Facts.of(known), Judgement.of(known), Price(view.status.budget), view.status.history[1:])
 
 
 def excused(view: View, entry: Entry, found: Budget) -> Entry | None:
-    """A job was about to fail by an incident that turns out to be free: it pays for that; None where it cannot.
+    """The incident over which a job was about to fail, and that turns out to be free: it is paid for as a disruption.
 
-    What was one too many was never charged. `found` is the budget as it is without.
+    None if the budget does not allow that. The restart that was one too many was never charged: `found` is the budget
+    without it.
     """
     price = price_of(RestartAction.RESTART_FREE, found)
     if too_many_disruptions(view.spec.restart, price.budget):
@@ -101,7 +103,7 @@ def was_answered(view: View) -> bool:
 
 
 def final(view: View, entry: Entry) -> tuple[str, str] | None:
-    """Reason and message where the job cannot go on after a new incident."""
+    """Reason and message if the job cannot go on after a new incident."""
     restart, facts, budget = view.spec.restart, entry.facts, entry.price.budget
     rule, said = entry.judgement.rule, told(facts)
     match entry.judgement.action:
@@ -116,19 +118,19 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
         furthest = view.status.history[1].step
         return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
     if is_same_again(view, facts, entry.judgement):
-        return Reason.CRASH_LOOP, f"{said}; the same error in a row before any step: trying again does not help"
+        return Reason.CRASH_LOOP, f"{said}; the same error twice in a row before any step: trying again does not help"
     return None
 
 
 def culprit(status: DDPJobStatus) -> str:
-    """The name of the pod over which a gang ends; empty where none does, or where the pod was taken away.
+    """The name of the pod because of which a gang ends; empty if there is none, or if the pod was taken away.
 
-    It may still run, and is not to take its log with it.
+    It may still be running, and must not take its log with it.
     """
     known, said = status.last_failure, status.condition(ConditionType.RESTARTING)
     if known is None or known.cause in TAKEN_AWAY:
         return ""
-    # With another reason it starts again for something else, such as a new size.
+    # With another reason the gang starts again for something else, such as a new size.
     starts_again = said is not None and (said.status, said.reason) == ("True", known.cause)
     return known.pod if starts_again or status.is_true(ConditionType.FAILURE_TARGET) else ""
 
@@ -148,7 +150,7 @@ def _noted(facts: Facts, judgement: Judgement, older: tuple[Incident, ...]) -> S
 
 
 def _step_reached(view: View) -> int | None:
-    """How far training had come by now, of which a pod that is taken away says nothing: at least as far as before."""
+    """How far training has got, since a pod that is taken away does not report it: at least as far as before."""
     last, progress = view.status.last_failure, progress_of(view)
     if last is None or last.step is None:
         return None if progress is None else progress.step

@@ -1,4 +1,4 @@
-"""What an incident costs: the restart budget after it, what counts in the job's life, and how long to wait."""
+"""What an incident costs: the budget after it, what it adds to the job's totals, and how long to wait."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from ddpjob_operator.api import Budget, ConditionType, DDPJobSpec, DDPJobStatus,
 from ddpjob_operator.engine.changes import StatusChanges
 
 JITTER = 0.2
-"""A wait is changed by up to this part of it, so that jobs that failed together do not all come back together."""
+"""A wait changes by up to this fraction, so that jobs that failed together do not all come back together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class Price:
     """What an incident costs."""
 
     budget: Budget
-    """Once that is paid."""
+    """The budget after it is paid."""
     restarts: int = 0
-    """Restarts that it adds to those of the job's life; less than none where one is given back."""
+    """Restarts that it adds to the job's total; negative if one is given back."""
     disruptions: int = 0
 
     def paid(self, status: DDPJobStatus) -> StatusChanges:
@@ -31,32 +31,32 @@ class Price:
 
 
 def price_of(action: str, found: Budget) -> Price:
-    """What follows from an action costs where the incident finds the budget like this."""
+    """What an incident that is answered by this action costs, if `found` is the budget before it."""
     counts, free = action is RestartAction.RESTART, action is RestartAction.RESTART_FREE
     after = Budget(used=found.used + counts, disruptions=found.disruptions + free, streak=found.streak + 1)
     return Price(after, restarts=int(counts), disruptions=int(free))
 
 
 def given_back(budget: Budget) -> Price:
-    """What it costs that the last incident, which was counted, turns out to be free."""
+    """The price that corrects the last incident, if it was counted and turns out to be free."""
     after = Budget(used=budget.used - 1, disruptions=budget.disruptions + 1, streak=budget.streak)
     return Price(after, restarts=-1, disruptions=1)
 
 
 def in_a_row(budget: Budget, incidents: int) -> Budget:
-    """The budget with so many incidents in a row, which the backoff goes by."""
+    """The budget with this many incidents in a row, on which the backoff depends."""
     return Budget(used=budget.used, disruptions=budget.disruptions, streak=incidents)
 
 
 def too_many_disruptions(restart: Restart, budget: Budget) -> bool:
-    """Whether there is a limit to disruptions, and it is exceeded."""
+    """Whether there is a limit on disruptions, and it is exceeded."""
     return restart.max_disruptions is not None and budget.disruptions > restart.max_disruptions
 
 
 def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
-    """The budget as an incident finds it: untouched again once all ranks have run for a whole window.
+    """The budget before an incident: whole again once all ranks have run for a whole window.
 
-    Where supervisors report steps, one must have been finished since: a gang that only waits is not healthy.
+    If supervisors report steps, one must have finished in that time: a gang that only waits is not healthy.
     """
     running = status.condition(ConditionType.RUNNING)
     if running is None or running.status != "True":
@@ -74,7 +74,7 @@ def backoff(restart: Restart, streak: int, key: str) -> timedelta:
 
     The jitter comes from `key`, so that deciding twice gives the same wait.
     """
-    doublings = min(streak - 1, 32)  # Python would go on to numbers of any length.
+    doublings = min(streak - 1, 32)  # Python's integers would grow without limit.
     seconds = min(restart.backoff_seconds * 2**doublings, restart.max_backoff_seconds)
     return timedelta(seconds=seconds * (1 - JITTER * share(f"{key}/{streak}")))
 

@@ -1,13 +1,13 @@
-"""How the rank that failed first on its node ended, where torchrun stands between it and the container.
+"""How the rank that failed first on its node ended, if torchrun stands between it and the container.
 
-torchrun itself ends with 1 and an exception of its own, whatever became of its ranks; which it was stands in the last
-words of its log. Its error file is no way to learn of it: torchrun removes the file before it writes it, and a
-container's termination message is a mount that cannot be removed.
+torchrun itself ends with 1 and an exception of its own, whatever happened to its ranks; the rank that failed first is
+named at the end of its log. Its error file is no way to find out: torchrun removes the file before it writes it, and
+a container's termination message is a mount that cannot be removed.
 (https://docs.pytorch.org/docs/stable/elastic/errors.html)
 
-It tells the rank's exception only where the script's main function has torch's @record. Otherwise the rank itself
-has printed it, before all of that: a kubelet passes on the last 2,048 bytes of a log, into which it fits where few
-ranks are on a node.
+It reports the rank's exception only if the script's main function has torch's @record. Otherwise the rank itself has
+printed it, before all that: a kubelet passes on the last 2,048 bytes of a log, and these include it if a node has
+only a few ranks.
 """
 
 import re
@@ -28,14 +28,14 @@ ROOT_CAUSE = re.compile(
 TOLD_TO_STOP = re.compile(r"^\S*\bSignalException: Process \d+ got signal: (?P<signal>\d{1,2})\s*\Z", re.MULTILINE)
 EXIT_CODE = re.compile(r"^  exitcode  : (-?\d{1,3}) ", re.MULTILINE)
 RAISED = 1
-"""Python's exit code of a program that ended by an exception."""
+"""Python's exit code for a program that ended with an exception."""
 
 BORDER = re.compile(r"\n={10,}\s*\Z")
 INDENT = re.compile(r"^  ", re.MULTILINE)
 
 
 def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
-    """The end of the rank that torchrun names, as if nothing stood between, and which of all ranks it is."""
+    """The end of the rank that torchrun names, as if torchrun were not there, and which of all ranks it is."""
     if stopped := TOLD_TO_STOP.search(ended.message):
         return replace(ended, code=SIGNAL_BASE + int(stopped["signal"]), message=""), None
     told = ROOT_CAUSE.search(ended.message)
@@ -53,8 +53,8 @@ def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
 def _printed(rank: int, log: str) -> str:
     """What the rank has printed of its exception, in lines that are known to be its own.
 
-    Once ranks have met, torch.distributed begins each with the rank. Before, they are its own where all others ran on
-    until torchrun stopped them.
+    Once the ranks have met, torch.distributed prefixes each line with the rank. Before that, lines are known to be
+    its own if all other ranks kept running until torchrun stopped them.
     """
     before, _, summary = log.rpartition(f"\n{TRACEBACK}\n")
     own = [line for line in before.splitlines() if line.startswith(f"[rank{rank}]: ")]

@@ -1,1 +1,1 @@
-"""What belongs to a job, as a cluster is asked for it: names, pods and what they need, as plain JSON."""
+"""The manifests of what belongs to a job: names, pods and what they need, as plain JSON."""

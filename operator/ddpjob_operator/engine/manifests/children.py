@@ -27,20 +27,20 @@ SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
 
 SILENT_SECONDS = 30
-"""After Kubernetes has found a node unreachable, which takes 50 s, its pods are given up after so many more."""
+"""After Kubernetes has found a node unreachable, which takes 50 s, its pods are given up after this many more."""
 
 NO_SIDECARS = {
     "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
     "annotations": {"linkerd.io/inject": "disabled"},
 }
-"""A proxy between the ranks would slow NCCL's and gloo's connections down or break them, and outlive the trainer."""
+"""A proxy between the ranks would slow down or break NCCL's and gloo's connections, and outlive the trainer."""
 
 
 def build_service(job: DDPJob) -> Manifest:
     """The headless Service of the master.
 
     It selects rank 0 by the job's uid whatever the attempt, so it never has to be patched and has one endpoint
-    whatever the size; and it publishes an address that is not ready, since rank 0 is ready only once all have met.
+    whatever the size; and it publishes addresses that are not ready, since rank 0 is ready only once all have met.
     """
     return {
         "apiVersion": "v1",
@@ -56,9 +56,9 @@ def build_service(job: DDPJob) -> Manifest:
 
 
 def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
-    """Lets the job's pods reach each other on all ports, and operator and monitoring their status.
+    """Lets the job's pods reach each other on all ports, and the operator and monitoring read their status.
 
-    What pods reach outwards is left alone.
+    Outgoing connections are left alone.
     """
     ours = {"matchLabels": {Label.JOB_UID: job.metadata.uid}}
     ingress: list[Manifest] = [{"from": [{"podSelector": ours}]}]
@@ -89,7 +89,7 @@ def _pods_of(namespace: str) -> Manifest:
 
 
 def build_secret(job: DDPJob) -> Manifest:
-    """The Secret of the job's supervisors, but for its value, which whoever creates it makes up and forgets."""
+    """The Secret of the job's supervisors without its value, which the adapter makes up when it creates it."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -100,9 +100,9 @@ def build_secret(job: DDPJob) -> Manifest:
 
 
 def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
-    """The present pod of a rank: the template, and what makes it one of the gang.
+    """The present pod of a rank: the template, and what makes it a member of the gang.
 
-    `living` are the addresses of pods of the gang that live already.
+    `living` are the addresses of the gang's pods that already run.
     """
     incarnation = job.status.incarnations.of(rank)
     template = copy.deepcopy(job.spec.template)
@@ -114,7 +114,7 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     pod.setdefault("topologySpreadConstraints", _spread(job))
     pod.setdefault("tolerations", []).extend(_tolerations(pod))
     _avoid(pod, job)
-    if not {"serviceAccountName", "serviceAccount"} & set(pod):  # Who names an account wants what comes with it.
+    if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template with an account wants its token.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
     _give_images(pod, trainer.get("image") or job.status.trainer_image)
@@ -140,9 +140,9 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
 
 
 def build_reserve(job: DDPJob, rank: int) -> Manifest:
-    """A pod beyond the present size of the gang: it takes a place where there is one, pulls the image, and waits.
+    """A pod beyond the present size of the gang: it takes a machine if one has room, pulls the image, and waits.
 
-    Its trainer never starts. Once it has a node, the gang knows that it can grow, and starts again with a real pod.
+    Its trainer never starts. Once it has a machine, the gang can grow, and starts again with a real pod.
     """
     pod = build_pod(job, rank)
     trainer = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
@@ -152,17 +152,17 @@ def build_reserve(job: DDPJob, rank: int) -> Manifest:
 
 
 def _give_images(pod: Manifest, image: str | None) -> None:
-    """Whatever names no image has the trainer's, as far as there is one: nothing else has to be pulled."""
+    """Containers without an image get the trainer's, if it has one: nothing else has to be pulled."""
     for container in (*pod.get("initContainers", ()), *pod["containers"]):
         if image and not container.get("image"):
             container["image"] = image
 
 
 def _avoid(pod: Manifest, job: DDPJob) -> None:
-    """Keeps away from nodes that were lost lately where there are others: a preference, beside the template's own."""
+    """Avoids machines that were lost lately, if there are others: a preference, beside the template's own."""
     if not job.status.avoided_nodes:
         return
-    # A field selector takes one value only, and all of a term's must hold.
+    # A field selector takes only one value, and a term holds if all of its selectors do.
     elsewhere = [
         {"key": "metadata.name", "operator": "NotIn", "values": [avoided.node]}
         for avoided in job.status.avoided_nodes
@@ -173,7 +173,7 @@ def _avoid(pod: Manifest, job: DDPJob) -> None:
 
 
 def _marks(own: Manifest, labels: Manifest) -> Manifest:
-    """Labels and annotations: ours, the template's, and for each mesh of which the template says nothing our no."""
+    """Labels and annotations: ours, the template's, and a refusal of each mesh that the template does not mention."""
     said = {**own.get("labels", {}), **own.get("annotations", {})}
     no = {kind: {mark: no for mark, no in marks.items() if mark not in said} for kind, marks in NO_SIDECARS.items()}
     return {
@@ -183,7 +183,7 @@ def _marks(own: Manifest, labels: Manifest) -> Manifest:
 
 
 def _owned(job: DDPJob) -> Manifest:
-    """Belonging to the job: deleted with it."""
+    """The metadata of what belongs to the job and is deleted with it."""
     owner = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -203,7 +203,7 @@ def _equip(container: Manifest, env: list[Manifest], backend: str | None) -> Non
 
 
 def _tell_launcher(container: Manifest, job: DDPJob) -> None:
-    """A launcher that takes its place from flags alone has them, before those of the template, which so win."""
+    """Gives a launcher that takes its place only from flags these flags, before the template's own, which win."""
     words = (*container.get("command", ()), *container.get("args", ()))
     launcher = launcher_of(words)
     if launcher is None or not launcher.told:
@@ -223,16 +223,16 @@ def _mount(container: Manifest, checkpoint: Checkpoint | None) -> None:
 
 
 def _is_on_a_volume(path: str, mounts: list[Manifest]) -> bool:
-    """Whether something is mounted there already; the image itself is nothing that our user could write to."""
+    """Whether something is mounted there already; our user could not write to the image itself."""
     return any(f"{path}/".startswith(f"{mount['mountPath'].rstrip('/')}/") for mount in mounts)
 
 
 def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
-    """Variables that the template may set otherwise."""
-    values = {"PYTHONUNBUFFERED": "1"}  # Else Python writes through a pipe in blocks: a log that is minutes late.
+    """Variables that the template may set to something else."""
+    values = {"PYTHONUNBUFFERED": "1"}  # Otherwise Python writes to a pipe in blocks, and the log is minutes late.
     if backend is Backend.GLOO:
         values["ACCELERATE_USE_CPU"] = (
-            "true"  # Else Accelerate trains in each process by itself where it sees no GPU.
+            "true"  # Otherwise, without a GPU, Accelerate trains in each process by itself.
         )
     said = {variable["name"] for variable in own}
     return [{"name": name, "value": value} for name, value in values.items() if name not in said]
@@ -240,7 +240,7 @@ def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
 
 def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     volumes = pod.setdefault("volumes", [])
-    # The trainer container alone has it. Its user is the template's or the image's own, and is to be able to read it.
+    # Only the trainer container mounts it. Its user may be the template's or the image's own, and has to read it.
     volumes.append({"name": SECRET_VOLUME, "secret": {"secretName": secret_name(job), "defaultMode": 0o444}})
     if any(mount["name"] == SHM_VOLUME for mount in trainer["volumeMounts"]):
         volumes.append({"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", **_memory(pod, trainer)}})
@@ -250,20 +250,20 @@ def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
 
 
 def _memory(pod: Manifest, trainer: Manifest) -> Manifest:
-    """Shared memory counts as the trainer's memory: its limit is the most that can be used."""
+    """The size limit of shared memory: it counts as the trainer's memory, so no more than that limit can be used."""
     limits = (one.get("resources", {}).get("limits", {}) for one in (trainer, pod))
     return next(({"sizeLimit": limit["memory"]} for limit in limits if "memory" in limit), {})
 
 
 def _add_waiting(pod: Manifest, trainer: Manifest) -> None:
-    """Waiting comes last: what a template's own init containers fetch is fetched meanwhile."""
+    """Waiting comes last: meanwhile the template's own init containers can fetch what they need."""
     before = pod.setdefault("initContainers", [])
     if all(container["name"] != WAIT_CONTAINER for container in before):  # Else the template waits in its own way.
         before.append(wait_container(trainer))
 
 
 def _tolerations(pod: Manifest) -> list[Manifest]:
-    """How long a node may be silent: Kubernetes' 300 s would be 300 s of a whole gang that stands still."""
+    """How long a node may be silent: with Kubernetes' default the whole gang would stand still for 300 s."""
     own = [toleration.get("key") for toleration in pod["tolerations"]]
     return [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SILENT_SECONDS}
@@ -273,7 +273,7 @@ def _tolerations(pod: Manifest) -> list[Manifest]:
 
 
 def _spread(job: DDPJob) -> list[Manifest]:
-    """One pod per node where there are enough nodes; a preference, not a condition."""
+    """One pod per machine if there are enough machines; a preference, not a requirement."""
     return [
         {
             "maxSkew": 1,

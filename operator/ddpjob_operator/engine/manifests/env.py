@@ -1,4 +1,4 @@
-"""The variables by which a trainer finds its place in the world."""
+"""The environment variables that tell a trainer its place in the gang."""
 
 from ddpjob_operator.api import DDPJob, RestartMode
 from ddpjob_operator.api.contract import SECRET_DIRECTORY, SECRET_KEY, TERMINATION_LOG_PATH, Env
@@ -11,8 +11,8 @@ from .names import master_address
 def trainer_env(job: DDPJob, rank: int, living: tuple[str, ...]) -> list[Manifest]:
     """The `env` of the trainer container of a node, before the template's own.
 
-    First, so that the template's variables and arguments can refer to these as `$(NODE_RANK)`. `living` are addresses
-    of pods of the gang that live already.
+    They come first, so that the template's variables and arguments can refer to them as `$(NODE_RANK)`. `living` are
+    the addresses of the gang's pods that already run.
     """
     values = {
         **_world(job, rank),
@@ -37,7 +37,7 @@ def _world(job: DDPJob, rank: int) -> dict[str, object]:
         Env.NODE_RANK: rank,
         Env.NPROC_PER_NODE: procs,
     }
-    # Of several on a node, each has its own, which torchrun or the supervisor sets.
+    # If a node has several, each has its own values, which torchrun or the supervisor sets.
     if procs == 1:
         world |= {Env.RANK: rank, Env.LOCAL_RANK: 0, Env.LOCAL_WORLD_SIZE: 1}
     return world

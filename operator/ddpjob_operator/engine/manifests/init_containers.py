@@ -1,7 +1,7 @@
-"""The init container that holds a rank back until rank 0 listens, so that its trainer meets a master that is there.
+"""The init container that holds a rank back until rank 0 listens, so that its trainer finds the master there.
 
 Without it a program that gives up after a few tries would fail on every node that is faster than rank 0's. Our own
-supervisor needs none: it waits for rank 0's with all imports done.
+supervisor does not need it: it waits for rank 0's supervisor with all imports done.
 """
 
 import copy
@@ -13,17 +13,18 @@ from ddpjob_operator.engine.snapshot import Manifest
 
 WAIT_CONTAINER = "wait-for-master"
 WAITING_FOR_MASTER = "waiting for the master's port"
-"""What is said of a pod in which it runs."""
+"""What messages say of a pod in which it runs."""
 
 VOLUMES_AND_NETWORK = "waiting for its volumes and network"
-"""What is said of a pod that has neither yet: which of its volumes is missing, only its kubelet's events tell."""
+"""What messages say of a pod that has neither yet: which volume is missing, only the kubelet's events say."""
 
 RESOURCES = {"cpu": "100m", "memory": "64Mi"}
-"""Both as request and as limit, since a quota may ask for both. A pod's request is its largest init container's, or
-its containers' sum: so this adds nothing where the trainer asks for more. And part of a CPU claims no whole one."""
+"""Both as request and as limit, since a quota may require both. A pod's request is the larger of its largest init
+container's and the sum of its containers': this adds nothing if the trainer requests more. A fraction of a CPU does
+not claim a whole one under the static CPU policy."""
 
 ALIKE = ("image", "imagePullPolicy", "securityContext")
-"""What it has in common with the trainer: nothing else has to be pulled or admitted."""
+"""The fields that it shares with the trainer: nothing else has to be pulled or admitted."""
 
 WHERE = frozenset({Env.MASTER_ADDR, Env.MASTER_PORT, Env.CONTROL_PORT})
 
@@ -54,7 +55,7 @@ NO_PYTHON = {
     "cause": Cause.CONFIG_ERROR,
     "message": f"{WAIT_CONTAINER} needs python in the image of the trainer and finds none; set waitForMaster: false",
 }
-"""A failure report, left as the last words of the log: trying again cannot help."""
+"""A failure report, written as the last line of the log: trying again cannot help."""
 
 SHELL = f"""\
 for python in python3 python; do
@@ -70,7 +71,7 @@ RESERVE_SHELL = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 
 
 def reserve_container(trainer: Manifest) -> Manifest:
-    """The container of a pod that only holds its place; it never ends by itself."""
+    """The container of a reserve, which only holds its place; it never ends by itself."""
     alike: Manifest = {name: trainer[name] for name in ALIKE if name in trainer}
     return {
         "name": RESERVE_CONTAINER,
@@ -87,9 +88,9 @@ def waits_by_itself(trainer: Manifest) -> bool:
 
 
 def wait_container(trainer: Manifest) -> Manifest:
-    """The container for the pod of an equipped trainer.
+    """The container for the pod of a trainer that has its environment.
 
-    It waits for ever: how long is too long is the operator's to say. Every try resolves the name anew.
+    It waits forever: the operator decides how long is too long. Every try resolves the name again.
     """
     alike: Manifest = {name: trainer[name] for name in ALIKE if name in trainer}
     return {

@@ -1,4 +1,4 @@
-"""Names of what belongs to a job, all known beforehand: making something twice is noticed by the API server."""
+"""Names of what belongs to a job, all known beforehand: the API server notices if something is created twice."""
 
 import hashlib
 
@@ -6,24 +6,24 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import MANAGER, SUFFIX_LENGTH, Label
 
 SECRET_HASH_LENGTH = 16
-"""So long that no two jobs ever share one: what has the name is taken for the job's own without being read."""
+"""Long enough that no two jobs ever share one: an object with the name is taken for the job's own without a look."""
 
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Kubernetes' own for generated names: no vowels, no look-alikes, so no words."""
+"""What Kubernetes uses for generated names: no vowels, so no words, and no look-alikes."""
 
 
 def pod_name(job: DDPJob, rank: int, incarnation: int) -> str:
-    """`<job>-<rank>-<suffix>`: in the way of no former incarnation and of no former job of this name."""
+    """`<job>-<rank>-<suffix>`: never the name of a former incarnation's pod, or of a former job's of this name."""
     return f"{job.metadata.name}-{rank}-{_suffix(f'{job.metadata.uid}/{incarnation}')}"
 
 
 def network_policy_name(job: DDPJob) -> str:
-    """`<job>-<suffix>`: never that of a former job's policy, which selects nothing of this one."""
+    """`<job>-<suffix>`: never the name of a former job's policy, which selects no pod of this one."""
     return f"{job.metadata.name}-{_suffix(job.metadata.uid)}"
 
 
 def secret_name(job: DDPJob) -> str:
-    """`<job>-<hash>`: never that of a former job, whose Secret is still to be removed and is not to be ours."""
+    """`<job>-<hash>`: never that of a former job's Secret, which is about to be removed and must not become ours."""
     return f"{job.metadata.name}-{hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:SECRET_HASH_LENGTH]}"
 
 

@@ -1,7 +1,7 @@
 """What makes a pod admissible under Kubernetes' restricted Pod Security Standard, and what it then needs to work.
 
-The template wins field by field. Who runs a container is said at the container, never at the pod: so a container of
-the template can be root beside ours, and one that somebody else injects is not ours to speak for.
+The template wins field by field. The user is set on each container, never on the pod: so a container of the template
+can be root beside ours, and a container that somebody else injects is left alone.
 """
 
 from ddpjob_operator.engine.snapshot import Manifest
@@ -11,14 +11,14 @@ SCRATCH_VOLUME = "ddpjob-scratch"
 HOME_PATH = "/ddpjob/home"
 TMP_PATH = "/tmp"  # noqa: S108  Programs that do not ask TMPDIR write here.
 PLACES = (("HOME", HOME_PATH, "home"), ("TMPDIR", TMP_PATH, "tmp"))
-"""Variable, path and part of the scratch volume. An image knows no home of our user, and may be read-only."""
+"""Variable, path and part of the scratch volume. An image has no home for our user, and may be read-only."""
 
 USER_NAME = "ddpjob"
-"""Python's getpass, and with it torch.compile of older releases, fails where a user has no name anywhere."""
+"""Python's getpass, and with it torch.compile of older releases, fails if the user has no name anywhere."""
 
 
 def restrict(pod: Manifest) -> None:
-    """Gives the pod's spec what the standard asks for and the template does not say."""
+    """Sets what the standard requires in the pod's spec, unless the template sets it."""
     context = {"seccompProfile": {"type": "RuntimeDefault"}, **pod.get("securityContext", {})}
     containers = [*pod.get("initContainers", ()), *pod["containers"]]
     for container in containers:
@@ -26,7 +26,7 @@ def restrict(pod: Manifest) -> None:
         container["securityContext"] = {**_confinement(own), **container.get("securityContext", {})}
         if not _is_root(own) or own.get("readOnlyRootFilesystem"):
             _give_places(container)
-    # Else a volume belongs to root, and a user that is not cannot write to it.
+    # Otherwise a volume belongs to root, and other users cannot write to it.
     if "fsGroup" not in context and not all(_is_root({**context, **one["securityContext"]}) for one in containers):
         context = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch", **context}
     pod["securityContext"] = context
@@ -35,7 +35,7 @@ def restrict(pod: Manifest) -> None:
 
 
 def _confinement(own: Manifest) -> Manifest:
-    """Who runs a container and what it may do, as far as its own words do not say it."""
+    """The user of a container and what it may do, as far as it does not set them itself."""
     given: Manifest = {}
     if not _is_root(own):
         given["runAsNonRoot"] = True
@@ -49,14 +49,14 @@ def _confinement(own: Manifest) -> Manifest:
 
 
 def _is_root(own: Manifest) -> bool:
-    """Whether the template wants root, or whoever the image says, which it then allows to be root."""
+    """Whether the template asks for root, or allows the image's user to be root."""
     if "runAsUser" in own:
         return bool(own["runAsUser"] == 0)
     return own.get("runAsNonRoot") is False
 
 
 def _give_places(container: Manifest) -> None:
-    """A home and a directory for temporary files, each container its own."""
+    """Gives each container a home and a directory for temporary files of its own."""
     own = container.get("env", [])
     named = {variable["name"] for variable in own}
     mounts = container.setdefault("volumeMounts", [])

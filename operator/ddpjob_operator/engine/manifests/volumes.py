@@ -4,7 +4,7 @@ from ddpjob_operator.api import DDPJobSpec
 from ddpjob_operator.engine.snapshot import Manifest
 
 PASSING = frozenset({"emptyDir", "ephemeral"})
-"""Volumes that go with their pod."""
+"""Volumes that are removed with their pod."""
 NOT_WRITTEN = frozenset({"configMap", "secret", "projected", "downwardAPI", "image"})
 
 MADE_FROM = {
@@ -15,7 +15,7 @@ MADE_FROM = {
 
 
 def needed(template: Manifest) -> list[str]:
-    """What a pod's volumes are made from, and without which it waits for ever: `ConfigMap code`."""
+    """The objects that a pod's volumes are made from, without which it waits forever: `ConfigMap code`."""
     sources = [
         source
         for volume in template["spec"].get("volumes", ())
@@ -31,7 +31,7 @@ def needed(template: Manifest) -> list[str]:
 
 
 def lost_with_pods(spec: DDPJobSpec) -> str:
-    """Why nothing that the ranks save outlives their pods, in half a sentence; empty where it does."""
+    """Why nothing that the ranks save outlives their pods, in half a sentence; empty if it does."""
     checkpoint, pod = spec.checkpoint, spec.template["spec"]
     if checkpoint and checkpoint.volume:
         return "" if _outlives_pods(checkpoint.volume) else "its checkpoint.volume goes with its pods"

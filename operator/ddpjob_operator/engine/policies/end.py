@@ -1,4 +1,4 @@
-"""How a job ends, and what is left of it then."""
+"""How a job ends, and what is left of it afterwards."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -30,14 +30,14 @@ from .steps import budget, delete, ends_due, restarting, short_grace, start_agai
 from .verdict import Times, Verdict
 
 GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
-"""Ends at which pods have something to save, and so their own grace period."""
+"""Reasons to end at which pods have something to save, and so get their own grace period."""
 
 EXCUSABLE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.CRASH_LOOP})
-"""Ends by a failure that was counted."""
+"""Reasons to end that are due to a counted failure."""
 
 
 def finished(view: View) -> Verdict | None:
-    """Finished means finished: nothing restarts it, what is not to stay is removed, and in the end the job itself."""
+    """A finished job never restarts; pods that are not to stay are removed, and in the end the job itself."""
     if not view.status.finished:
         return _restored(view)
     expires = expiry(view.spec, view.status)
@@ -46,13 +46,13 @@ def finished(view: View) -> Verdict | None:
     left = tuple(_left_over(view))
     grace = None if _ended_gently(view) else short_grace(view)
     final = State.SUCCEEDED if view.status.succeeded else State.FAILED
-    # None is not empty: there the status cannot get lost alone, and nobody marks it.
+    # None is not empty: there the status cannot get lost without the rest, and the job is never marked.
     mark = (MarkFinished(final),) if view.snapshot.mark == "" else ()
     return Verdict(view.status, None, (*delete(view, left, grace=grace), *mark))
 
 
 def finished_due(view: View) -> Times:
-    """When the job is deleted; and when pods that are to go count as lost."""
+    """When the job is deleted, and when pods that are being removed count as lost."""
     yield expiry(view.spec, view.status)
     if view.status.finished and view.spec.clean_pod_policy is not CleanPodPolicy.NONE:
         yield from ends_due(view)
@@ -69,7 +69,7 @@ def _restored(view: View) -> Verdict | None:
 
 
 def ending(view: View) -> Verdict | None:
-    """The end is decided; it is reached when nothing runs any more, unless the failure turns out to be excused."""
+    """A job whose end is decided ends once nothing runs any more, unless its failure turns out to be excused."""
     for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
         said = view.status.condition(target)
         if said is not None and said.status == "True":
@@ -81,7 +81,7 @@ def ending(view: View) -> Verdict | None:
 
 
 def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
-    """The message of a decision, with the rank that is known by now to have failed first."""
+    """The message of a decision, with the rank that is now known to have failed first."""
     known = view.status.last_failure
     if known is None or entry is None:
         return message
@@ -90,9 +90,9 @@ def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
 
 
 def succeeded(view: View) -> Verdict | None:
-    """The job succeeds as its success policy says, even if a deadline has passed before anybody looked.
+    """The job succeeds as its success policy says, even if a deadline has passed before that is noticed.
 
-    Before resumption: what ended in suspension was told to, and starts again.
+    Not while it is suspended: ranks that ended then were told to stop, and start again.
     """
     if not view.started or view.suspended:
         return None
@@ -105,7 +105,7 @@ def succeeded(view: View) -> Verdict | None:
 
 
 def _rank_zero_finished(view: View) -> bool:
-    """Whether rank 0 is done: it may also exit with 0 because all save together when one of them is told to end."""
+    """Whether rank 0 is done: it may also exit with 0 because all save together when one of them is told to stop."""
     first = view.current.get(0)
     ended_at = first.exit.finished_at if first is not None and first.exit is not None else None
     others = (pod for rank, pod in view.current.items() if rank not in view.finished)
@@ -115,13 +115,13 @@ def _rank_zero_finished(view: View) -> bool:
 def past_deadlines(view: View) -> Verdict | None:
     """A job that has been active for activeDeadlineSeconds fails, whatever it is doing.
 
-    So does one whose gang has never come up within startDeadlineSeconds, and tells what it waited for.
+    So does one whose gang has not come up within startDeadlineSeconds; it says what the gang was waiting for.
     """
     spec, limit, start_limit = view.spec, deadline(view.spec, view.status), start_deadline(view.spec, view.status)
     if limit is not None and view.now >= limit:
         message = f"The job was active for {spec.active_deadline_seconds} s (activeDeadlineSeconds)"
         return fail(view, Reason.DEADLINE_EXCEEDED, message)
-    if view.up or start_limit is None or view.now < start_limit:  # It may be up, and nobody has said so yet.
+    if view.up or start_limit is None or view.now < start_limit:  # It may be up before its status says so.
         return None
     never = f"Not all {view.noun}s ran within {spec.start_deadline_seconds} s (startDeadlineSeconds)"
     return fail(view, Reason.START_DEADLINE_EXCEEDED, f"{never}: {awaited(view)}")
@@ -152,12 +152,12 @@ def expiry(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
 def end(view: View, target: ConditionType, reason: str, message: str, blame: StatusChanges | None = None) -> Verdict:
     """The decision to end, and the end itself once nothing runs.
 
-    `blame` tells of the incident over which it ends; without it, what is known by now of the last one is written.
+    `blame` records the incident because of which it ends; without it, what is now known of the last one is recorded.
     """
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
     blame = hindsight(view, news(view)) if blame is None else blame
-    # Two steps: the decision is written while pods still run, the end only once none does.
+    # Two steps: the decision is written while pods still run, the end only once none do.
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
         stopping, status = f"Stopping {view.pods(len(left))}: {message}", updated(view, decided, **blame)
@@ -173,12 +173,12 @@ def end(view: View, target: ConditionType, reason: str, message: str, blame: Sta
 
 
 def fail(view: View, reason: str, message: str, **changes: Unpack[StatusChanges]) -> Verdict:
-    """The job fails; `changes` of the status tell of what."""
+    """The job fails; `changes` to the status record why."""
     return end(view, ConditionType.FAILURE_TARGET, reason, message, changes or None)
 
 
 def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None:
-    """One restart too many is none if what seemed to be a failure was a disruption, and not one too many of those."""
+    """A job does not fail for a restart too many if the failure was a disruption, and one more of them is allowed."""
     if said.reason not in EXCUSABLE or entry is None or entry.judgement.action is not RestartAction.RESTART_FREE:
         return None
     entry = excused(view, entry, budget(view))
@@ -192,15 +192,15 @@ def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None
 
 
 def _goes_on(view: View, pod: Pod, reason: str) -> bool:
-    """Whether a pod may go on after the job's end, as its user wants; a deadline is one all the same."""
+    """Whether a pod may keep running after the job's end, as its user wants; a deadline ends it all the same."""
     keeps = view.spec.clean_pod_policy is CleanPodPolicy.NONE and reason not in GENTLE
     return keeps and not pod.deleting and pod.rank < view.nodes
 
 
 def _stopping(view: View, pods: tuple[Pod, ...], reason: str, first: str) -> tuple[Action, ...]:
-    """Ends pods. At a deadline those that run are kept, with their logs: nothing else tells what they did.
+    """Stops pods. At a deadline those that run are kept, with their logs: nothing else shows what they did.
 
-    Else `first` is, the one that failed first.
+    Otherwise only `first` is kept, the one that failed first.
     """
     if reason in DEADLINES:
         return stop(view, pods, {pod.name for pod in pods}, grace=None)

@@ -1,4 +1,4 @@
-"""What is known of an incident only after it was answered: the last words of the other pods, and their silence."""
+"""What becomes known of an incident only after it was answered: the other pods' last reports, and their silence."""
 
 from datetime import timedelta
 
@@ -13,31 +13,31 @@ from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View
 
 AVOIDED_FOR = timedelta(hours=1)
-"""So long pods keep away from a node that was lost."""
+"""How long pods avoid a machine that was lost."""
 
 
 def news(view: View) -> Entry | None:
-    """The last incident by what is known of it now; None where that is what the status says."""
+    """The last incident by what is known of it now; None if the status already says the same."""
     known = view.status.last_failure
     return None if known is None else amended(view, enlightened(Facts.of(known), _said_since(view, known)))
 
 
 def hindsight(view: View, entry: Entry | None) -> StatusChanges:
-    """The fields of the status that are to change by these news, and by what else is known now; none by nothing.
+    """The fields of the status that change by this news and by what else is known now; empty if there is nothing new.
 
-    A pod that went with its node says nothing: it is overdue. That explains the loss of a peer, and nothing else: a
-    pod that hangs in its end is overdue as well.
+    A pod that was lost with its machine reports nothing: it is overdue. That explains the loss of a peer, and nothing
+    else: a pod that hangs while it stops is overdue as well.
     """
     fields: StatusChanges = {}
     silent = tuple(pod.node for pod in view.overdue if pod.node)
-    # They displace none: of a lost rack each look would have others displace those of the look before.
+    # They displace none: after the loss of a rack, each look would displace what the previous look had added.
     if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
         fields["avoided_nodes"] = avoided
     return fields if entry is None else {**fields, **entry.recorded}
 
 
 def avoiding(view: View, nodes: tuple[str, ...], *, at_most: int = MAX_AVOIDED) -> tuple[AvoidedNode, ...]:
-    """Nodes to keep away from, with the first `at_most` new ones of these, the newest last; none if none is new."""
+    """The machines to avoid, with the first `at_most` new ones of these, newest last; empty if none is new."""
     known = {one.node for one in view.avoided}
     new = [node for node in dict.fromkeys(nodes) if node not in known][:at_most]
     added = (AvoidedNode(node=node, until=view.now + AVOIDED_FOR) for node in new)
@@ -45,7 +45,7 @@ def avoiding(view: View, nodes: tuple[str, ...], *, at_most: int = MAX_AVOIDED) 
 
 
 def _said_since(view: View, known: Incident) -> list[Facts]:
-    """What the other pods of the attempt that failed have come to say."""
+    """What the other pods of the failed attempt have reported since."""
     attempt, now = known.attempt, view.now
     present = (pod for rank, pod in view.current.items() if rank not in view.finished)
     pods = _gang_of(view, known) if was_answered(view) else tuple(present)
@@ -56,10 +56,10 @@ def _said_since(view: View, known: Incident) -> list[Facts]:
 
 
 def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
-    """The last pods of the gang before, where the incident ended it; a gang that lives on has nothing more to say.
+    """The last pods of the previous gang, if the incident ended it; a gang that lives on has nothing more to report.
 
-    Nor has one that went for another reason, after an incident that was answered in place. Pods that older incidents
-    are about do not speak of this one, unless they lived on and say that they do.
+    Nor has one that ended for another reason, after an incident that was answered in place. The pods of older
+    incidents do not count as evidence of this one, unless they lived on and report that they took part in it.
     """
     said = view.status.condition(ConditionType.RESTARTING)
     if said is None or (said.status, said.reason) != ("True", known.cause):

@@ -1,4 +1,4 @@
-"""Restarts in place: what supervisors answered by themselves, and pods that are lost while the others live on."""
+"""Restarts in place: what supervisors answered by themselves, and pods that were lost while the others live on."""
 
 from datetime import timedelta
 
@@ -21,12 +21,12 @@ from .verdict import Verdict
 
 
 def restarted_in_place(view: View) -> Verdict | None:
-    """What the supervisors answer by a restart in place is charged like any other incident; no pod is touched.
+    """An incident that supervisors answer with a restart in place is charged like any other; no pod is touched.
 
-    One incident at a time, the oldest first. Its attempt tells whether it was charged before.
+    One incident at a time, the oldest first. Its attempt shows whether it was charged before.
     """
     heard, attempt = view.heard, view.status.attempt
-    # What is of an older attempt was said before the gang was started again, and has been accounted for.
+    # A report of an older attempt is from before the gang was started again, and has been accounted for.
     if heard is None or heard.attempt < attempt:
         return None
     # Until all have gathered, the attempt that an incident ended is the last one.
@@ -40,13 +40,13 @@ def restarted_in_place(view: View) -> Verdict | None:
 
 
 def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
-    """Ranks whose pods were lost, where the others live on and wait for new ones; none where the gang has to go."""
+    """Ranks whose pods were lost, if the others live on and wait for new ones; empty if the whole gang has to go."""
     ranks = {failure.rank for failure in failures}
     others = [pod for rank, pod in view.current.items() if rank not in ranks]
-    # One must run, to take the new pods in; and who has finished takes part in no attempt any more.
+    # One must be running, to let the new pods join; and a rank that has finished takes part in no more attempts.
     wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
-    # The status names them one by one and has room for so many; after more, all are replaced.
+    # The status names them one by one and has room for only so many; after that, all are replaced.
     few = len(view.status.incarnations.replaced(ranks).exceptions) <= MAX_EXCEPTIONS
     alone = possible and wait and few and all(_took_its_pod(view, failure) for failure in failures)
     return tuple(sorted(ranks)) if alone else ()
@@ -55,7 +55,7 @@ def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
 def replaced(
     view: View, ranks: tuple[int, ...], entry: Entry, avoided: StatusChanges, *, grace: int | None
 ) -> Verdict:
-    """Only the pods that were lost are replaced. The first time, for a disruption, at once."""
+    """Only the pods that were lost are replaced: at once, if it is a disruption and the first incident in a row."""
     budget, free = entry.price.budget, entry.judgement.action is RestartAction.RESTART_FREE
     wait = timedelta(0) if free and budget.streak == 1 else wait_after(view, budget)
     when = f" in {wait.total_seconds():.1f} s" if wait else ""
@@ -68,9 +68,9 @@ def replaced(
 
 
 def lost_together(view: View, ranks: tuple[int, ...], failures: list[Facts]) -> Verdict | None:
-    """Pods that are lost while the gang has not yet started again belong to the incident before, at no further cost.
+    """Pods that are lost before the gang has started again belong to the previous incident, at no further cost.
 
-    Only those that were there before it: a new pod that is lost is another incident.
+    Only those that existed before it: if a new pod is lost, that is another incident.
     """
     known, said = view.status.last_failure, view.status.condition(ConditionType.RESTARTING)
     if known is None or said is None or (said.status, said.reason) != ("True", known.cause):
@@ -79,7 +79,7 @@ def lost_together(view: View, ranks: tuple[int, ...], failures: list[Facts]) -> 
     there = len(made) == len(ranks) and all(
         at is not None and at + RESOLUTION <= said.last_transition_time for at in made
     )
-    # A node that is lost holds the others up, which may be found out before why it does.
+    # A lost node stalls the others, which may be noticed before the loss is.
     held_up = known.cause is Cause.STALLED and known.rank in ranks
     if not there or not (held_up or known.cause in TAKEN_AWAY | {Cause.PEER_LOST}):
         return None
@@ -95,7 +95,7 @@ def lost_together(view: View, ranks: tuple[int, ...], failures: list[Facts]) -> 
 def waits_in_vain(view: View) -> Verdict | None:
     """A new pod that finds another rank finished has nobody to train with: all start again, at no further cost.
 
-    It was decided before it was known that the rank finishes. Not where rank 0 alone counts and is done.
+    Its replacement was decided before it was known that the rank would finish. Not if only rank 0 counts and is done.
     """
     known = view.status.last_failure
     exceptions = view.status.incarnations.exceptions
@@ -121,8 +121,8 @@ def _rank_zero_is_done(view: View) -> bool:
 def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
     """Whether a rank's new pod comes too late for those that are done.
 
-    What was heard last counts: an attempt too short to be heard of looks like none, and is made once more. Where an
-    operator cannot hear, or has not yet, the pods' times have to prove it.
+    The last report counts: an attempt too short to be reported looks like none, and is made once more. If an operator
+    cannot read reports, or has not read any yet, the pods' times have to prove it.
     """
     if pod is not None and not pod.active:
         return False
@@ -151,18 +151,18 @@ def _charge(view: View, said: Facts) -> Verdict:
 
 
 def _before(view: View, incident: Facts) -> Budget:
-    """The budget as the incident found it; of two that are heard at once, the time between them tells."""
+    """The budget before the incident; if two are reported at once, the time between them decides."""
     last = view.status.last_failure
     window = timedelta(seconds=view.spec.restart.window_seconds)
     heard_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
-    # Then the condition Running, which tells how long all was well, has not been written between the two.
+    # Then the condition Running, which shows how long all was well, has not been written between the two.
     if last is not None and heard_together and incident.time - last.time >= window:
         return Budget()
     return present(view.spec, view.status, min(incident.time, view.now))
 
 
 def _took_its_pod(view: View, failure: Facts) -> bool:
-    """Whether a failure took a pod away or killed its supervisor: any other is one at which supervisors gave up."""
+    """Whether a failure took a pod away or killed its supervisor; after any other, the supervisors gave up."""
     pod = view.current.get(failure.rank)
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
 

@@ -32,16 +32,16 @@ from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_agai
 from .verdict import Times, Verdict
 
 HEARING_OUT = timedelta(seconds=10)
-"""The pod that failed first may be the last to be heard of: what tells of it, its log, would be deleted with it."""
+"""The pod that failed first may be the last to be reported: the evidence, its log, would be deleted with it."""
 
 
 def incident(view: View) -> Verdict | None:
-    """What went wrong is answered: a pod that failed, or one made anew that nobody waits for any more."""
+    """Answers what went wrong: a pod that failed, or a recreated one that nobody is waiting for any more."""
     return _failed(view) or waits_in_vain(view)
 
 
 def incident_due(view: View) -> Times:
-    """When a pod that cannot start, does not finish, or is not heard any more counts as failed."""
+    """When a pod that cannot start, does not finish, or no longer answers counts as failed."""
     yield _finish_timeout(view)
     yield from (unstartable_at(pod) for pod in view.current.values())
     yield from lost_at(view).values()
@@ -50,7 +50,7 @@ def incident_due(view: View) -> Times:
 def _failed(view: View) -> Verdict | None:
     """An incident: at the first failed or lost pod the gang starts again, or the job fails.
 
-    It starts again as a whole, unless its supervisors can wait for a new pod in the place of one that was lost.
+    It starts again as a whole, unless its supervisors can wait for a new pod in place of the lost one.
     """
     failures = _failures(view)
     if not failures:
@@ -60,8 +60,8 @@ def _failed(view: View) -> Verdict | None:
         return verdict
     first = _with_who_left(view, first_of(failures))
     if not lost and (until := _heard_out_at(view, first)):
-        return Verdict(view.status, f"{told(first)}; waiting for what the others say", wake_at=until)
-    # A node's clock may be ahead of ours: no window has passed by a moment that is still to come.
+        return Verdict(view.status, f"{told(first)}; waiting for the other ranks' reports", wake_at=until)
+    # A node's clock may be ahead of ours: time that is still to come is no part of a window.
     entry = account(view, first, present(view.spec, view.status, min(first.time, view.now)))
     if why := final(view, entry):
         return fail(view, *why, **entry.noted)
@@ -70,7 +70,7 @@ def _failed(view: View) -> Verdict | None:
 
 
 def corrected(view: View) -> Verdict | None:
-    """What pods of the attempt that failed say at last may tell more of the incident: that it was free, or final."""
+    """The last reports of the failed attempt's pods may correct its incident: that it was free, or final."""
     if view.created:
         return None
     entry = news(view)
@@ -98,9 +98,9 @@ def _restart(view: View, entry: Entry, avoided: StatusChanges, *, grace: int | N
 
 
 def _failures(view: View) -> list[Facts]:
-    """Of present pods that failed, cannot start, hang at the end, that somebody else deletes, or that vanished.
+    """The failures of present pods that failed, cannot start, do not finish, are deleted by others, or vanished.
 
-    And of those that run, and whose supervisors are missed.
+    And of those that run, but whose supervisors are missed.
     """
     attempt, now, nodes, noun = view.status.attempt, view.now, view.snapshot.node_problems, view.noun
     troubled = (pod for pod in view.current.values() if _is_in_trouble(view, pod))
@@ -120,21 +120,21 @@ def _failures(view: View) -> list[Facts]:
 
 
 def _finish_timeout(view: View) -> datetime | None:
-    """When ranks that have not finished although others have count as stalled."""
+    """When ranks that have not finished, although others have, count as stalled."""
     if not 0 < view.succeeded < view.nodes or view.spec.success_policy is not SuccessPolicy.ALL_RANKS:
         return None
     return after(max(view.finish_times, default=None), view.spec.finish_timeout_seconds)
 
 
 def _with_who_left(view: View, first: Facts) -> Facts:
-    """Where a rank lost its peers, and nobody failed: it may be for those that are done, which are named."""
+    """If a rank lost a peer and none failed, the reason may be the ranks that are done: the message names them."""
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
     return replace(first, message=text_of(f"{view.who_left} had left with exit code 0: {first.message}"))
 
 
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:
-    """Of a rank that others report to have failed first, and whose own pod has still to end."""
+    """The failures of ranks that others report as the first to fail, and whose own pods have not ended yet."""
     known = {failure.rank for failure in found}
     waiting = {rank for rank, pod in view.current.items() if pod.active} - known
     said = (incident_told(pod, view.now) for pod in view.current.values() if pod.failed)
@@ -143,9 +143,9 @@ def _blamed(view: View, found: list[Facts]) -> list[Facts]:
 
 
 def _heard_out_at(view: View, first: Facts) -> datetime | None:
-    """Until when nothing is deleted, since the pod that failed first is about to end, or since it is unknown which.
+    """Until when nothing is deleted, because the pod that failed first has not ended yet, or is not known.
 
-    None where that is not so, or was long enough ago.
+    None if that is not so, or has lasted long enough.
     """
     pods = view.current.values()
     ends = [pod.exit.finished_at for pod in pods if pod.failed and pod.exit and pod.exit.finished_at]
@@ -154,7 +154,7 @@ def _heard_out_at(view: View, first: Facts) -> datetime | None:
     if not ends or not any(unknown or pod.rank == first.rank for pod in ending):
         return None
     until = min(ends) + HEARING_OUT
-    ahead = min(ends) > view.now + RESOLUTION  # By a clock that is not to be waited for.
+    ahead = min(ends) > view.now + RESOLUTION  # By a wrong clock, which is not waited for.
     return None if ahead or view.now >= until else until
 
 
@@ -175,7 +175,7 @@ def _avoiding(view: View, incident: Facts) -> StatusChanges:
 
 
 def _grace(view: View, incident: Facts) -> int | None:
-    """Survivors of a failure have nothing to save; a gang that loses a rank with notice saves together with it."""
+    """The grace period: survivors of a failure have nothing to save; if a rank is lost with notice, all save."""
     first = view.current.get(incident.rank)
     notice = first is not None and first.active and first.deleting
     return None if notice and incident.cause in ANNOUNCED else short_grace(view)

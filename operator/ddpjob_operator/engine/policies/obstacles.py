@@ -1,4 +1,4 @@
-"""How a gang stands that has not come up, in words: what is in its way, and what it waits for."""
+"""Why a gang has not come up, in words: what is in its way, and what it is waiting for."""
 
 from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
@@ -17,7 +17,7 @@ NO_IMAGE = (
 
 
 def awaited(view: View) -> str:
-    """What a gang that has not come up waits for, in a sentence."""
+    """What a gang that has not come up is waiting for, in a sentence."""
     obstacle = name_taken(view) or no_image(view) or in_the_way(view)
     if obstacle is not None:
         return obstacle.message
@@ -25,7 +25,7 @@ def awaited(view: View) -> str:
 
 
 def name_taken(view: View) -> Obstacle | None:
-    """That a Service of somebody else, or of a former job, has the job's name."""
+    """The obstacle that a Service of somebody else, or of a former job, has the job's name."""
     name = view.snapshot.job.metadata.name
     if view.service is Service.FORMER:
         message = f"Waiting for Service {name} of the deleted job of the same name to go away"
@@ -37,15 +37,15 @@ def name_taken(view: View) -> Obstacle | None:
 
 
 def no_image(view: View) -> Obstacle | None:
-    """That neither the job nor the operator's administrator names an image."""
+    """The obstacle that neither the job nor the operator's administrator names an image."""
     named = view.spec.trainer.get("image") or default_image(view)
     return None if named else Obstacle(Reason.IMAGE_MISSING, NO_IMAGE)
 
 
 def in_the_way(view: View) -> Obstacle | None:
-    """Why what is missing is not made: as this process was told, or as the status says.
+    """Why what is missing is not created: by the refusal that this process got, or else by the status.
 
-    That is perhaps what another process was told, and holds until this one has tried.
+    The status may hold a refusal that another process got; it stands until this one has tried.
     """
     refusal, said = view.snapshot.refusal, view.status.condition(ConditionType.BLOCKED)
     if refusal is not None:
@@ -54,24 +54,24 @@ def in_the_way(view: View) -> Obstacle | None:
 
 
 def starts_again(view: View) -> str:
-    """Why a gang starts once more; empty where it does not."""
+    """Why a gang starts again; empty if it does not."""
     said = view.status.condition(ConditionType.RESTARTING)
     return said.message if said is not None and said.status == "True" else ""
 
 
 def _given_back(view: View) -> str:
-    """Why the gang gave back what it held, until the next attempt has its pods; empty where it did not."""
+    """Why the gang gave back its nodes, until the next attempt has its pods; empty if it did not."""
     said = view.status.condition(ConditionType.CREATED)
     return said.message if said is not None and said.reason == Reason.GANG_INCOMPLETE else ""
 
 
 def so_many_run(view: View) -> str:
-    """How many of the pods run, and what the others wait for."""
+    """How many of the pods are running, and what the others are waiting for."""
     return f"{view.running + view.succeeded} of {view.pods(view.nodes)} running{_waiting_for(view)}"
 
 
 def _waiting_for(view: View) -> str:
-    """Which rank the gang waits for, why, and how many more with it."""
+    """Which rank the gang is waiting for, why, and how many more for the same reason."""
     waiting = [pod for pod in view.current.values() if not pod.running and pod.active]
     if not waiting:
         return ""
@@ -82,13 +82,13 @@ def _waiting_for(view: View) -> str:
 
 
 def _volumes(view: View, pod: Pod) -> str:
-    """What a pod's volumes need, where it waits for those: one that is missing is among them."""
+    """What a pod's volumes need, if it is waiting for them: if something is missing, it is among these."""
     if pod.waiting is None or pod.waiting.reason != VOLUMES_AND_NETWORK:
         return ""
     volumes = needed(view.spec.template)
-    return f" (are they there? {', '.join(volumes)})" if volumes else ""
+    return f" (do these exist? {', '.join(volumes)})" if volumes else ""
 
 
 def _silent(pod: Pod) -> Waiting:
-    """What a pod waits for of which nobody says anything."""
+    """What a pod is waiting for if neither the scheduler nor its kubelet says why."""
     return Waiting("waiting for a node") if pod.node is None else Waiting(f"starting on node {pod.node}")

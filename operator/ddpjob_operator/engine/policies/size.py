@@ -1,4 +1,4 @@
-"""How many nodes the gang has: what the user asks for, and what the cluster has room for."""
+"""How many nodes the gang has: what its user asks for, and what the cluster has room for."""
 
 from datetime import datetime, timedelta
 
@@ -18,26 +18,26 @@ from .steps import budget, delete, not_up, restarting, short_grace, stamped, sta
 from .verdict import Times, Verdict
 
 SETTLING = timedelta(seconds=5)
-"""How long a place that was found is left alone: it may be one that a rank of this gang has just left, since of its
-end and of the place either may be heard first."""
+"""How long to wait before growing onto a machine with room: a rank of this gang may just have left it, and the room
+may be reported before the rank's end is."""
 
 SLOWER = 3
-"""Volumes and images take longer than places do: so many times scheduleTimeoutSeconds."""
+"""Volumes and images take longer than scheduling: this many times scheduleTimeoutSeconds."""
 
 
 def resized(view: View) -> Verdict | None:
-    """The gang starts again with another number of nodes: as its user asks, or as there is room."""
+    """The gang starts again with another number of nodes: because its user asks, or by how much room there is."""
     return _asked_for(view) or _shrunk(view) or _grown(view)
 
 
 def resize_due(view: View) -> Times:
-    """When an elastic gang goes on with what it has, or with what it has found."""
+    """When an elastic gang goes on with the nodes that it has, or starts again with more."""
     yield _shrink_time(view)
     yield _growth_time(view)
 
 
 def _asked_for(view: View) -> Verdict | None:
-    """Another number of nodes is another world: the gang saves, stops, and starts again with it, at no cost.
+    """Another number of nodes is another world size: the gang saves, stops, and starts again with it, at no cost.
 
     An elastic gang that is smaller than it may be is left to grow when there is room.
     """
@@ -49,7 +49,7 @@ def _asked_for(view: View) -> Verdict | None:
 
 
 def _shrunk(view: View) -> Verdict | None:
-    """An elastic gang some of whose pods find no place goes on with the others."""
+    """An elastic gang goes on without the pods for which there is no room."""
     limit = _shrink_time(view)
     if limit is None or view.now < limit:
         return None
@@ -59,7 +59,7 @@ def _shrunk(view: View) -> Verdict | None:
 
 
 def _grown(view: View) -> Verdict | None:
-    """An elastic gang for whose missing pods there is room starts again with them."""
+    """An elastic gang starts again with more pods when there is room for them."""
     limit = _growth_time(view)
     if limit is None or view.now < limit:
         return None
@@ -68,41 +68,41 @@ def _grown(view: View) -> Verdict | None:
 
 
 def given_back(view: View) -> Verdict | None:
-    """A gang that lacks nodes, or cannot run on one, gives back what it holds and tries again after a while."""
+    """A gang that lacks machines, or cannot run on one, gives back those it holds and tries again after a while."""
     limit, stuck = _gang_timeout(view), _stuck_time(view)
     if limit is not None and view.now >= limit:
         said = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes"
         return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
     if stuck is None or view.now < stuck:
         return None
-    # Ranks that wait for rank 0 are not stuck by their nodes. Where all are, it is no node's fault.
+    # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
     blamed = [pod for pod in view.current.values() if pod.active and not pod.running and not _waits_for_master(pod)]
     avoided = avoiding(view, tuple(pod.node for pod in blamed if pod.node)) if len(blamed) < view.nodes else ()
     seconds = SLOWER * view.spec.schedule_timeout_seconds
-    said = f"{awaited(view)}; not all came to run within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
+    said = f"{awaited(view)}; not all were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
     kept_away: StatusChanges = {"avoided_nodes": avoided} if avoided else {}
     return _give_back(view, said, kept_away)
 
 
 def give_back_due(view: View) -> Times:
-    """When that is."""
+    """When a gang gives back what it holds."""
     yield _gang_timeout(view)
     yield _stuck_time(view)
 
 
 def _gang_timeout(view: View) -> datetime | None:
-    """When a gang of which some pods have nodes and others have none gives them back.
+    """When a gang of which only some pods have machines gives them back.
 
-    A little later than was asked for, and for each job and attempt in its own way: else two jobs that hold what the
-    other one needs would let go in the same moment, and take the same again.
+    A little later than was asked for, by an amount that differs from job to job and attempt to attempt: otherwise two
+    jobs that hold what the other one needs would let go at the same moment, and take the same machines again.
     """
     return _since_first_place(view, _schedule_seconds(view)) if 0 < view.placed < view.nodes else None
 
 
 def _stuck_time(view: View) -> datetime | None:
-    """When a gang that has all its nodes, and pods that do not come to run there, gives all back as well.
+    """When a gang that has all its machines, but pods that do not get to run on them, gives all of them back as well.
 
-    Never while a pod does something: what an init container fetches takes as long as it takes.
+    Never while an init container of the template is running: what it fetches takes as long as it takes.
     """
     waiting = [pod for pod in view.current.values() if pod.active and not pod.running]
     if not waiting or view.placed < view.nodes or any(pod.waiting and pod.waiting.busy for pod in waiting):
@@ -117,7 +117,7 @@ def _schedule_seconds(view: View) -> float:
 
 
 def _shrink_time(view: View) -> datetime | None:
-    """When an elastic gang goes on with those of its pods that have nodes."""
+    """When an elastic gang goes on with those of its pods that have machines."""
     elastic = view.spec.elastic
     if elastic is None or not elastic.min_nodes <= view.placed < view.nodes:
         return None
@@ -125,7 +125,7 @@ def _shrink_time(view: View) -> datetime | None:
 
 
 def _growth_time(view: View) -> datetime | None:
-    """When an elastic gang starts again with what places were found: soon if none is missing any more.
+    """When an elastic gang starts again with the reserves that have machines: soon if it is complete with them.
 
     Never once a rank has finished: the others are about to.
     """
@@ -139,9 +139,9 @@ def _growth_time(view: View) -> datetime | None:
 
 
 def _since_first_place(view: View, seconds: float) -> datetime | None:
-    """Before, the gang holds nothing; then a scheduler places one pod after the other, and all may yet come.
+    """So many seconds after the first pod got a machine: before that, the gang holds nothing.
 
-    In a gang that lives and waits for pods that replace others, since there are such pods, or since they are refused.
+    If a running gang is waiting for replacements, counted from when these were created, or refused.
     """
     placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node is not None)
     since = min((time for time in placed if time is not None), default=None)
@@ -167,7 +167,7 @@ def _give_back(view: View, why: str, kept_away: StatusChanges | None = None) -> 
     again = budget(view)
     again = in_a_row(again, again.streak + 1)
     wait = wait_after(view, again)
-    message = f"{why}: given back, and tried again in {wait.total_seconds():.1f} s"
+    message = f"{why}: giving back what it holds, and trying again in {wait.total_seconds():.1f} s"
     says = not_up(Reason.GANG_INCOMPLETE, message)
     changes: StatusChanges = {**(kept_away or {}), "budget": again}
     verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, **changes)
@@ -176,9 +176,9 @@ def _give_back(view: View, why: str, kept_away: StatusChanges | None = None) -> 
 
 
 def look_out(view: View) -> tuple[Action, ...]:
-    """Pods of a gang that is smaller than it may be, which wait for the places that it lacks; and none too many.
+    """Creates the reserves of a gang that is smaller than it may be, and deletes those that are too many.
 
-    One that has failed is not made again in this attempt, and none is wanted any more once a rank has finished.
+    One that has failed is not recreated in this attempt, and none is wanted any more once a rank has finished.
     """
     wanted = _wanted_beside(view)
     surplus = (pod for rank, pod in view.reserves.items() if rank not in wanted)
@@ -190,7 +190,7 @@ def look_out(view: View) -> tuple[Action, ...]:
 
 
 def lacking(view: View) -> tuple[int, ...]:
-    """The ranks of those that are to look out for a place and do not exist."""
+    """The ranks of reserves that are wanted and do not exist."""
     return tuple(rank for rank in _wanted_beside(view) if rank not in view.reserves)
 
 
@@ -200,7 +200,7 @@ def _wanted_beside(view: View) -> range:
 
 
 def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: int | None) -> Verdict:
-    # The NetworkPolicy lets in who asks at that port, and is replaced after a suspension alone.
+    # The NetworkPolicy opens that port, and is replaced only after a suspension.
     unchanged: StatusChanges = {"status_port": view.status.status_port, "budget": budget(view)}
     fixed: StatusChanges = {**stamped(view), **unchanged, "nodes": nodes}
     return start_again(view, restarting(reason, message), message, grace=grace, **fixed)

@@ -21,11 +21,11 @@ SERVICE_RECHECK = timedelta(seconds=5)
 """Nothing that we watch changes when a foreign Service goes away."""
 
 
-OUTDATED = "their image is older than this operator, and its supervisors believe whoever reaches them: build it anew"
+OUTDATED = "their image is older than this operator, and its supervisors trust anyone who can reach them: rebuild it"
 
 
 def between_attempts(view: View) -> Verdict | None:
-    """No attempt begins before its backoff is over, nor while pods of a former one may still run."""
+    """No attempt begins before its backoff is over, or while pods of a former one may still run."""
     if view.created:
         return None
     actions = stop(view, view.previous, {culprit(view.status)}, grace=grace_between(view))
@@ -39,19 +39,19 @@ def between_attempts(view: View) -> Verdict | None:
 
 
 def between_due(view: View) -> Times:
-    """When the backoff is over, and when pods that are to end count as lost."""
+    """When the backoff is over, and when pods that were told to stop count as lost."""
     yield view.status.backoff_until
     yield from ends_due(view)
 
 
 def _why_again(view: View) -> str | None:
-    """Why an attempt is to come. What was said last may be of something that has passed since."""
+    """Why another attempt will follow. The last message may be about something that is over by now."""
     blocked = view.status.is_true(ConditionType.BLOCKED)
     return starts_again(view) or ("Waiting to try again" if blocked else None)
 
 
 def obstructed(view: View) -> Verdict | None:
-    """A job waits, and says so, while another's Service has its name, or while nobody has named an image.
+    """A job waits, and says so, while a foreign Service has its name, or while nobody has named an image.
 
     Nothing foreign is touched.
     """
@@ -63,16 +63,16 @@ def obstructed(view: View) -> Verdict | None:
 
 
 def _kept_waiting(view: View, obstacle: Obstacle, wake_at: datetime | None = None) -> Verdict:
-    """The job does not start, and its clocks run."""
+    """The job does not start, but its deadlines run."""
     status = changed(_seen(view), start_time=view.status.start_time or view.now)
     return Verdict(status, obstacle.message, wake_at=wake_at, blocked=obstacle)
 
 
 def children(view: View) -> Verdict | None:
-    """Whatever of this attempt does not exist yet is made; all of it in one round.
+    """Creates everything that belongs to this attempt and does not exist yet, in one round.
 
-    What was refused before is in the way until it is made, also for a process that has not met the refusal itself:
-    the job says so in the cluster's words, and it is tried again after a while.
+    A refusal stands until what was refused is created, even for a process that did not get the refusal itself: the
+    job reports it in the cluster's words, and tries again after a while.
     """
     actions = creating(view, view.status, view.missing)
     if not actions:
@@ -87,14 +87,14 @@ def children(view: View) -> Verdict | None:
 
 
 def children_due(view: View) -> Times:
-    """When what was refused is tried again."""
+    """When to try again to create what was refused."""
     refusal = view.snapshot.refusal
     if refusal is not None and (creating(view, view.status, view.missing) or lacking(view)):
         yield refusal.retry_at
 
 
 def under_way(view: View) -> Verdict | None:
-    """All pods exist: they start, run and finish. One of a former attempt that comes late is ended."""
+    """All pods exist: they start, run and finish. A pod of a former attempt that appears late is deleted."""
     late = delete(view, view.previous, grace=short_grace(view))
     made = f"{counted(view.nodes, 'node')} created"  # Pods on a cluster, processes on one machine.
     created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=made)
@@ -124,7 +124,7 @@ def _finished(view: View) -> str:
 
 
 def _seen(view: View) -> DDPJobStatus:
-    """What was said last, and whether all ranks have run since: they may although something else is missing."""
+    """The last status, with whether all ranks have run since: they may, although something else is missing."""
     return updated(view, first_run_time=_first_run(view))
 
 

@@ -1,4 +1,4 @@
-"""Steps that several policies take: starting once more, making what is missing, ending what runs."""
+"""Steps that several policies take: starting again, creating what is missing, stopping what runs."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
@@ -28,23 +28,23 @@ from ddpjob_operator.engine.view import LOST_AFTER, View
 from .verdict import Times, Verdict
 
 MOST_PEERS = 8
-"""One that lives is enough; and an environment is not the place for thousands."""
+"""One that runs is enough, and an environment variable is no place for thousands."""
 
 DEFAULT_GRACE_SECONDS = 30
-"""Kubernetes' own, where a pod says nothing."""
+"""Kubernetes' default, for pods that do not set it."""
 
 HURRY_MARGIN = timedelta(seconds=5)
-"""Deletion times have whole seconds and come from another clock; less than this is not worth a second request."""
+"""Deletion times are in whole seconds and from another clock; a smaller difference is not worth a second request."""
 
 
 ANNOUNCED = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.POD_DELETED})
-"""What leaves a pod, and with it the whole gang, its grace period to save."""
+"""Causes that leave a pod, and with it the whole gang, its grace period to save."""
 
 WITH_NOTICE = ANNOUNCED | {Reason.RESIZED, Reason.GROWN}
 
 
 def start(view: View, *says: Say) -> Verdict:
-    """A new attempt, not after an incident: all in one round, unless pods of the last attempt still save and stop."""
+    """A new attempt, not after an incident: all in one round, unless pods of the last attempt are still stopping."""
     job = view.snapshot.job
     changes: StatusChanges = {
         **next_attempt(view),
@@ -72,11 +72,11 @@ def start_again(
     wait: timedelta = timedelta(0),
     **changes: Unpack[StatusChanges],
 ) -> Verdict:
-    """The gang ends and starts once more, with other conditions and fields of the status."""
+    """The gang stops and starts again, with these conditions and fields of the status."""
     until = view.now + wait if wait else None
     again: StatusChanges = {**next_attempt(view), **changes, "backoff_until": until}
     status = updated(view, *says, **again)
-    # By the new status: the pod of this incident stays, and one that stayed for an older incident goes.
+    # By the new status: the pod of this incident stays, and one that was kept for an older incident may go.
     left = view.with_status(status).removable
     return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
 
@@ -91,7 +91,7 @@ def replace_alone(
     until: datetime | None,
     **changes: Unpack[StatusChanges],
 ) -> Verdict:
-    """These ranks get a new pod, while the others wait for them; all start once more then, with these fields."""
+    """These ranks get new pods while the others wait for them; then all start again, with these fields of status."""
     incarnations = view.status.incarnations.replaced(ranks)
     fixed: StatusChanges = {"incarnations": incarnations, "supervised": True, "backoff_until": until}
     again: StatusChanges = {**fixed, **changes}
@@ -101,7 +101,7 @@ def replace_alone(
 
 
 def restarting(reason: str, message: str) -> tuple[Say, ...]:
-    """The conditions of a gang that is to start once more."""
+    """The conditions of a gang that is to start again."""
     return _once_more(reason, message, restarting=True)
 
 
@@ -127,7 +127,7 @@ def waiting_to_end(view: View, count: int) -> str:
 
 
 def next_attempt(view: View) -> StatusChanges:
-    """The gang starts once more, and every rank with a new pod: a former pod is one of a smaller incarnation."""
+    """The gang starts again, every rank with a new pod: former pods are those of smaller incarnations."""
     return {
         "attempt": attempt_after(view),
         "incarnations": view.status.incarnations.renewed(),
@@ -137,17 +137,17 @@ def next_attempt(view: View) -> StatusChanges:
 
 
 def attempt_after(view: View, ended: int = 0) -> int:
-    """The number of the next attempt: above those that supervisors began without us, and above one that `ended`."""
+    """The number of the next attempt: above those that supervisors started without us, and above one that `ended`."""
     return max(last_attempt(view), ended) + 1
 
 
 def last_attempt(view: View) -> int:
-    """The last attempt that was begun, by us or by supervisors."""
+    """The last attempt that was started, by us or by supervisors."""
     return max(view.status.attempt, view.heard.attempt if view.heard else 0)
 
 
 def stamped(view: View) -> StatusChanges:
-    """What is fixed for the attempts to come, whatever a later operator's defaults are."""
+    """What is fixed for the coming attempts, whatever a later operator's defaults are."""
     return {
         "nodes": view.spec.nodes,
         "procs_per_node": view.spec.resolved_procs_per_node(),
@@ -161,29 +161,29 @@ def stamped(view: View) -> StatusChanges:
 
 
 def default_image(view: View) -> str:
-    """The image of a trainer whose template names none; empty where nobody has set one."""
+    """The image of a trainer whose template names none; empty if nobody has set one."""
     return view.status.trainer_image or view.snapshot.settings.trainer_image
 
 
 def _chosen_policy(view: View) -> str:
-    """What the job says, else what it began with: one that began when there was none to choose has none."""
+    """What the job says, else what it started with: one that started when there was no choice has none."""
     first = NetworkPolicy.DISABLED if view.started else view.snapshot.settings.network_policy
     return view.spec.network_policy or view.status.network_policy or first
 
 
 def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Action, ...]:
-    """Makes what the job needs and does not have, and these pods."""
+    """Creates what the job needs and does not have, and these pods."""
     job = view.snapshot.job.with_status(status)
     service = (CreateService(job),) if view.service is Service.MISSING else ()
     living = _living(view, status)
     pods = tuple(CreatePod(rank, job, living) for rank in ranks)
-    # Whether it is there nobody may look, so it is made with each pod that needs it: before them.
+    # We may not read Secrets, so it is created each time before pods that need it are.
     secret = (CreateSecret(job),) if pods else ()
     return (*_network_policy(view, job), *service, *secret, *pods)
 
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
-    """For a pod of a gang that lives: where it finds that, whatever DNS still remembers."""
+    """For a pod that joins a running gang: where to find the others, whatever DNS still remembers."""
     if not status.supervised:
         return ()
     others = view.with_status(status).current.values()
@@ -191,7 +191,7 @@ def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
 
 
 def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
-    """Before the pods: none is open for a moment."""
+    """Creates or deletes the NetworkPolicy. It comes before the pods, so that none is open even for a moment."""
     wanted = (job.status.network_policy or job.spec.network_policy) not in {None, NetworkPolicy.DISABLED}
     if wanted == view.snapshot.network_policy:
         return ()
@@ -201,9 +201,9 @@ def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
 
 
 def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
-    """Deletes what nobody has deleted yet, or only with a much longer grace period than this.
+    """Deletes pods that are not being deleted yet, or only with a much longer grace period than this.
 
-    A pod that was told to stop and to stay has its time for that.
+    A pod that was told to stop and is to be kept gets its time for that.
     """
     limit = None if grace is None else view.now + timedelta(seconds=grace) + HURRY_MARGIN
     overdue = _is_stop_overdue(view)
@@ -216,17 +216,17 @@ def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Actio
 
 
 def stop(view: View, pods: Iterable[Pod], stay: Collection[str], *, grace: int | None) -> tuple[Action, ...]:
-    """Ends pods: those of these names that run are kept, with their logs, and the others deleted."""
+    """Stops pods: those with names in `stay` that run are kept, with their logs, and the others are deleted."""
     overdue, left = _is_stop_overdue(view), tuple(pods)
     stays = {pod.name for pod in left if pod.name in stay and pod.running and not pod.deleting}
     stops = tuple(StopPod(pod.name, pod.uid) for pod in left if pod.name in stays and not pod.stopped)
-    # One that does not stop is deleted after all: else it would be waited for without end.
+    # One that does not stop is deleted after all: otherwise it would be waited for forever.
     others = (pod for pod in left if pod.name not in stays or (pod.stopped and overdue))
     return (*stops, *delete(view, others, grace=grace))
 
 
 def _stop_timeout(view: View) -> datetime | None:
-    """When a pod that was told to stop and to stay has not, and its node is taken for lost."""
+    """When a pod that was told to stop and is to be kept still has not stopped, and its node is taken for lost."""
     status = view.status
     failing, created = status.condition(ConditionType.FAILURE_TARGET), status.condition(ConditionType.CREATED)
     if failing is not None and failing.status == "True":
@@ -246,24 +246,24 @@ def _is_stop_overdue(view: View) -> bool:
 
 
 def ends_due(view: View) -> Times:
-    """When pods that were told to end count as lost, or those that were told to stay as not having heard."""
+    """When pods that are being deleted count as lost, or those that are to be kept as not having stopped."""
     yield view.next_loss
     if any(pod.stopping for pod in view.snapshot.pods):
         yield _stop_timeout(view)
 
 
 def short_grace(view: View) -> int:
-    """For pods that have nothing to save. Without any the API server would forget a pod that may still run."""
+    """The grace period for pods with nothing to save. With 0 the API server would forget a pod that may still run."""
     return max(1, view.spec.restart.grace_period_seconds)
 
 
 def grace_after(view: View, reason: str) -> int | None:
-    """For what is left of an attempt, by why it ends: some pods save, others have nothing to save."""
+    """The grace period for what is left of an attempt, by why it ends: some pods save, others have nothing to."""
     return None if reason in WITH_NOTICE else short_grace(view)
 
 
 def grace_between(view: View) -> int | None:
-    """For what is left of the last attempt, by why it ended as the status says."""
+    """The grace period for what is left of the last attempt, by why it ended according to the status."""
     said = view.status.condition(ConditionType.RESTARTING)
     if said is None or said.status != "True":
         created = view.status.condition(ConditionType.CREATED)
@@ -278,5 +278,5 @@ def budget(view: View) -> Budget:
 
 
 def wait_after(view: View, spent: Budget) -> timedelta:
-    """How long the next attempt waits, with this budget."""
+    """How long to wait before the next attempt, with this budget."""
     return backoff(view.spec.restart, spent.streak, view.snapshot.job.metadata.uid)

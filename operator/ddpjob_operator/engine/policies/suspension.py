@@ -32,30 +32,30 @@ def suspended(view: View) -> Verdict | None:
         "first_run_time": None,
         "backoff_until": None,
         "budget": budget(view),
-        # Also those that supervisors began in place: none of their incidents is to be charged after the resumption.
+        # Also those that supervisors started in place: none of their incidents must be charged after the resumption.
         "attempt": last_attempt(view),
         **_forestalled(view),
     }
     if view.active:
-        message = f"{view.pods(len(view.active))} to save and stop"
+        message = f"Waiting for {view.pods(len(view.active))} to save and stop"
         return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
     message = "Nothing runs until the job is resumed"
     if view.started and view.spec.checkpoint and (lost := lost_with_pods(view.spec)):
-        message = f"{message}; then it begins anew: {lost}"
+        message = f"{message}; then it starts over: {lost}"
     said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
     return Verdict(updated(view, *STOPPED, said, **fields), message)
 
 
 def _forestalled(view: View) -> StatusChanges:
-    """The fields of the status with a failure that nobody has answered when suspension does: the first of an attempt.
+    """The fields of the status that record a failure to which suspension is the answer: the first of an attempt.
 
-    It costs nothing. Whoever ended when it was told to has not failed, nor whoever lost such a peer.
+    It costs nothing. A rank that ended because it was told to stop has not failed, nor has one that lost such a peer.
     """
     known, attempt = view.status.last_failure, last_attempt(view)
     if known is not None and known.attempt >= attempt:
         return {}
     failed = [pod for pod in view.current.values() if pod.failed and pod.rank not in view.finished]
-    # In doubt a pod was told to: suspension is to cost nothing.
+    # If in doubt, a pod was told to: suspension must cost nothing.
     by_itself = [pod for pod in failed if pod.exit and not pod.was_told_before(pod.exit.finished_at)]
     failures = [facts_of(pod, attempt, view.now, view.snapshot.node_problems) for pod in by_itself]
     first = first_of(failures) if failures else None
@@ -73,9 +73,9 @@ def started(view: View) -> Verdict | None:
 
 
 def _resumed(view: View) -> Verdict:
-    """After suspension, be it half-way, the gang starts again as a new attempt, with its clock at zero."""
+    """After a suspension, even an incomplete one, the gang starts again as a new attempt, with deadlines reset."""
     if view.snapshot.network_policy and view.started and view.status.status_port != view.spec.status_port:
-        if view.active:  # As long as one lives, nobody else gets in.
+        if view.active:  # While any of them runs, the policy stays, so that nobody else gets in.
             return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))
         name = network_policy_name(view.snapshot.job)
         return Verdict(view.status, "Replacing the NetworkPolicy", (DeleteNetworkPolicy(name),))

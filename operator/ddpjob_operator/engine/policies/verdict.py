@@ -1,4 +1,4 @@
-"""What one policy says, and when it will have something else to say."""
+"""What one policy decides, and when it will decide something else."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from ddpjob_operator.engine.view import View
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one policy wants: a status and a sentence, actions that it authorises, and when to look again."""
+    """What one policy decides: a status and a sentence, the actions that it authorises, and when to look again."""
 
     status: DDPJobStatus
     message: str | None
-    """None: what was said last still holds."""
+    """None: the last message still holds."""
     actions: tuple[Action, ...] = ()
     wake_at: datetime | None = None
     blocked: Obstacle | None = None
     """What keeps the job from going on."""
     events: tuple[Event, ...] = ()
-    """What a person wants to know and no condition tells by coming true."""
+    """What a person wants to know, but no condition reports by becoming true."""
 
 
 Times = Iterable[datetime | None]
-"""Moments, some of which may not be known, or have passed."""
+"""Moments, some of which may be unknown or past."""
 
 
 def never(_: View) -> Times:
-    """Of a policy that only what happens can move."""
+    """For a policy whose answer time alone never changes."""
     return ()
 
 
@@ -41,11 +41,11 @@ class Policy:
     decides: Callable[[View], Verdict | None]
     """Looks at the whole present state and decides, or leaves it to the next."""
     here: str
-    """Why it stands where it stands: before the next one, and after those before."""
+    """Why it stands where it does: before the next one, and after those before it."""
     due: Callable[[View], Times] = never
-    """When time alone will have it say something else."""
+    """When time alone will change its answer."""
 
     @property
     def name(self) -> str:
-        """As it is called in code."""
+        """Its function's name."""
         return self.decides.__name__
