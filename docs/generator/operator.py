@@ -26,7 +26,7 @@ def rights() -> str:
             (code(group) if group else "core", code(resource), ", ".join(verbs), where)
             for where, granted in (
                 ("in the namespaces that it looks after", RIGHTS),
-                ("there too, for clusters that ask it of whoever makes what a job owns", OWNER_RIGHTS),
+                ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
                 ("in its own namespace; all but `create` on its own Lease alone", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
                 ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),

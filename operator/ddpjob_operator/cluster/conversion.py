@@ -1,4 +1,4 @@
-"""Kubernetes objects as the engine sees them: typed, and no more of them than decisions need."""
+"""Kubernetes objects as the engine sees them: typed, and with only what decisions need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,8 +46,8 @@ class Ref:
     name: str
     uid: str
     version: int
-    """Its resource version. Those of one resource can be compared: KEP-5504 promises it from Kubernetes 1.35 on, and
-    etcd has made it so before."""
+    """Its resource version. Versions of one resource can be compared: KEP-5504 promises it from Kubernetes 1.35 on,
+    and with etcd it was true before."""
 
 
 def ref_of(seen: Object) -> Ref:
@@ -110,7 +110,7 @@ def node_problem(node: NodeObject | None) -> str:
 
 
 def _told_at(metadata: ObjectMeta) -> datetime | None:
-    """When it was deleted, if that can still be determined.
+    """When its deletion was requested, if that can still be determined.
 
     A request that shortens the grace period keeps that moment, unless the shorter period is over already: then 1 s
     from now is left, or nothing once a kubelet is done with a pod that a finalizer keeps.
@@ -119,7 +119,7 @@ def _told_at(metadata: ObjectMeta) -> datetime | None:
 
 
 def _told_by(metadata: ObjectMeta) -> datetime | None:
-    """The same or, where it cannot be told, the last moment at which it may have been."""
+    """The same or, if it cannot be determined, the latest moment at which it can have been."""
     gone_by, grace = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
     return None if gone_by is None else gone_by - timedelta(seconds=grace)
 

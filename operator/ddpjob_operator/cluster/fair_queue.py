@@ -1,4 +1,4 @@
-"""Who is next: namespaces take turns, then a namespace's jobs, and what one job wants comes in the order of asking.
+"""What is next: namespaces take turns, then a namespace's jobs; what one job wants comes in the order of asking.
 
 So no job waits for everything that another one wants, whether that is ten thousand jobs or one job of thousands of
 pods.
@@ -15,11 +15,11 @@ from .store import Key
 ALONE = 32
 """How many writes of one job are under way at once."""
 BESIDE_OTHERS = 5
-"""And how many while other jobs are worked on: each request takes as long as everything that the API server is
-working on, and a small job makes several, one after the other. With 8, an API server on two cores creates a large job
-no sooner, and a small one half as soon again."""
+"""How many while other jobs are worked on: each request takes as long as everything that the API server is working
+on, and a small job makes several, one after the other. With 8, an API server on two cores creates a large job no
+faster, and a small one takes half as long again."""
 AT_ONCE = 40
-"""Of all jobs together: beside one that uses all that it may, there is room for another at once."""
+"""How many of all jobs together: beside a job that uses all it may, there is room for another one at once."""
 
 T = TypeVar("T")
 

@@ -1,8 +1,7 @@
 """kopf's part: it connects, lists and watches jobs, and reports every event, which only queues its job.
 
 It ends when an API server does something unexpected, such as sending half a line, and then cancels everything that
-was begun in its loop since its start. So it has a thread and a loop of its own, and starts again there; what we have
-under way goes on.
+was started in its loop since. So it has a thread and a loop of its own, and starts again there; our own work goes on.
 """
 
 import asyncio
@@ -93,8 +92,8 @@ def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
             asyncio.run(_operator(registry, choose))
         except _OverError:
             return
-        except Exception as error:  # noqa: BLE001  Whatever it was: without a watch nobody hears of jobs.
-            if getattr(error, "status", None) == HTTPStatus.NOT_FOUND:  # kopf's classes of errors are its own matter.
+        except Exception as error:  # noqa: BLE001  Whatever it was: without a watch no job is seen.
+            if getattr(error, "status", None) == HTTPStatus.NOT_FOUND:  # kopf's error classes are private.
                 return
             logger.warning("watching ddpjobs: %s", error)
         lasted = time.monotonic() - began > LONGEST_PAUSE_SECONDS

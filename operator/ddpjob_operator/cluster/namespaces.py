@@ -1,9 +1,9 @@
 """Which namespaces this operator looks after, while they come, go, and are closed to it.
 
-They are all, or those that are named, or those that a label selector selects. One that is named and missing, or in
-which the operator lacks rights, is reported and looked at again and again; the others are not affected. If they are
-all or selected, everything is watched in the whole cluster, with rights there, and what is in no namespace of ours is
-not taken in: a changed label costs a list of one namespace, and no watch is restarted.
+These are all namespaces, or the named ones, or those that a label selector selects. A named one that is missing, or
+in which the operator lacks rights, is reported and checked again and again; the others are not affected. With all or
+selected namespaces the whole cluster is watched, which needs rights there, and objects in other namespaces are
+ignored: a changed label costs a list of one namespace, and no watch is restarted.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from .serve.metrics import NAMESPACE_WATCHED
 from .store import Cache, Key, uid_of
 
 CLOSED_SECONDS = 10.0
-"""How often a closed namespace is looked at."""
+"""How often a closed namespace is checked."""
 DOUBT_SECONDS = 5.0
-"""And the least time between two looks at all named ones."""
+"""The least time between two checks of all named ones."""
 READ_AT_ONCE = 16
-"""So many that are selected are read beside each other."""
+"""How many selected ones are read at the same time."""
 NAMED_RIGHTS = 2
 """How many of the missing rights are named for a closed namespace."""
 
@@ -44,14 +44,14 @@ class Namespaces:
         enter: Callable[[str], Awaitable[None]],
         leave: Callable[[str], None],
     ) -> None:
-        """`enter` reads everything in a namespace that is served from now on; `leave` forgets it."""
+        """`enter` reads everything in a namespace that is looked after from now on; `leave` forgets it."""
         self._api = api
         self._named = named
         self._enter = enter
         self._leave = leave
         self._served = set(named)
         self._closed: dict[str, str] = {}
-        """For named ones: why they are closed."""
+        """Why named ones are closed."""
         self._doubt = asyncio.Event()
         """Something has changed."""
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
@@ -75,14 +75,14 @@ class Namespaces:
         return "\n".join(f"namespace {name}: {why}" for name, why in sorted(self._closed.items()))
 
     def doubt(self) -> None:
-        """Has all be looked at soon: one may be closed by now."""
+        """Has all of them checked soon: one may be closed by now."""
         self._doubt.set()
 
     def close(self, name: str, why: str) -> None:
         """A namespace cannot be looked after now."""
         if name not in self._closed:
             logger.warning("namespace %s: %s; the others go on", name, why)
-            self._doubt.set()  # From now on it is looked at again and again.
+            self._doubt.set()  # From now on it is checked again and again.
         self._closed[name] = why
         self._drop(name)
         NAMESPACE_WATCHED.labels(name).set(0)
@@ -91,7 +91,7 @@ class Namespaces:
         """Finds out which there are. Returns the missing rights, if without them there is nothing to look after.
 
         Raises:
-            ApiError: it cannot be said now.
+            ApiError: that cannot be determined now.
         """
         if not self._named:
             lacking = await rights.missing_everywhere(self._api, selecting=self._reflector is not None)
@@ -165,7 +165,7 @@ class Namespaces:
                     opening[name] = tasks.create_task(self._open_in_the_end(name), name=f"opening {name}")
 
     async def _open_in_the_end(self, name: str) -> None:
-        """Opens a namespace, however often it takes. It waits for itself alone: no other one has to."""
+        """Opens a namespace, however many tries it takes. Only this one waits, the others do not."""
         for failures in count(1):
             try:
                 async with self._reading:

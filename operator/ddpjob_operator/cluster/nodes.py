@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class Nodes:
-    """What is wrong with nodes, if this operator may know: the right to read them is an option of the chart."""
+    """What is wrong with nodes, if this operator may read them: that right is an option of the chart."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
@@ -31,6 +31,6 @@ class Nodes:
         except ApiError as error:
             if error.status == HTTPStatus.FORBIDDEN and self._allowed:
                 self._allowed = False
-                logger.info("this operator may not read nodes, so causes are told from pods alone")
+                logger.info("this operator may not read nodes, so causes are derived from pods alone")
             return None
         return node_problem(node)

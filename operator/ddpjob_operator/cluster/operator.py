@@ -39,7 +39,7 @@ CRD_RETRY_SECONDS = 2.0
 STOP_SECONDS = 4.0
 """How long work in progress may take to finish when the operator is told to stop."""
 IN_HAND_SECONDS = 2.0
-"""And how long rounds may begin further writes: what a large job lacks then, the next leader makes."""
+"""How long rounds may then begin further writes: what a large job still lacks, the next leader creates."""
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 """What the API server answers for a namespace that we may not read."""
 
@@ -132,7 +132,7 @@ class Operator:
         await asyncio.wait((working,), timeout=1)
 
     async def _finish(self) -> None:
-        """Finishes what was begun, writes what was announced, and saves the next leader the wait."""
+        """Finishes what was started, writes what was announced, and saves the next leader the wait."""
         logger.info("stopping")
         self._not_ready = "stopping"
         try:
@@ -192,7 +192,7 @@ class Operator:
         self._not_ready = "starting"
 
     async def _what_is_wanting(self) -> str:
-        """What must be there before we can begin; without enough rights we never can."""
+        """What has to exist before we can start; without enough rights we never can."""
         try:
             if not await self._unfenced.served(DDPJOBS):
                 return "waiting for the type DDPJob: apply deploy/crd.yaml, or install the chart"

@@ -19,16 +19,16 @@ LAST_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """How this operator was asked to run."""
+    """How this operator is to run."""
 
     namespaces: list[str]
-    """Those that it looks after; none: all."""
+    """Those that it looks after; empty: all."""
     namespace_selector: str
-    """Selects them by their labels, all the time; empty: they are named, or all."""
+    """Selects them by their labels, at any time; empty: they are named, or all."""
     lease: tuple[str, str] | None
     """Namespace and name of the Lease by which one of several replicas leads; None: this one leads."""
     identity: str
-    """Distinguishes this process from all others, including past ones."""
+    """A name that no other process has or has had."""
     port: int
     log_format: Format
     log_level: str
@@ -64,7 +64,7 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
 def _parser(own_namespace: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ddpjob-operator",
-        description="Watches DDPJobs and runs them: makes their pods, restarts them as a whole, says why.",
+        description="Watches DDPJobs and runs them: creates their pods, restarts them as a whole, says why.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
@@ -147,7 +147,7 @@ def _port(text: str) -> int:
 
 def _seconds(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: a whole number of seconds, at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: a whole number of seconds, at least 1")
     return int(text)
 
 

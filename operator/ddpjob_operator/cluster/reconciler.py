@@ -38,12 +38,12 @@ from .workqueue import WorkQueue
 from .writer import ENDING, Refused, Writer
 
 MINOR_SECONDS = 3.0
-"""How long a status that can wait does so: usually something that matters is then written with it."""
+"""How long a status that can wait does so: usually something that matters follows and is written with it."""
 MINOR_INTERVAL_SECONDS = 10.0
-"""And the least time between two such writes."""
+"""The least time between two such writes."""
 
 LONGEST_RETRY_SECONDS = 30.0
-"""What was refused is tried again after 1, 2, 4 s and so on, then this often: nothing says when it would pass."""
+"""What was refused is tried again after 1, 2, 4 s and so on, then this often: nothing says when it would succeed."""
 
 MUCH = 8
 """A job with more to create or delete than that is large: it is created after others of its namespace, and no other
@@ -218,7 +218,7 @@ class Reconciler:
             return
         self._queue.mark(key)
         if decision.actions and decision.status is None and not memory.current:
-            # No write before them says from which version of the job they follow.
+            # No write before them has checked that they follow from the job's present version.
             await self._look(key, stored)
             return
         seen = stored.seen
@@ -363,5 +363,5 @@ class Reconciler:
 
 
 def _gist(status: DDPJobStatus) -> tuple[object, ...]:
-    """What two attempts to write the same have in common, whenever they were."""
+    """What two writes that say the same have in common, whenever they were."""
     return status.attempt, *((one.type, one.status, one.reason) for one in status.conditions)

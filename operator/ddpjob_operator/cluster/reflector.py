@@ -48,7 +48,7 @@ class Reflector(Generic[O, T]):
         wanted: Callable[[], bool] = lambda: True,
         refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """Selects by labels. While it is not wanted it asks nothing again; `refused` is told if it may not."""
+        """Selects by labels. While it is not wanted it stops asking; `refused` is called if it may not read."""
         self._api = api
         self._resource = resource
         self._namespace = namespace

@@ -25,19 +25,19 @@ Key = tuple[str, str]
 """An object's namespace and name."""
 
 Mark = Callable[[Key], None]
-"""Has a job looked at."""
+"""Queues a look at a job."""
 
 Serves = Callable[[str], bool]
 """Whether the jobs of a namespace are looked after."""
 
 LATE_SECONDS = 300.0
-"""Longer than any view of an object is under way: for at least this long it is remembered that one is gone."""
+"""Longer than any view of an object can be under way: for at least this long, we remember that an object is gone."""
 
 AT_A_STRETCH = 250
 """How many objects of a list are taken in before others get a turn: some milliseconds."""
 UNDERSTOOD_BYTES = 8 << 20
-"""Jobs are kept as the engine reads them up to this much JSON in all, which takes several times as much memory. That
-is thousands of jobs of the usual size."""
+"""Jobs are kept as the engine reads them, up to this much JSON in total, which takes several times as much memory.
+That is thousands of jobs of the usual size."""
 
 O = TypeVar("O", bound=Object)  # noqa: E741  An object as it comes,
 T = TypeVar("T")  # and what is kept of it.
@@ -322,12 +322,12 @@ def of_owner(uid: str) -> Callable[[_Entry[T]], bool]:
 
 
 def uid_of(seen: Object) -> str:
-    """The uid of an object of which nothing else matters."""
+    """The uid of an object: nothing else of it matters."""
     return seen.metadata.uid
 
 
 def _uid_of_staying(seen: Object) -> str | None:
-    """None for what is being deleted: a finalizer may keep it for long, but nothing makes it stay."""
+    """The uid; None if it is being deleted: a finalizer may keep it for long, but nothing makes it stay."""
     return None if seen.metadata.deletion_timestamp else seen.metadata.uid
 
 

@@ -1,7 +1,7 @@
-"""Listens to the supervisor of each job's rank 0: what matters is known at once, and progress every ten seconds.
+"""Asks the supervisor of each job's rank 0: important news arrives at once, and progress every ten seconds.
 
-Each question waits at the supervisor for news, so nothing is asked in vain. Only a limited number of questions is
-open at once; with more jobs than that each waits for a shorter time, and every job is still heard as often.
+Each question waits at the supervisor until there is news, so none is wasted. Only a limited number of questions is
+open at once; with more jobs than that each waits for a shorter time, and every job is still read as often.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from .workqueue import WorkQueue
 OPEN_QUESTIONS = 256
 """How many at once."""
 READ_SECONDS = 10.0
-"""How often a supervisor without news is heard."""
+"""How often a supervisor without news is read."""
 LONGEST_RETRY_SECONDS = 10.0
 """One that does not answer is asked again after 1, 2, 4, 8 s, then this often."""
 LONGEST_HOPELESS_SECONDS = 60.0
@@ -31,7 +31,7 @@ HOPELESS = 20
 NEWS_BURST = 20
 """So many news in a row are heard at once,"""
 NEWS_SECONDS = 2.0
-"""and then one in this time: no pod may keep the operator busy."""
+"""and then one in this time: no pod must keep the operator busy."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def _now() -> float:
 
 @dataclass(slots=True)
 class _Supervisor:
-    """What is heard of one pod, and when to ask it again."""
+    """What one pod has reported, and when to ask it again."""
 
     job_uid: str
     asked: Asked
@@ -55,13 +55,13 @@ class _Supervisor:
     task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Stops listening to it."""
+        """Stops asking it."""
         if self.task is not None:
             self.task.cancel()
             self.task = None
 
     def pause_after_news(self) -> float:
-        """Seconds until the next question: none as long as news are few."""
+        """Seconds until the next question: 0 as long as news is rare."""
         now = _now()
         self.news_left = min(NEWS_BURST, self.news_left + (now - self.news_at) / NEWS_SECONDS) - 1
         self.news_at = now
@@ -77,7 +77,7 @@ class _Supervisor:
 
 
 class Supervisors:
-    """All supervisors that are listened to, at most one for each job."""
+    """All supervisors that are asked, at most one for each job."""
 
     def __init__(self, queue: WorkQueue, time: Callable[[], datetime]) -> None:
         self._queue = queue
@@ -87,12 +87,12 @@ class Supervisors:
         self._session = a_session()
 
     def heard(self, key: Key, job_uid: str) -> Heard | None:
-        """What was last heard of a job."""
+        """What was last reported of a job."""
         supervisor = self._supervisors.get(key)
         return supervisor.heard if supervisor is not None and supervisor.job_uid == job_uid else None
 
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> Heard | None:
-        """What was heard of a job; from now on only this supervisor is listened to."""
+        """What was last reported of a job; from now on only this supervisor is asked."""
         supervisor = self._supervisors.get(key)
         if supervisor is not None and (supervisor.job_uid != job_uid or asked not in {None, supervisor.asked}):
             self.forget(key)
@@ -108,13 +108,13 @@ class Supervisors:
         return supervisor.heard
 
     def forget(self, key: Key) -> None:
-        """Stops listening to this job."""
+        """Stops asking about this job."""
         supervisor = self._supervisors.pop(key, None)
         if supervisor is not None:
             supervisor.stop()
 
     async def close(self) -> None:
-        """Stops listening to all."""
+        """Stops asking all of them."""
         tasks = [supervisor.task for supervisor in self._supervisors.values() if supervisor.task is not None]
         for key in list(self._supervisors):
             self.forget(key)
@@ -143,7 +143,7 @@ class Supervisors:
                     answer.document, self._time(), uid=supervisor.job_uid, pod=pod, last=supervisor.heard
                 )
                 if heard is None:
-                    raise UnheardError("unreadable", f"{where(supervisor.asked)} tells nothing of this job")  # noqa: TRY301
+                    raise UnheardError("unreadable", f"{where(supervisor.asked)} says nothing about this job")  # noqa: TRY301
             except UnheardError as error:
                 STATUS_READS.labels(error.result).inc()
                 supervisor.mark = ""  # The next answer need not wait for news.
@@ -156,7 +156,7 @@ class Supervisors:
         return supervisor.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
 
     def _note(self, key: Key, supervisor: _Supervisor, heard: Heard) -> None:
-        """Takes note of what was heard; only news is worth a look at the job."""
+        """Keeps a report; only news is worth a look at the job."""
         known, supervisor.heard = supervisor.heard, heard
         if is_news(known, heard):
             self._queue.mark(key)

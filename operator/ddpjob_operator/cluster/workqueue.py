@@ -12,12 +12,12 @@ from .store import Key
 AT_WORK = 16
 """How many keys are worked on at once, not counting those that are set aside."""
 CROWD_SECONDS = 1.0
-"""For this long after several were worked on, no key counts as alone: one that comes now and then does not wait."""
+"""For this long after several keys were worked on at once, none counts as alone: an occasional one does not wait."""
 REST_SECONDS = 0.02
-"""After each look: what changes together, such as the pods of a gang, is then looked at together."""
+"""How long a key rests after each look: what changes together, such as the pods of a gang, gets one look together."""
 LONGEST_REST_SECONDS = 0.25
-"""For each other key that rests, a key rests this much longer, up to this: in a crowd, where changes come late
-anyway, few looks at many changes cost less than many looks at few."""
+"""For each other resting key a key rests REST_SECONDS longer, up to this: in a crowd, in which changes are late
+anyway, a few looks at many changes cost less than many looks at a few."""
 
 
 class WorkQueue:
@@ -75,7 +75,7 @@ class WorkQueue:
         self._timers[key] = loop.call_at(when, self._due, key)
 
     async def take(self) -> Key:
-        """The next key to work on; `done` or `failed` gives it back."""
+        """Waits for the next key to work on; `done` or `failed` gives it back."""
         while (key := self._next()) is None:
             self._changed.clear()
             await self._changed.wait()

@@ -47,12 +47,12 @@ ENDING = (DeletePod, StopPod, DeleteNetworkPolicy, DeleteJob)
 LAST = (*OF_PODS, MarkFinished)
 
 LARGE_BYTES = 8 << 10
-"""A pod of a job of more JSON than that takes some milliseconds to build and, of as much as an API server takes, more
-than a tenth of a second: that is done beside all else."""
+"""Each pod of a job with more JSON than this takes some milliseconds to build, and more than a tenth of a second if
+the job is as large as an API server accepts: these are built in a thread, while everything else goes on."""
 
 ENOUGH_FAILURES = 32
-"""In one round of a job. Pods of a gang are alike: a quota that refuses this many refuses the next thousands too, and
-a server that does not answer is better left alone for a while."""
+"""How many failures end the creations of one round. Pods of a gang are alike: a quota that refuses this many refuses
+the next thousands too, and a server that does not answer is better left alone for a while."""
 
 ANOTHER = "metadata.uid: Invalid value"
 """What the server says if a change was meant for another object, which had this name before."""
@@ -92,7 +92,7 @@ class Writer:
         self._api = api
         self._store = store
         self._apart = apart
-        # Deletions do not wait for creations: a job that gives places back may be what another one waits for.
+        # Deletions do not wait for creations: another job may be waiting for what this one gives back.
         self._making, self._ending = Turns(alone), Turns(alone)
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
@@ -129,8 +129,8 @@ class Writer:
 
         await asyncio.gather(*(some() for _ in actions[:ALONE]))
         if failures:
-            # Of equal ones always the same, whichever came first: otherwise the job would say something else each
-            # time.
+            # Of equally grave ones always the same, whichever came first: otherwise the job's message would change
+            # each time.
             raise max((failures[number] for number in sorted(failures)), key=_gravity)
 
     async def _do(self, action: Action, job: Ref) -> None:
@@ -273,7 +273,7 @@ def _taken(kind: str, name: str, there: Object) -> str:
 
 
 def _gravity(failure: Exception) -> float:
-    """Which of several failures is reported: one that is no answer of the server, then the longest wait."""
+    """Which of several failures is reported: one that is not an answer of the server, then the longest wait."""
     match failure:
         case Refused():
             return -1.0

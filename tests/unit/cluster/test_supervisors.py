@@ -174,7 +174,7 @@ async def garbage(_: web.Request) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize(
-    ("handler", "error"), [(of_another_job, "tells nothing of this job"), (garbage, "is not a status")]
+    ("handler", "error"), [(of_another_job, "says nothing about this job"), (garbage, "is not a status")]
 )
 def test_what_tells_nothing_of_the_job_is_an_error(handler: Handler, error: str) -> None:
     async def play(desk: Desk, stack: AsyncExitStack) -> None:

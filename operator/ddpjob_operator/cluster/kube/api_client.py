@@ -27,7 +27,7 @@ PAGE_BYTES = 4 << 20
 FIRST_LIMIT, MOST_LIMIT = 20, 500
 """How many objects are asked for if nothing is known about their size, and at most."""
 LONGEST_RETRY_AFTER = 60.0
-"""A server that is busy asks for seconds; what asks for a day stands between."""
+"""A busy server asks us to wait for seconds; a demand for a day comes from something in between."""
 
 WATCH_SECONDS = 300
 """After this long the server ends a watch."""
@@ -176,7 +176,7 @@ class ApiClient:
             raise _no_answer(error) from error
 
     async def create(self, resource: Resource[T], namespace: str | None, body: Manifest) -> T:
-        """Makes an object and returns it as it is now; fields that the server does not know are errors."""
+        """Creates an object and returns it as it is now; fields that the server does not know are errors."""
         content = await self._change("POST", resource, namespace, body=body, query={"fieldValidation": "Strict"})
         return _decoded(resource.object, content)
 
@@ -291,7 +291,7 @@ def _path(resource: Resource[Any], namespace: str | None, name: str = "") -> str
 
 
 def _limit(size: int, count: int) -> int:
-    """How many objects of that size the next page may have."""
+    """How many objects of about this size the next page may have."""
     return max(1, min(MOST_LIMIT, PAGE_BYTES * count // size))
 
 

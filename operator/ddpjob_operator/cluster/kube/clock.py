@@ -1,6 +1,6 @@
-"""The API server's time: it dates pods, and by another clock one that ends would seem to be lost.
+"""The API server's time: pods carry its dates, and by another clock one that is ending could seem to be lost.
 
-The steady clock counts on from the server's date. So nothing happens when this machine's clock is set.
+A steady clock counts on from the server's date, so nothing happens when this machine's clock is set.
 """
 
 import sys
@@ -14,7 +14,7 @@ TOLERANCE = timedelta(seconds=2)
 """Each of several API servers has its own clock; a smaller difference is not worth a step."""
 
 A_SECOND = timedelta(seconds=1)
-"""What an answer's date leaves out."""
+"""An answer's date is in whole seconds."""
 
 
 def _boot_time() -> float:
@@ -22,8 +22,8 @@ def _boot_time() -> float:
 
 
 steady: Callable[[], float] = _boot_time if sys.platform == "linux" else time.monotonic
-"""Seconds on a clock that nobody sets. On Linux it goes on while the machine is suspended, like the API server's;
-`time.monotonic`, by which asyncio's timers wait, then stands still."""
+"""Seconds on a clock that nobody sets. On Linux it keeps running while the machine is suspended, like the API
+server's; `time.monotonic`, which asyncio's timers use, then stands still."""
 
 
 class Clock:

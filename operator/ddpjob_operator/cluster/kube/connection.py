@@ -122,7 +122,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, path: str, silence: float, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A request whose response comes bit by bit, and may last forever unless nothing comes for this many seconds.
+        """A request whose response arrives bit by bit, perhaps forever, unless nothing arrives for `silence` seconds.
 
         Raises:
             aiohttp.ClientError, TimeoutError: there was no response, or no end of it.

@@ -1,9 +1,9 @@
 """Who leads: one replica at a time, by a Lease of coordination.k8s.io (https://kubernetes.io/docs/concepts/architecture/leases/).
 
 Two clocks are never compared here. A leader counts from the moment before it asked to renew; the others count from
-the moment at which they saw the last renewal; both by their own steady clock. So a leader knows that its time is over
-before another takes over, even one that was stopped and woken again, or whose machine was suspended: it asks its
-clock before every write. Timers would not do, since their clock stands still meanwhile.
+the moment at which they saw the last renewal; each by its own steady clock. So a leader knows that its time is over
+before another takes over, even if it was stopped and resumed, or its machine was suspended: it reads its clock before
+every write. Timers would not do, since their clock stands still meanwhile.
 """
 
 import asyncio

@@ -54,7 +54,7 @@ SMALL_BYTES = 4 << 10
 class Packed:
     """A part of an object that may be large, kept as JSON, and compressed unless it is small.
 
-    As dictionaries a template takes several times as much as its JSON, and packed usually a small part of that.
+    As dictionaries a template takes several times as much memory as its JSON; packed, usually a fraction of it.
     """
 
     __slots__ = ("_content", "size")

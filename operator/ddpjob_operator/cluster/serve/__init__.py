@@ -1,1 +1,1 @@
-"""What the operator shows of itself: health, metrics, its log. Imports nothing else of the cluster's room."""
+"""What the operator shows of itself: health, metrics, its log. Imports nothing else from `cluster`."""

@@ -17,7 +17,7 @@ def about(key: tuple[str, str], uid: str = "") -> dict[str, str]:
 
 
 def set_up(kind: Format, level: str) -> None:
-    """Everything goes to standard error, kopf's lines only from errors on: we say ourselves that it starts again."""
+    """Logs everything to standard error, but of kopf only errors: that it starts again, we log ourselves."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if kind == "json" else _Text())
     handler.addFilter(_without_the_server_s_words_traced)
@@ -27,7 +27,7 @@ def set_up(kind: Format, level: str) -> None:
 
 
 def _without_the_server_s_words_traced(record: logging.LogRecord) -> bool:
-    """What the API server answers to kopf, whole or broken off, is not a bug: one line says it."""
+    """An answer of the API server to kopf, complete or cut off, is not a bug: one line reports it."""
     error = record.exc_info[1] if record.exc_info else None
     known = ("API", "WatchingError", "JSONDecodeError")
     if record.name.startswith("kopf") and error is not None and type(error).__name__.startswith(known):

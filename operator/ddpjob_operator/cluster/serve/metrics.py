@@ -18,7 +18,7 @@ QUEUE_DEPTH = Gauge(
 )
 API_REQUESTS = Counter(
     "ddpjob_api_requests",
-    "Requests to the API server but for watches; code `none`: it did not answer",
+    "Requests to the API server except watches; code `none`: it did not answer",
     ["method", "resource", "code"],
     registry=REGISTRY,
 )
