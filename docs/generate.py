@@ -1,8 +1,8 @@
-"""Writes what the documents say of the code: `make generate`. With `--check` it writes nothing and names what is old.
+"""Writes what the documents say about the code: `make generate`. `--check` only lists what is out of date.
 
 Pages are written by hand, except between a line `<!-- generated: NAME -->` and the next
-`<!-- end of generated -->`: there stands what SECTIONS has under that name. JSON Schema and CRD are generated whole;
-the chart has the CRD's content too.
+`<!-- end of generated -->`: that part comes from SECTIONS, by its name. JSON Schema and CRD are generated as a whole;
+the chart contains the CRD too.
 """
 
 import argparse
@@ -48,8 +48,8 @@ SECTIONS: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Brings every generated file up to date or, with `--check`, tells which are not."""
-    parser = argparse.ArgumentParser(description="Write what the documents say of the code.")
+    """Brings every generated file up to date or, with `--check`, lists those that are not."""
+    parser = argparse.ArgumentParser(description="Write what the documents say about the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if anything is out of date")
     check = parser.parse_args().check
     stale = [(file, text) for file, text in _generated() if not file.exists() or file.read_text("utf-8") != text]
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _generated() -> Iterator[tuple[Path, str]]:
-    """Every file with something generated in it, and what it should hold."""
+    """Every file with something generated in it, and what it should contain."""
     yield ROOT / "deploy" / "ddpjob.schema.json", json.dumps(job_schema(), indent=1) + "\n"
     yield ROOT / "deploy" / "crd.yaml", _yaml(crd())
     yield chart.CHART / "files" / "crd-spec.yaml", _yaml({"spec": crd()["spec"]})

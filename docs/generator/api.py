@@ -24,7 +24,7 @@ TYPES = {
 
 
 def name() -> str:
-    """What a job may be called."""
+    """The form of a job's name."""
     field = job_schema()["properties"]["metadata"]["properties"]["name"]
     return f"{field['description']}\n"
 
@@ -43,15 +43,15 @@ def status() -> str:
 
 
 def rules() -> str:
-    """What is checked beside the fields themselves."""
+    """What is checked beyond each field by itself."""
     rows = ((code(rule.path), rule.refuses, rule.said, rule.beside or "the same") for rule in RULES)
-    return table(("Where", "What is refused", "What is said", "On a cluster"), rows)
+    return table(("Where", "What is refused", "Message", "On a cluster"), rows)
 
 
 def fixed() -> str:
     """What is checked when a job is changed."""
     rows = ((code(rule.path), rule.said, STOPS_FIRST if rule.local else "not checked") for rule in FIXED)
-    return table(("Field", "What is said to a change", "`ddpjob run`"), rows)
+    return table(("Field", "Message for a change", "`ddpjob run`"), rows)
 
 
 def _fields(schema: Schema, known: dict[str, Schema], path: str) -> Iterator[tuple[str, str, str, str]]:

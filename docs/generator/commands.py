@@ -27,7 +27,7 @@ def ddpjob_train() -> str:
 
 
 def ddpjob_train_commands() -> str:
-    """The arguments of each command of `ddpjob-train` beside training."""
+    """The arguments of each command of `ddpjob-train` other than training."""
     parsers = (inference.export_parser(), inference.predict_parser())
     return "\n".join(f"### `{one.prog}`\n\n{one.description}\n\n{_arguments(one._actions)}" for one in parsers)
 

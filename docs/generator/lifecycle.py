@@ -1,4 +1,4 @@
-"""Sections of docs/reference/lifecycle.md, and the chain of policies that stands behind them."""
+"""Sections of docs/reference/lifecycle.md, and the chain of policies behind them."""
 
 from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ def states() -> str:
 
 
 def conditions() -> str:
-    """The conditions, and the events that they make."""
+    """The conditions, and the events that they cause."""
     rows = ((code(value), text, _event(ConditionType(value))) for _, value, text in meanings(ConditionType))
     return table(("Condition", "What it says", "Event when it becomes true"), rows)
 

@@ -13,7 +13,7 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def code(value: object) -> str:
-    """A value as code; nothing where there is none."""
+    """A value as code; empty if there is none."""
     return f"`{value}`" if value not in (None, "") else ""
 
 

@@ -1,4 +1,4 @@
-"""What the operator may do and what it tells Prometheus, from the code that says so."""
+"""The operator's rights and metrics, from the code that defines them."""
 
 from ddpjob_operator.cluster.kube.rights import LEASE_RIGHTS, NAMESPACE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
 from ddpjob_operator.cluster.serve.metrics import REGISTRY
@@ -19,7 +19,7 @@ def metrics() -> str:
 
 
 def rights() -> str:
-    """Every right, and where it holds."""
+    """Every right, and where it applies."""
     return table(
         ("API group", "Resource", "Verbs", "Where"),
         (
@@ -27,7 +27,7 @@ def rights() -> str:
             for where, granted in (
                 ("in the namespaces that it looks after", RIGHTS),
                 ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
-                ("in its own namespace; all but `create` on its own Lease alone", LEASE_RIGHTS),
+                ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
                 ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),
             )

@@ -1,4 +1,4 @@
-"""What the source says of itself: the docstrings that follow constants, which Python does not keep."""
+"""What the source says about itself: the docstrings that follow constants, which Python does not keep."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Why a rank fails, in one word: what rules match, what the status says, what a failure report may claim."""
+"""Why a rank fails, in one word: for rules to match, for the status, and for failure reports."""
 
 from enum import StrEnum
 
@@ -25,14 +25,14 @@ class Cause(StrEnum):
     STALLED = "Stalled"
     """No step finished any more, or the rank had not finished finishTimeoutSeconds after the others."""
     PEER_LOST = "PeerLost"
-    """Another rank went away, or its supervisor does not answer: a consequence, unless nothing else is known."""
+    """Another rank is gone, or its supervisor does not answer: a consequence, unless nothing else is known."""
     STOPPED = "Stopped"
-    """It stopped because something inside the pod, or its kubelet, asked it to: a wrapper, or a failed probe."""
+    """It stopped because something inside the pod, or its kubelet, told it to: a wrapper, or a failed probe."""
     POD_DELETED = "PodDeleted"
-    """The pod was deleted, or vanished, and it was not this job's operator that did it."""
+    """The pod was deleted, or vanished, and not because of this job's operator."""
     EVICTED = "Evicted"
     """The pod was evicted, or rejected by its node: the node was drained, tainted, or is short of something."""
     PREEMPTED = "Preempted"
     """A pod of higher priority took its place."""
     NODE_LOST = "NodeLost"
-    """Its node shut down, went away, stopped answering, or lost the pod's sandbox."""
+    """Its node shut down, was removed, stopped answering, or lost the pod's sandbox."""

@@ -34,11 +34,11 @@ class Label:
     """Labels on everything that belongs to a job."""
 
     MANAGED_BY = "app.kubernetes.io/managed-by"
-    """Who makes and removes it: always `ddpjob-operator`."""
+    """Who creates and removes it: always `ddpjob-operator`."""
     JOB_NAME = f"{GROUP}/job-name"
     """The job's name."""
     JOB_UID = f"{GROUP}/job-uid"
-    """The job's uid: another one for a job created again under the same name."""
+    """The job's uid: a different one if a job is recreated under the same name."""
     RANK = f"{GROUP}/rank"
     """On pods only: the node's rank."""
     INCARNATION = f"{GROUP}/incarnation"
@@ -46,7 +46,7 @@ class Label:
 
 
 FINISHED = f"{GROUP}/finished"
-"""Annotation of a job that has finished, with its last state: what a backup keeps where it drops the status."""
+"""Annotation of a job that has finished, with its last state: a backup that drops the status keeps it."""
 
 MANAGER = "ddpjob-operator"
 
@@ -99,16 +99,16 @@ class Env:
     INCARNATION = "DDPJOB_INCARNATION"
     """Which pod of its rank this is, counted from 1."""
     ATTEMPT = "DDPJOB_ATTEMPT"
-    """Which start of the gang it is, counted from 1: `status.attempt` when the pod was made. A supervisor sets it
-    anew for the ranks of each attempt."""
+    """Which start of the gang it is, counted from 1: `status.attempt` when the pod was created. A supervisor updates
+    it for the ranks of each attempt."""
     BACKEND = "DDPJOB_BACKEND"
     """`nccl` or `gloo`: what `spec.backend` stands for, the same in all processes."""
     CHECKPOINT_DIR = "DDPJOB_CHECKPOINT_DIR"
     """Directory of the checkpoints: `spec.checkpoint.path`. Not set without `spec.checkpoint`."""
     CHECKPOINT_EVERY_STEPS = "DDPJOB_CHECKPOINT_EVERY_STEPS"
-    """`spec.checkpoint.everySteps`, where that is set."""
+    """`spec.checkpoint.everySteps`, if that is set."""
     CHECKPOINT_EVERY_SECONDS = "DDPJOB_CHECKPOINT_EVERY_SECONDS"
-    """`spec.checkpoint.everySeconds`, where that is set: a number, or `Auto`."""
+    """`spec.checkpoint.everySeconds`, if that is set: a number, or `Auto`."""
     CHECKPOINT_KEEP = "DDPJOB_CHECKPOINT_KEEP"
     """`spec.checkpoint.keep`. Not set without `spec.checkpoint`."""
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
@@ -120,21 +120,21 @@ class Env:
     CONTROL_PORT = "DDPJOB_CONTROL_PORT"
     """Port on which supervisors talk to each other: `spec.controlPort`."""
     PEERS = "DDPJOB_PEERS"
-    """Where supervisors are found: `host:port`, with commas between; rank 0's first. A pod that replaces a lost one
-    also gets the addresses of up to eight pods that live."""
+    """Where to find supervisors: `host:port`, separated by commas; rank 0's first. A pod that replaces a lost one
+    also gets the addresses of up to eight running pods."""
     SECRET_FILE = "DDPJOB_SECRET_FILE"  # noqa: S105  (a name)
-    """File with the job's secret, by which its supervisors know each other: of a Secret that is mounted in the
-    trainer container alone."""
+    """File with the job's secret, by which its supervisors recognise each other: from a Secret that is mounted only
+    in the trainer container."""
     IN_PLACE_RESTARTS = "DDPJOB_IN_PLACE_RESTARTS"
-    """Restarts in place that are allowed within the window: `spec.restart.inPlaceRestarts`, or `maxRestarts` where
-    that is less; 0 with `mode: Recreate`."""
+    """Restarts in place that are allowed within the window: `spec.restart.inPlaceRestarts`, or `maxRestarts` if that
+    is less; 0 with `mode: Recreate`."""
     RESTART_WINDOW_SECONDS = "DDPJOB_RESTART_WINDOW_SECONDS"
     """That window: `spec.restart.windowSeconds`."""
     LEAVE_TO_OPERATOR = "DDPJOB_LEAVE_TO_OPERATOR"
     """Incidents for which a supervisor has to end its pod, since the job may have to fail: exit codes, ranges of
-    them, and causes, with commas between."""
+    them, and causes, separated by commas."""
     STALL_TIMEOUT_SECONDS = "DDPJOB_STALL_TIMEOUT_SECONDS"
-    """`spec.stallTimeoutSeconds`, where that is set."""
+    """`spec.stallTimeoutSeconds`, if that is set."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
     """`spec.preflight`: `Disabled`, `Fast` or `Full`."""
     LISTEN_ADDR = "DDPJOB_LISTEN_ADDR"
@@ -142,7 +142,7 @@ class Env:
     RUN_DIR = "DDPJOB_RUN_DIR"
     """Only in local mode: the directory of the run, where the supervisor keeps what it records."""
     HEARTBEAT = "DDPJOB_HEARTBEAT"
-    """Set by the supervisor for its ranks: the file in which a rank says how it goes on."""
+    """Set by the supervisor for its ranks: the file in which a rank reports that it is alive, and its progress."""
     MEAN_TIME_TO_FAILURE = "DDPJOB_MEAN_TIME_TO_FAILURE_SECONDS"
     """Set by the supervisor for its ranks, once it knows: how often the job has failed so far."""
 
@@ -156,7 +156,7 @@ TERMINATION_LOG_PATH = "/dev/termination-log"
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the trainer that the engine gives a meaning.
+    """Exit codes of the trainer that have a meaning for the engine.
 
     Others are the program's own: 1-199, where 128+n is signal n. A cause is read from the failure report and never
     guessed from a code below 128: argparse exits 2 and torchrun always 1.
@@ -165,13 +165,13 @@ class ExitCode(IntEnum):
     DONE = 0
     """The process is done. The job succeeds when every rank says so."""
     APPLICATION_ERROR = 1
-    """The training code raised an exception, or a peer was lost; the failure report tells which."""
+    """The training code raised an exception, or a peer was lost; the failure report says which."""
     BAD_INPUT = 2
     """Arguments, data or environment are wrong, or there is no space for a checkpoint."""
     PREFLIGHT_RETRY = 201
-    """The supervisor found the machine or the network unfit; another machine may do."""
+    """The supervisor found the machine or the network unfit; another machine may be fine."""
     PREFLIGHT_NEVER = 202
-    """The supervisor found something unfit that no machine mends."""
+    """The supervisor found something unfit that would be so on any machine."""
     STALLED = 203
     """The supervisor ended a gang that was stalled."""
     PEER_LOST = 204

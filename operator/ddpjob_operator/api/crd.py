@@ -1,6 +1,6 @@
 """The CustomResourceDefinition: the type as the API server knows it.
 
-Made from the same schema that editors and local mode go by, in the form that an API server takes ("structural":
+Made from the same schema that editors and local mode use, in the form that an API server accepts ("structural":
 everything in place, no references), with the rules that compare fields written in CEL.
 """
 
@@ -36,7 +36,7 @@ SCALE = {
 """For `kubectl scale` and for autoscalers."""
 
 LEFT_OUT = {"anyOf", "$defs", "additionalProperties", "examples"}
-"""Words of JSON Schema that a CRD does not have, or has in another form."""
+"""Keywords of JSON Schema that a CRD does not have, or has in another form."""
 
 RESOURCE_KINDS = ("requests", "limits")
 
@@ -97,7 +97,7 @@ def _root() -> dict[str, Any]:
 
 
 def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its references in place, in the words that an API server knows."""
+    """The schema with its references resolved, in the keywords that an API server knows."""
     if "$ref" in schema:
         target = definitions[schema["$ref"].rsplit("/", 1)[-1]]
         said = {key: value for key, value in schema.items() if key != "$ref"}
@@ -119,7 +119,7 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
 def _bound(spec: dict[str, Any]) -> None:
     """Limits without which the API server refuses rules over lists as too costly."""
     _at(spec, "restart.rules[].exitCodes[]")["maxLength"] = 7
-    spec["properties"]["template"]["required"] = ["spec"]  # Else a template without it would meet no rule.
+    spec["properties"]["template"]["required"] = ["spec"]  # Otherwise no rule would apply without it.
     template = spec["properties"]["template"]["properties"]
     for kind in ("labels", "annotations"):
         template["metadata"]["properties"][kind]["maxProperties"] = 256
@@ -139,7 +139,7 @@ def _bound(spec: dict[str, Any]) -> None:
 
 
 def _rules(root: dict[str, Any]) -> None:
-    """What fields say of each other, where CEL sees all that is compared."""
+    """Adds the rules that compare fields, each at a place from which CEL sees everything it compares."""
     rules: tuple[Rule | Fixed, ...] = (*RULES, *FIXED)
     for rule in rules:
         if rule.cel:

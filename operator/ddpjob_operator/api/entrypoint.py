@@ -1,6 +1,6 @@
-"""A DDPJob from what a person types: a script, a module or a command, how many nodes run it, and with what.
+"""A DDPJob from what a person types: a script, a module or a command, on how many nodes it runs, and with what.
 
-The dry run of a short command prints what it runs, since both are made here.
+A dry run prints exactly what the command would run, since both come from here.
 """
 
 import re
@@ -19,11 +19,11 @@ SUPERVISOR = "ddpjob-supervise"
 NO_SIZE = Size()
 
 NAMELESS = "job"
-"""What a job is called whose script has no letter in its name that a DNS label may have."""
+"""The name of a job whose script has no letter in its name that a DNS label may contain."""
 ROOM_FOR_NUMBER = len("-99999")
 
 EXPANDED = re.compile(r"\$(?=[$(])")
-"""Where Kubernetes begins to expand a variable, in commands, arguments and variables."""
+"""Where Kubernetes would expand a variable, in commands, arguments and variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Entrypoint:
     command: tuple[str, ...]
     arguments: tuple[str, ...]
     name: str
-    """What its job is called by default."""
+    """Its job's name by default."""
 
 
 def script(path: str, arguments: Sequence[str] = ()) -> Entrypoint:
@@ -53,7 +53,7 @@ def command(words: Sequence[str]) -> Entrypoint:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is said beside the entrypoint; None is not said."""
+    """What is given beside the entrypoint; None: not given."""
 
     image: str | None
     """None: the one that the operator's administrator has set."""
@@ -76,14 +76,14 @@ FLAGS: dict[Path, str] = {
     ("spec", "checkpoint", "path"): "--checkpoint",
     ("spec", "template", "spec", "containers", 0, "env"): "--env",
 }
-"""What a person has typed for a field."""
+"""The option with which a person sets a field."""
 
 
 def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
     """The valid DDPJob that runs an entrypoint, as a YAML file has it.
 
     Raises:
-        BadInputError: an option is wrong; the text says all that is.
+        BadInputError: an option is wrong; the text lists everything that is.
     """
     size = options.size
     if launcher := launcher_of(entrypoint.command):
@@ -112,10 +112,10 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
 
 
 def check(document: dict[str, Any]) -> None:
-    """Finds out whether a document that options have led to is a valid DDPJob.
+    """Checks whether a document made from options is a valid DDPJob.
 
     Raises:
-        BadInputError: it is not; the text says of each mistake which option it is.
+        BadInputError: it is not; for each mistake the text says which option is wrong.
     """
     if found := problems(document):
         raise BadInputError("\n  ".join(map(_as_typed, found)))
@@ -128,7 +128,7 @@ def job_name(text: str) -> str:
 
 
 def literal(words: Sequence[str]) -> tuple[str, ...]:
-    """The words so that they arrive as they were typed: a shell has expanded its variables already."""
+    """The words, escaped to arrive as they were typed: the shell has already expanded its variables."""
     return tuple(EXPANDED.sub("$$", word) for word in words)
 
 
@@ -154,7 +154,7 @@ def _name_of_module(name: str) -> str:
 
 
 def _name_in(words: Sequence[str]) -> str:
-    """After the script or module that a command names last before its arguments or, without one, the program."""
+    """A name after the last script or module before the command's arguments or, without one, after the program."""
     script = next((word for word in words if word.endswith(".py")), None)
     modules = [name for flag, name in pairwise(words) if flag == "-m"]
     if script is not None:

@@ -30,12 +30,12 @@ class DDPJob(Model):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "DDPJob":
-        """A job from a document that `validation.problems` finds nothing wrong with; a null is a field not set."""
+        """A job from a document in which `validation.problems` finds nothing wrong; a null is a field not set."""
         known = without_nulls(document)
         return cls.model_validate({key: known[key] for key in cls.model_fields if key in known})
 
     def with_status(self, status: DDPJobStatus) -> "DDPJob":
-        """The same job, once this is said of it."""
+        """The same job with this status."""
         return DDPJob(metadata=self.metadata, spec=self.spec, status=status)
 
     def to_document(self) -> dict[str, object]:

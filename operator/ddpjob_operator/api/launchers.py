@@ -1,8 +1,8 @@
-"""Launchers, which start a node's processes by themselves: what they say of a job's size, and what they are told.
+"""Launchers, which start a node's processes by themselves: the job size in their flags, and the flags we add.
 
 torchrun takes its place in the job from its variables (PET_NODE_RANK and others), which the contract sets. Accelerate
-takes it from flags alone, which each pod is made with: without them each node would train by itself, or make itself
-the master and wait for the others for ever.
+takes it only from flags, so each pod is created with them: without them each node would train by itself, or make
+itself the master and wait for the others forever.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ Words = tuple[str, ...]
 
 MODULE_FLAGS = frozenset({"-m", "--module"})
 COUNTED = frozenset({"gpu", "auto"})
-"""What torchrun takes for a number of processes: as many as there are GPUs."""
+"""Words that torchrun accepts as a number of processes: as many as there are GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many nodes and processes a job has; None is not said."""
+    """How many nodes and processes a job has; None: not given."""
 
     nodes: int | None = None
     procs_per_node: int | None = None
@@ -33,28 +33,28 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A launcher's command line. Flags stand here with underscores; on the command line, also with dashes."""
+    """A launcher's command line. Flags are written with underscores here; on the command line, with dashes too."""
 
     name: str
     calls: tuple[Words, ...]
-    """How commands begin that call it."""
+    """The first words of commands that call it."""
     nodes: str
     procs: str
     counts_all: bool
     """Whether `procs` counts the processes of all nodes together."""
     place: frozenset[str]
-    """Flags that differ from node to node, or name the first of several nodes: DDPJob's to say."""
+    """Flags that differ from node to node, or name the first of several nodes: only DDPJob may set them."""
     told: Words = ()
-    """What it is to be told, with the size in braces."""
+    """The flags that we add, with placeholders for the size."""
     without_gpus: Words = ()
-    """What it is told as well for several processes without GPUs, where it is told none of `modes`."""
+    """The flags that we also add for several processes without GPUs, unless it has one of `modes`."""
     modes: frozenset[str] = frozenset()
 
     def size(self, words: Words, asked: Size, gpus: int) -> Size:
-        """The size that its command line and `asked` say together.
+        """The size by its command line and `asked` together.
 
         Raises:
-            BadInputError: they contradict each other, or the command line says a node's place.
+            BadInputError: they contradict each other, or the command line sets a node's place.
         """
         flags = self._flags(words)
         nodes = self._number(flags, self.nodes, asked.nodes, "--nodes")
@@ -63,7 +63,7 @@ class Launcher:
         return Size(nodes, self._procs(flags, nodes or 1, asked.procs_per_node, gpus))
 
     def placed(self, words: Words, size: Size, *, on_gpus: bool) -> tuple[Words, Words]:
-        """Its command and arguments with what it is told. What the user says stands later, and so wins."""
+        """Its command and arguments with the flags that we add. The user's own come later, and so win."""
         call = self._call(words)
         without_gpus = size.ranks > 1 and not on_gpus and not self.modes & self._flags(words).keys()
         told = (*self.told, *(self.without_gpus if without_gpus else ()))
@@ -82,7 +82,7 @@ class Launcher:
         return next((words[: len(call)] for call in self.calls if same[: len(call)] == call), ())
 
     def _flags(self, words: Words) -> dict[str, str]:
-        """Its own flags with what follows them, up to the script, whose arguments are not its own."""
+        """Its own flags with their values, up to the script: what follows are the script's."""
         return dict(_flags(words[len(self._call(words)) :]))
 
     def _procs(self, flags: dict[str, str], nodes: int, asked: int | None, gpus: int) -> int | None:
@@ -130,7 +130,7 @@ ACCELERATE = Launcher(
         *("--num_machines", "{nodes}", "--num_processes", "{ranks}", "--machine_rank", f"$({Env.NODE_RANK})"),
         *("--main_process_ip", f"$({Env.MASTER_ADDR})", "--main_process_port", f"$({Env.MASTER_PORT})"),
     ),
-    # Else Accelerate starts one process per node, for it expects MPI to start the others.
+    # Otherwise Accelerate starts one process per node, since it expects MPI to start the others.
     without_gpus=("--multi_gpu",),
     modes=frozenset({"multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "config_file"}),
 )

@@ -90,7 +90,7 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        """Says the same twice, as people do."""
+        """Writes equal values twice, as people do."""
         return True
 
 
@@ -126,7 +126,7 @@ class _Document:
 
     @property
     def kind(self) -> str:
-        """Its kind or, where it has none, what it is."""
+        """Its kind or, if it has none, what it is."""
         if isinstance(self.value, dict):
             return str(self.value.get("kind", "a mapping without kind"))
         return "a list" if isinstance(self.value, list) else "plain text"
@@ -138,7 +138,7 @@ class _Document:
         return f"{str(version).partition('/')[0]}/{self.kind}"
 
     def line(self, path: Path) -> int:
-        """The line of the value at a path or, where it is missing, of the nearest value around it."""
+        """The line of the value at a path or, if it is missing, of the nearest value around it."""
         while path not in self.lines:
             path = path[:-1]
         return self.lines[path]

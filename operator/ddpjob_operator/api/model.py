@@ -7,7 +7,7 @@ from pydantic.alias_generators import to_camel
 
 
 class Model(BaseModel):
-    """A frozen value, camelCase in YAML and JSON, snake_case in Python, that knows all of its fields."""
+    """A frozen value, camelCase in YAML and JSON, snake_case in Python, that accepts no unknown fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -19,7 +19,7 @@ class Model(BaseModel):
     )
 
     def to_dict(self) -> dict[str, object]:
-        """The value as it stands in YAML and JSON, without what was never set."""
+        """The value as YAML and JSON have it, without what was never set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

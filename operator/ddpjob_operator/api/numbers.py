@@ -1,4 +1,4 @@
-"""Kinds of numbers that several fields are."""
+"""Kinds of numbers that several fields share."""
 
 from typing import Annotated
 

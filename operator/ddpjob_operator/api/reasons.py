@@ -1,6 +1,6 @@
-"""Reasons of conditions: one word each for programs, and what a person does about it.
+"""Reasons of conditions: one word each for programs, and what a person can do about it.
 
-A failure's cause is a reason too, where the failure is why.
+If a failure is the reason, its cause is used.
 """
 
 from enum import StrEnum
@@ -33,7 +33,7 @@ class Reason(StrEnum):
     UNBLOCKED = "Unblocked"
     """Nothing is in the way any more."""
 
-    # It comes up, runs, starts again.
+    # The gang comes up, runs, starts again.
     PODS_CREATED = "PodsCreated"
     """All pods of this attempt exist."""
     PODS_STARTING = "PodsStarting"
@@ -46,28 +46,28 @@ class Reason(StrEnum):
     RESTARTED = "Restarted"
     """The next attempt is running."""
     UNSTALLED = "Unstalled"
-    """Steps finish again, or the gang is not running."""
+    """Steps are finishing again, or the gang is not running."""
     SUPERVISOR_SILENT = "SupervisorSilent"
     """Rank 0's supervisor has not answered for 30 s; the message says what happens instead."""
     SUPERVISOR_HEARD = "SupervisorHeard"
-    """Rank 0's supervisor answers again, or the gang is not running."""
+    """Rank 0's supervisor is answering again, or the gang is not running."""
     RESIZED = "Resized"
     """`nodes` was changed: the gang starts again with the new size."""
     SHRUNK = "Shrunk"
-    """Some pods found no place for elastic.shrinkAfterSeconds: the gang starts again without them."""
+    """For some pods there was no room within elastic.shrinkAfterSeconds: the gang starts again without them."""
     GROWN = "Grown"
-    """Missing pods have found places: the gang starts again with them."""
+    """There is room for missing pods: the gang starts again with them."""
     GANG_INCOMPLETE = "GangIncomplete"
     """Some pods found no machine within scheduleTimeoutSeconds, or did not get to run there: the gang gives all of
     them back, and tries again."""
 
     # Suspension.
     SUSPENDED = "Suspended"
-    """The job is suspended, so this does not hold."""
+    """The job is suspended, so this is not true."""
     JOB_SUSPENDED = "JobSuspended"
     """`suspend` is set, and nothing is running."""
     JOB_RESUMED = "JobResumed"
-    """`suspend` was lifted."""
+    """`suspend` was set to false."""
 
     # The end.
     ALL_RANKS_SUCCEEDED = "AllRanksSucceeded"
@@ -77,16 +77,16 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     """The job was active for activeDeadlineSeconds."""
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
-    """The job was active for startDeadlineSeconds, and its ranks had never yet all been running."""
+    """The job was active for startDeadlineSeconds without all its ranks ever having run at the same time."""
     MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
-    """One more incident than restart.maxRestarts allows."""
+    """There was one more incident than restart.maxRestarts allows."""
     MAX_DISRUPTIONS_EXCEEDED = "MaxDisruptionsExceeded"
-    """One more disruption than restart.maxDisruptions allows."""
+    """There was one more disruption than restart.maxDisruptions allows."""
     CRASH_LOOP = "CrashLoop"
-    """Trying again does not help: the same error twice before any step, or three incidents in a row, and none of the
-    attempts got further than the first of them."""
+    """Trying again does not help: the same error came twice before any step, or three incidents in a row, and none of
+    the attempts got further than the first of them."""
     RESTORED_WITHOUT_STATUS = "RestoredWithoutStatus"
-    """The job had finished, and was created again with the annotation that says so but without its status."""
+    """The job had finished, and was recreated with the annotation that says so but without its status."""
 
 
 DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
@@ -102,22 +102,22 @@ ADVICE: dict[Reason | Cause, str] = {
     "by itself.",
     Reason.POD_TAKEN: "Delete the pod, or give the job another name. The pod of a deleted job goes away by itself.",
     Reason.NETWORK_POLICY_TAKEN: "Delete the NetworkPolicy, or give the job another name.",
-    Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask whoever runs the "
-    "operator to set `trainerImage`.",
+    Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask the operator's "
+    "administrator to set `trainerImage`.",
     Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised: "
     "`kubectl describe quota`.",
     Reason.POD_SECURITY_VIOLATION: "Change what the message names in the template, or move to a namespace that "
     "allows it.",
-    Reason.FORBIDDEN: "Show the message to whoever runs the cluster.",
-    Reason.WEBHOOK_FAILED: "Have the webhook that the message names mended by whoever runs it: `kubectl get "
+    Reason.FORBIDDEN: "Show the message to the cluster's administrator.",
+    Reason.WEBHOOK_FAILED: "Ask those who run the webhook that the message names to fix it: `kubectl get "
     "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists them.",
-    Reason.INVALID: "Suspend the job, mend what the message names in the template, and resume it.",
+    Reason.INVALID: "Suspend the job, fix what the message names in the template, and resume it.",
     Reason.UNBLOCKED: NOTHING,
     Reason.PODS_CREATED: NOTHING,
-    Reason.PODS_STARTING: "Read the message. A pod without a machine: free one, or ask for less. An image: mend its "
-    "name.",
+    Reason.PODS_STARTING: "Read the message. If a pod lacks a machine, free one, or ask for less. If it is an image, "
+    "fix its name.",
     Reason.ALL_PODS_RUNNING: NOTHING,
-    Reason.SUPERVISOR_OUTDATED: "Build the image anew. Then suspend the job, give it that image, and resume it.",
+    Reason.SUPERVISOR_OUTDATED: "Rebuild the image. Then suspend the job, give it that image, and resume it.",
     Reason.RESTARTED: NOTHING,
     Reason.UNSTALLED: NOTHING,
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "
@@ -127,9 +127,9 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.SHRUNK: "Nothing; free or add machines, and the gang grows again.",
     Reason.GROWN: NOTHING,
     Reason.GANG_INCOMPLETE: "Free machines, or ask for fewer nodes. Otherwise the job keeps trying, "
-    "until startDeadlineSeconds where that is set.",
+    "until startDeadlineSeconds if that is set.",
     Reason.SUSPENDED: NOTHING,
-    Reason.JOB_SUSPENDED: "`ddpjob resume NAME` lets it go on.",
+    Reason.JOB_SUSPENDED: "`ddpjob resume NAME` resumes it.",
     Reason.JOB_RESUMED: NOTHING,
     Reason.ALL_RANKS_SUCCEEDED: NOTHING,
     Reason.RANK_ZERO_SUCCEEDED: NOTHING,
@@ -138,27 +138,27 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.START_DEADLINE_EXCEEDED: "Read the message: it says what the job was waiting for last.",
     Reason.MAX_RESTARTS_EXCEEDED: READ_THE_LOG,
     Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who takes the pods away: `status.history` names each time and cause.",
-    Reason.CRASH_LOOP: "Mend what the message names. Where it is a step that fails each time, look at its data and "
-    "at the state that is loaded. Where trying again may help all the same, add a rule with `action: Restart`. "
+    Reason.CRASH_LOOP: "Fix what the message names. If it is a step that fails each time, look at its data and "
+    "at the state that is loaded. If trying again may help all the same, add a rule with `action: Restart`. "
     + READ_THE_LOG,
     Reason.RESTORED_WITHOUT_STATUS: "Nothing. To run it again, delete it and make it without the annotation "
     "`ddpjob.dev/finished`; `ddpjob submit` leaves that out.",
     Cause.APPLICATION: READ_THE_LOG,
     Cause.OUT_OF_MEMORY: "Raise the memory limit, or use less: smaller batches, fewer DataLoader workers. /dev/shm "
     "counts too.",
-    Cause.CONFIG_ERROR: "Mend what the message names, and submit the job again.",
+    Cause.CONFIG_ERROR: "Fix what the message names, and submit the job again.",
     Cause.STORAGE_FULL: "Make room on the checkpoint's volume, or keep fewer checkpoints (`checkpoint.keep`).",
     Cause.STORAGE_EXCEEDED: "Raise the limit that the message names (ephemeral-storage, an emptyDir's sizeLimit), or "
     "write elsewhere.",
-    Cause.IMAGE_ERROR: "Mend the image's name or tag, or the pull secret, and submit the job again.",
-    Cause.START_ERROR: "Mend the command, or make the ConfigMap or Secret that the message names.",
-    Cause.PREFLIGHT_FAILED: "Have the machine that the message names looked at.",
+    Cause.IMAGE_ERROR: "Fix the image's name or tag, or the pull secret, and submit the job again.",
+    Cause.START_ERROR: "Fix the command, or create the ConfigMap or Secret that the message names.",
+    Cause.PREFLIGHT_FAILED: "Have the machine that the message names checked.",
     Cause.STALLED: READ_THE_LOG,
-    Cause.PEER_LOST: "The rank that went away is unknown: look at the machine of each rank, and at the network.",
+    Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
-    Cause.POD_DELETED: "Nothing, unless nobody meant to delete it.",
-    Cause.EVICTED: "Nothing, if a node was drained. If a node ran short of memory or disk, set requests that hold.",
-    Cause.PREEMPTED: "Nothing, or a priority class that is high enough.",
-    Cause.NODE_LOST: "Have the node that the message names looked at; new pods keep away from it for an hour.",
+    Cause.POD_DELETED: "Nothing, if it was deleted on purpose.",
+    Cause.EVICTED: "Nothing, if a node was drained. If a node ran short of memory or disk, set realistic requests.",
+    Cause.PREEMPTED: "Nothing; or give the job a priority class that is high enough.",
+    Cause.NODE_LOST: "Have the node that the message names checked; new pods avoid it for an hour.",
 }
-"""What a person does about each reason, and about each cause of a failure."""
+"""What a person can do about each reason, and about each cause of a failure."""

@@ -76,7 +76,7 @@ class Signal(StrEnum):
 
 
 def signal_name(number: int) -> str:
-    """A signal's name, as rules and the status have it: `SIGKILL`; of one that has none, `SIG34`."""
+    """A signal's name, as in rules and the status: `SIGKILL`; if it has none, `SIG34`."""
     names: tuple[str, ...] = tuple(Signal)
     return names[number - 1] if number <= len(names) else f"SIG{number}"
 
@@ -85,7 +85,7 @@ ExitCodes = (
     Annotated[int, Field(ge=1, le=LAST_EXIT_CODE)]
     | Annotated[str, Field(pattern=r"^[0-9]{1,3}-[0-9]{1,3}$", max_length=7)]
 )
-"""One exit code, or a range of them with both ends."""
+"""One exit code, or a range of them that includes both ends."""
 
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
 
@@ -127,8 +127,8 @@ class Restart(Model):
     window_seconds: PositiveSeconds = 3600
     """Once all ranks have run for this long without an incident, all of maxRestarts is available again."""
     backoff_seconds: Seconds = 1
-    """Wait before the first restart. It doubles with every further incident, until training gets further than it was
-    at the last one or has been healthy for windowSeconds."""
+    """Wait before the first restart. It doubles with every further incident, until training gets further than at the
+    last one or has been healthy for windowSeconds."""
     max_backoff_seconds: Seconds = 300
     """The longest that this wait can get."""
     grace_period_seconds: Seconds = 5

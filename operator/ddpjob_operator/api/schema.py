@@ -1,4 +1,4 @@
-"""The JSON Schema of a DDPJob: what editors complete and check, and what validation goes by.
+"""The JSON Schema of a DDPJob, for completion and checks in editors, and for validation.
 
 Made from the types in `spec` and Kubernetes' own schema of a pod template, so it cannot differ from either.
 """
@@ -56,7 +56,7 @@ def status_schema() -> dict[str, Any]:
 
 
 def _pod_spec() -> dict[str, Any]:
-    """Kubernetes' own, with an end to the time that pods are waited for: moments are counted from it."""
+    """Kubernetes' own, with a limit on the grace period: we calculate times from it."""
     pod = definitions()[POD_SPEC]
     grace = pod["properties"]["terminationGracePeriodSeconds"] | {"minimum": 0, "maximum": MOST_SECONDS}
     return {**pod, "properties": pod["properties"] | {"terminationGracePeriodSeconds": grace}}
@@ -74,7 +74,7 @@ def _metadata() -> dict[str, Any]:
 
 
 def _refer(field: dict[str, Any], name: str) -> None:
-    """Gives a field the type that Kubernetes has for it, and keeps what we say of it."""
+    """Gives a field the type that Kubernetes has for it, but keeps our description."""
     description = field["description"]
     field.clear()
     field |= {"description": description, "$ref": f"#/$defs/{name}"}

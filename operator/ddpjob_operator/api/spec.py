@@ -21,7 +21,7 @@ from .restart import Restart
 
 AUTO = "Auto"
 MANAGER = f"{GROUP}/operator"
-"""What `managedBy` stands for where it is missing."""
+"""What a missing `managedBy` stands for."""
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 JsonObject = dict[str, Any]
@@ -75,8 +75,8 @@ class Elastic(Model):
     """The largest value that `nodes` may have, also when `kubectl scale` or an autoscaler sets it. Without it there
     is no limit."""
     shrink_after_seconds: PositiveSeconds = 120
-    """How long the gang waits for pods that find no place before it starts again without them. Likewise, when only
-    some of the missing pods find one, how long it waits for the rest before it starts again with those that do."""
+    """How long the gang waits for pods without a machine before it starts again without them. Likewise, when there is
+    room for only some of the missing pods, how long it waits for the rest before it starts again with those."""
 
 
 class Checkpoint(Model):
@@ -128,7 +128,7 @@ class DDPJobSpec(Model):
     active_deadline_seconds: PositiveSeconds | None = None
     """The job fails once it has been active for this long, whatever it is doing."""
     start_deadline_seconds: PositiveSeconds | None = None
-    """The job fails if, after it has been active for this long, its ranks have never yet all been running."""
+    """The job fails if it has been active for this long without all its ranks ever having run at the same time."""
     schedule_timeout_seconds: PositiveSeconds = 600
     """A gang that has found machines for some of its pods but not for all gives them back after this long, or
     slightly longer, and tries again, so that two jobs never wait for each other's machines forever. A gang that has
@@ -162,7 +162,7 @@ class DDPJobSpec(Model):
 
     @property
     def ours(self) -> bool:
-        """Whether it is this operator that brings the job forward."""
+        """Whether it is this operator that manages the job."""
         return self.managed_by in {None, MANAGER}
 
     @property

@@ -1,4 +1,4 @@
-"""What the operator says: `status`. All that the engine must remember between two looks stands here."""
+"""What the operator reports: `status`. It holds everything that the engine has to remember between two looks."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Time = Annotated[
     datetime,
     PlainSerializer(lambda time: time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), when_used="json"),
 ]
-"""A moment as Kubernetes' MicroTime: seconds alone would swallow a backoff of one second."""
+"""A time as Kubernetes' MicroTime: with whole seconds, a backoff of one second could be lost."""
 
 
 HISTORY = 10
@@ -27,31 +27,31 @@ MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
 MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
-"""Characters for two of every three nodes, of as many as there can be: more in a row are said in fewer."""
+"""Characters for two of every three nodes in the largest job: three or more in a row are written shorter."""
 
 
 WORD = "^[A-Z][A-Za-z0-9]*$"
-"""What words of the status look like, those of newer versions too."""
+"""The form of words in the status, including those of newer versions."""
 TYPE = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 REASON = "^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
-"""Types and reasons of conditions, as in Kubernetes' own."""
+"""The form of types and reasons of conditions, as in Kubernetes' own."""
 
 
 def _by(key: str) -> dict[str, Any]:
-    """A list whose items are told apart by a key."""
+    """A list whose items are distinguished by a key."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 @dataclass(frozen=True)
 class _Open:
-    """Marks a word of the status: one that this version does not know, a newer one has written; it stays as it is."""
+    """Marks a word in the status: one that this version does not know was written by a newer one, and is kept."""
 
     known: type[StrEnum]
     pattern: str = WORD
     max_length: int = 64
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
-        """Reads known words as such, and others as text."""
+        """Reads known words as members of the enum, and others as text."""
         words: dict[str, str] = {word.value: word for word in self.known}
         as_text = core_schema.to_string_ser_schema()
         return core_schema.no_info_after_validator_function(
@@ -59,7 +59,7 @@ class _Open:
         )
 
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
-        """Text, of which `examples` are the words of this version."""
+        """Text; the words of this version are its `examples`."""
         return {
             "type": "string",
             "pattern": self.pattern,
@@ -69,12 +69,12 @@ class _Open:
 
 
 class _Said(Model):
-    """What an operator wrote. One of an older version keeps what it does not know, and writes it again."""
+    """What an operator wrote. An older version keeps what it does not know, and writes it back."""
 
     model_config = ConfigDict(extra="allow")
 
     KEY: ClassVar[str] = ""
-    """The field that tells it from others in a list."""
+    """The field that distinguishes it from others in a list."""
 
 
 class ConditionType(StrEnum):
@@ -91,7 +91,7 @@ class ConditionType(StrEnum):
     STALLED = "Stalled"
     """The ranks are running, but no step finishes any more."""
     PROGRESS_UNKNOWN = "ProgressUnknown"
-    """Rank 0's supervisor has stopped answering the operator. Training may well be going on."""
+    """Rank 0's supervisor has stopped answering the operator. Training may still be going on."""
     SUSPENDED = "Suspended"
     """`suspend` is set, and nothing is running."""
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
@@ -120,7 +120,7 @@ class State(StrEnum):
     SUSPENDING = "Suspending"
     """Suspension was requested; the pods are saving and stopping."""
     SUSPENDED = "Suspended"
-    """Nothing runs until suspension is lifted."""
+    """Nothing runs until the job is resumed."""
     SUCCEEDED = "Succeeded"
     """Every rank has exited with 0 or, with successPolicy RankZero, rank 0 has. Final."""
     FAILED = "Failed"
@@ -128,13 +128,13 @@ class State(StrEnum):
 
 
 class PodSecurity(StrEnum):
-    """What pods get where their template says nothing: a setting of the operator."""
+    """What pods get unless their template says otherwise: a setting of the operator."""
 
     RESTRICTED = "Restricted"
     """All that Kubernetes' restricted Pod Security Standard requires, and a home directory that its user can write
     to."""
     NONE = "None"
-    """Nothing: user, rights and home directory are whatever the image and the cluster make them."""
+    """Nothing: user, rights and home directory are up to the image and the cluster."""
 
 
 class Condition(_Said):
@@ -175,13 +175,13 @@ class Incarnations(_Said):
     exceptions: Annotated[
         tuple[RankIncarnation, ...], Field(max_length=MAX_EXCEPTIONS, json_schema_extra=_by("rank"))
     ] = ()
-    """Ranks that have had more, because their pod was lost and replaced alone."""
+    """Ranks that have had more, because only their own pod was lost and replaced."""
     former: int = 0
     """The value of `default` before the gang last started as a whole."""
 
     def of(self, rank: int) -> int:
         """The number of a rank's present pod."""
-        if not self.exceptions:  # Nearly always, and asked for each pod.
+        if not self.exceptions:  # Nearly always, and this is called for each pod.
             return self.default
         return next((one.incarnation for one in self.exceptions if one.rank == rank), self.default)
 
@@ -214,7 +214,7 @@ class Budget(_Said):
 
 
 def _named(signal: Any) -> Any:
-    """A signal by its name; before names, its number was kept."""
+    """A signal by its name; older versions kept its number."""
     return signal_name(signal) if type(signal) is int and signal > 0 else signal
 
 
@@ -248,8 +248,8 @@ class Incident(_Said):
     """The last step that the rank had finished or, if it reports none, the last that any other rank reports. After a
     disruption: how far training is known to have come."""
     at_start: bool = False
-    """No step had finished before it. Where no steps are reported: all ranks had run for less than a minute, or for
-    less than ten minutes if the process ended with exit code 2, a usage error."""
+    """No step had finished before it. If no steps are reported: all ranks had run for less than a minute, or for less
+    than ten minutes if the process ended with exit code 2, a usage error."""
     tied: bool = False
     """Another rank failed in the same way at the same moment, so which came first is unknown."""
     action: Annotated[RestartAction | str, _Open(RestartAction)] = RestartAction.RESTART
@@ -266,12 +266,12 @@ class Incident(_Said):
 
     @property
     def who(self) -> str:
-        """Who failed first, in words: where a node has several ranks, both of its numbers."""
+        """Which rank failed first, in words: with both of its numbers if a node has several processes."""
         return in_words(self.rank, self.process)
 
 
 def in_words(rank: int, process: int | None) -> str:
-    """A node's rank, and which of all ranks it is about where a node has several."""
+    """A node's rank and, if a node has several processes, the rank among all of the job."""
     several = process is not None and process != rank
     return f"rank {process} (node {rank})" if several else f"rank {rank}"
 
@@ -295,10 +295,10 @@ class Progress(_Said):
     step: int | None = None
     """Steps finished so far, in all epochs together."""
     steps_since_restart: int | None = None
-    """Steps finished since the last restart, of a program that reports no step numbers: nobody knows at which step it
-    went on."""
+    """Steps finished since the last restart, for a program that reports no step numbers: nobody knows at which step
+    it resumed."""
     total_steps: int | None = None
-    """How many steps there will be in all."""
+    """How many steps there will be in total."""
     percent: float | None = None
     """Percentage of these steps that is finished."""
     eta_seconds: int | None = None
@@ -365,7 +365,7 @@ class DDPJobStatus(_Said):
     attempt: int = 0
     """How often the gang has been started."""
     incarnations: Incarnations = Incarnations()
-    """Tells the current pods from previous ones."""
+    """Distinguishes the current pods from previous ones."""
     selector: str = ""
     """Label selector of the job's pods, for autoscalers."""
     nodes: int | None = None
@@ -411,7 +411,7 @@ class DDPJobStatus(_Said):
     first_run_time: Time | None = None
     """When all ranks first ran after startTime."""
     last_failure: Incident | None = None
-    """The last incident: who failed first, and why."""
+    """The last incident: which rank failed first, and why."""
     history: Annotated[
         tuple[Incident, ...], Field(max_length=HISTORY, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
@@ -433,14 +433,14 @@ class DDPJobStatus(_Said):
         return condition is not None and condition.status == "True"
 
     def completed(self) -> frozenset[int]:
-        """The node ranks that `completedIndexes` names, as far as there are such."""
+        """The node ranks in `completedIndexes` that the job has."""
         ends = (run.partition("-") for run in self.completed_indexes.split(",") if run)
         runs = (range(int(first), min(int(last or first) + 1, self.nodes or 0)) for first, _, last in ends)
         return frozenset(rank for run in runs for rank in run)
 
     @property
     def ending(self) -> bool:
-        """Whether it is decided that the job ends; it still does where it has not finished."""
+        """Whether it is decided that the job ends; unless it has finished, its pods are still being stopped."""
         return self.is_true(ConditionType.SUCCESS_CRITERIA_MET) or self.is_true(ConditionType.FAILURE_TARGET)
 
     @property
@@ -454,13 +454,13 @@ class DDPJobStatus(_Said):
         return self.succeeded or self.is_true(ConditionType.FAILED)
 
     def kept_in(self, after: "DDPJobStatus") -> "DDPJobStatus":
-        """The status that follows this one, with all of this one that no field of this version stands for."""
+        """The status that follows this one, with everything in this one that this version has no field for."""
         kept: DDPJobStatus = _kept(self, after)
         return kept
 
 
 def _kept(before: Any, after: Any) -> Any:
-    """What comes after, with fields that only a newer version knows: those of before, at all depths."""
+    """The new value with the fields of the old one that only a newer version knows, at all depths."""
     if before is after:
         return after
     if isinstance(after, _Said) and isinstance(before, _Said):

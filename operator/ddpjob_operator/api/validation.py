@@ -1,6 +1,6 @@
 """Everything that is wrong with a DDPJob document, all at once.
 
-The schema tells what can be said of one field; the rules, what fields say of each other and of the contract.
+The schema covers each field by itself; the rules cover how fields relate to each other and to the contract.
 """
 
 import difflib
@@ -23,10 +23,10 @@ from .schema import job_schema
 
 COMMANDS = frozenset({"command", "args"})
 SWITCHES = {"false": "Disabled", "off": "Disabled", "true": "Enabled", "on": "Enabled"}
-"""Words for our own: to YAML, Off and no are false, on and yes true."""
+"""Our own words for what people write: in YAML, off and no are false, on and yes are true."""
 FORMS = frozenset({"anyOf", "maxItems", "maxLength", "pattern"})
 SHELL = re.compile(r"[&|;<>`*]|\$[^(]")
-"""Signs that mean something to a shell only; Kubernetes itself replaces `$(NAME)`."""
+"""Characters that mean something only to a shell; Kubernetes itself replaces `$(NAME)`."""
 
 TYPE_NAMES = {
     "object": "a mapping",
@@ -37,9 +37,9 @@ TYPE_NAMES = {
 
 
 def problems(document: Any) -> list[Problem]:
-    """All that is wrong with a document, in the order of its paths; none for a valid DDPJob.
+    """Everything that is wrong with a document, in the order of its paths; empty for a valid DDPJob.
 
-    A null counts as a field that is not set, as the API server takes it.
+    A null counts as a field that is not set, as in the API server.
     """
     document = without_nulls(document)
     ruled = [problem for rule in RULES for problem in rule.problems(document)]
@@ -54,20 +54,20 @@ def _validator() -> Validator:
 
 
 def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """`$` is the end, as everywhere but in Python, where a line may end after it."""
+    """`$` is the end, as everywhere but in Python, where a newline may follow it."""
     if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
 def _schema_problems(document: Any, told: Collection[Path]) -> Iterator[Problem]:
-    """What the schema finds wrong, without the form of values of which a rule has told in words of their own."""
+    """What the schema finds wrong, except the form of values for which a rule has a message."""
     for error in _validator().iter_errors(document):
         if not (error.validator in FORMS and tuple(error.absolute_path) in told):
             yield from _explain(error)
 
 
 def _explain(error: ValidationError) -> Iterator[Problem]:
-    """A schema error as what is wrong and what would be right."""
+    """A schema error in words: what is wrong and what would be right."""
     path = tuple(error.absolute_path)
     value: Any = error.instance
     limit: Any = error.validator_value
@@ -136,7 +136,7 @@ def _wrong_type(value: Any, expected: str) -> str:
 
 
 def _as_list(error: ValidationError) -> str:
-    """What stands where a list of such things should, as that list."""
+    """What was given in place of a list, written as the list that it should be."""
     value: Any = error.instance
     schema: Any = error.schema
     items = schema.get("items", {})
@@ -149,7 +149,7 @@ def _as_list(error: ValidationError) -> str:
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command or, where only a shell understands it, the call of one."""
+    """The words of a command or, if only a shell understands it, a call of a shell."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -158,7 +158,7 @@ def _words(command: str) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """A value as YAML has it: a date without quotes is one, and not what Python calls it."""
+    """A value as in the YAML: a date as it was written, not as Python represents it."""
     return str(value) if isinstance(value, date) else repr(value)
 
 

@@ -1,6 +1,6 @@
-"""Rules that a schema cannot state, each once: the CRD, the validator, local mode and the reference go by these.
+"""Rules that a schema cannot state, each in one place: the CRD, the validator, local mode and the reference use them.
 
-`RULES` are about what a spec says, `FIXED` about what a change of it may not touch.
+`RULES` are about what a spec may say, `FIXED` about what a change to it must not touch.
 """
 
 from .record import FIXED_FOR_EVER, WHILE_SUSPENDED, Fixed, Rule

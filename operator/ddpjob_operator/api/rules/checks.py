@@ -60,7 +60,7 @@ def trainer_container(job: Any) -> Found:
 
 
 def contract_variables(kind: str) -> Check:
-    """The variables of the contract are the operator's to set."""
+    """Only the operator may set the variables of the contract."""
 
     def check(job: Any) -> Found:
         for path, container in mappings(job, (*POD, kind)):
@@ -72,7 +72,7 @@ def contract_variables(kind: str) -> Check:
 
 
 def reserved_keys(kind: str) -> Check:
-    """Labels and annotations of ours cannot be the template's."""
+    """A template cannot have labels and annotations that are reserved for us."""
 
     def check(job: Any) -> Found:
         for name in mapping(job, (*TEMPLATE, "metadata", kind)):
@@ -83,14 +83,14 @@ def reserved_keys(kind: str) -> Check:
 
 
 def reserved_volumes(job: Any) -> Found:
-    """Neither can volumes."""
+    """Nor can it have volumes that are."""
     for path, volume in mappings(job, (*POD, "volumes")):
         if str(volume.get("name")).startswith(RESERVED_VOLUME_PREFIX):
             yield _at((*path, "name"))
 
 
 def operators_field(name: str) -> Check:
-    """What DDPJob decides cannot stand in the template."""
+    """A template cannot set what DDPJob decides."""
 
     def check(job: Any) -> Found:
         if name in mapping(job, POD):
@@ -107,7 +107,7 @@ def restart_policy(job: Any) -> Found:
 
 
 def whole_gpus(kind: str) -> Check:
-    """GPUs become processes."""
+    """GPUs are counted, since each gets a process."""
 
     def check(job: Any) -> Found:
         for path, container in mappings(job, (*POD, "containers")):
@@ -174,14 +174,14 @@ def exit_codes(job: Any) -> Found:
 
 
 def enough_nodes(job: Any) -> Found:
-    """An elastic job has as many nodes as it needs at least."""
+    """An elastic job has at least as many nodes as it needs."""
     nodes, least, _ = _sizes(job)
     if nodes < least:
         yield _at(("spec", "nodes"), it=nodes, bound=f" ({least})")
 
 
 def few_enough_nodes(job: Any) -> Found:
-    """It has no more than it may have at most."""
+    """It has no more than it may have."""
     nodes, _, most = _sizes(job)
     if nodes > most:
         yield _at(("spec", "nodes"), it=nodes, bound=f" ({most})")
@@ -203,19 +203,19 @@ def unique_names(job: Any) -> Found:
 
 
 def few_containers(job: Any) -> Found:
-    """A bound that lets the API server check every variable of every container."""
+    """The number of containers is limited, so that the API server can check every variable of each."""
     for kind in ("containers", "initContainers"):
         yield from _too_many(job, (*POD, kind), MAX_CONTAINERS)
 
 
 def few_variables(job: Any) -> Found:
-    """Another one."""
+    """So is the number of variables."""
     for path, _ in all_containers(job):
         yield from _too_many(job, (*path, "env"), MAX_ENV)
 
 
 def known_volumes(job: Any) -> Found:
-    """What is mounted is there."""
+    """Every volume that is mounted exists."""
     volumes = [str(volume.get("name")) for _, volume in mappings(job, (*POD, "volumes"))]
     for path, container in all_containers(job):
         for mount_path, mount in mappings(container, ("volumeMounts",), path):
@@ -226,7 +226,7 @@ def known_volumes(job: Any) -> Found:
 
 
 def checkpoint_mount(job: Any) -> Found:
-    """Two volumes cannot be mounted at one place."""
+    """Two volumes cannot be mounted at the same path."""
     checkpoint = mapping(job, ("spec", "checkpoint"))
     if "volume" not in checkpoint:
         return
@@ -243,7 +243,7 @@ def _at(path: Path, **words: object) -> Breach:
 
 
 def _sizes(job: Any) -> tuple[int, int, int]:
-    """Nodes, and their bounds; bounds that nothing breaks where the job is not elastic, or one is no number."""
+    """The nodes and their bounds; if the job is not elastic, or one of them is not a number, values that fit."""
     spec, elastic = mapping(job, ("spec",)), mapping(job, ("spec", "elastic"))
     sizes = (spec.get("nodes", 1), elastic.get("minNodes", 1), elastic.get("maxNodes", MAX_NODES))
     return sizes if "elastic" in spec and all(isinstance(one, int) for one in sizes) else (1, 1, 1)

@@ -1,4 +1,4 @@
-"""Finding one's way in a document that may be wrong in any way."""
+"""Reads parts of a document that may be wrong in any way."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ def all_containers(job: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def mapping(value: Any, path: Path) -> dict[Any, Any]:
-    """The mapping at a path; an empty one where there is none."""
+    """The mapping at a path; an empty one if there is none."""
     for part in path:
         value = value.get(part) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
@@ -30,7 +30,7 @@ def mappings(value: Any, path: Path, base: Path = ()) -> Iterator[tuple[Path, di
 
 
 def listed(value: Any, path: Path) -> list[Any]:
-    """The list at a path; an empty one where there is none."""
+    """The list at a path; an empty one if there is none."""
     for part in path:
         if isinstance(value, dict):
             value = value.get(part)
@@ -42,7 +42,7 @@ def listed(value: Any, path: Path) -> list[Any]:
 
 
 def whole(value: Any) -> bool:
-    """Whether a value is a whole number to JSON Schema, for which `true` is none and 2.0 is one."""
+    """Whether a value is a whole number to JSON Schema: 2.0 is one, `true` is not."""
     if isinstance(value, float):
         return value.is_integer()
     return isinstance(value, int) and not isinstance(value, bool)

@@ -16,27 +16,27 @@ WHILE_SUSPENDED = "may change only while the job is suspended: set spec.suspend 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Where a document breaks a rule, and the words that the rule's message has room for."""
+    """Where a document breaks a rule, and the words that fill the rule's message."""
 
     path: Path
     words: Words = field(default_factory=dict)
 
 
 Check = Callable[[Any], Iterable[Breach]]
-"""Looks at a document that may be wrong in other ways too, and finds only what it is about."""
+"""Checks one rule on a document that may be wrong in other ways too."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One thing that every DDPJob has to keep to.
+    """One rule that every DDPJob has to follow.
 
     path     the field that it is about; `[]` after a list stands for each of its items
     refuses  what breaks it, in words for the reference
-    message  what is said then; `{it}` and the like are filled by the check, where it knows more than the API server
-    check    the same in Python
-    cel      the same in CEL; empty where a cluster refuses it otherwise, as `beside` says
-    at       the part of the document that CEL sees as `self`: the least that has all that is compared
-    general  words that the API server fills the message with
+    message  what the user is told; the check fills in `{it}` and the like, if it knows more than the API server
+    check    the rule in Python
+    cel      the rule in CEL; empty if a cluster refuses it in another way, which `beside` names
+    at       the part of the document that CEL sees as `self`: the smallest that has everything it compares
+    general  words that fill the message on the API server
     """
 
     path: str
@@ -61,10 +61,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A field of `spec` that cannot change at any time.
+    """A field of `spec` that cannot always be changed.
 
-    said   what a change gets: WHILE_SUSPENDED, or FIXED_FOR_EVER
-    local  whether `ddpjob run` goes by it too
+    said   the message for a change: WHILE_SUSPENDED, or FIXED_FOR_EVER
+    local  whether `ddpjob run` follows the rule too
     """
 
     field: str
@@ -75,7 +75,7 @@ class Fixed:
 
     @property
     def path(self) -> str:
-        """The field, as a rule has it."""
+        """The field, in the form that rules use."""
         return f"{self.at}.{self.field}"
 
     @property
@@ -93,7 +93,7 @@ class Fixed:
         return f"{same} || oldSelf.suspend || self.suspend" if self.while_suspended else same
 
     def broken(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-        """Whether the step from one spec to another breaks it; both with their defaults, as `to_dict` has them."""
+        """Whether the change from one spec to another breaks it; both with their defaults, as from `to_dict`."""
         return new.get(self.field) != old.get(self.field) and not (
             self.while_suspended and (new["suspend"] or old["suspend"])
         )

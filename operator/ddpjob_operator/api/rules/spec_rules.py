@@ -23,15 +23,15 @@ METADATA = "spec.template.metadata"
 RESTART_RULES = "spec.restart.rules[]"
 CONTAINERS = f"{POD}.containers"
 
-OF_THE_CRD = "the CRD's own bounds say it"
-OF_THE_POD = "a pod made from it is refused: the job is Blocked, with reason Invalid"
+OF_THE_CRD = "the CRD's own bounds refuse it"
+OF_THE_POD = "its pods are refused: the job is Blocked, with reason Invalid"
 
 _NAMES = "[" + ", ".join(f"'{name}'" for name in sorted(CONTRACT_VARIABLES)) + "]"
 _IS_GPU = " || ".join(f"k.startsWith('{gpu}')" if gpu.endswith("-") else f"k == '{gpu}'" for gpu in GPU_RESOURCES)
 
 
 def _auto_or(most: int) -> str:
-    """The rule for a value that is Auto or a number: the schema of a CRD knows no `anyOf`."""
+    """The rule for a value that is Auto or a number: the schema of a CRD cannot use `anyOf`."""
     return f"type(self) == int ? self >= 1 && self <= {most} : self == 'Auto'"
 
 
@@ -47,8 +47,8 @@ def _few_gpus(amount: str) -> str:
     return f"(type({amount}) == int ? {amount} >= 0 && {amount} <= {MAX_PROCS_PER_NODE} : {small})"
 
 
-# The API server goes through all rules at each write of a job, also of its status. A rule about a field that is not
-# there costs nothing, and each step on the way to one does: `at` is as deep as it can be.
+# The API server checks all rules at each write of a job, even of its status. A rule at a field that is not set costs
+# nothing, but each step of a path in CEL does: so `at` is as deep as it can be.
 RULES: tuple[Rule, ...] = (
     Rule(
         "metadata.name",
@@ -60,7 +60,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec.procsPerNode",
-        "another word than Auto, or a number of processes that no node may have",
+        "a word other than Auto, or a number of processes that no node may have",
         f"{{it}} must be Auto or a whole number from 1 to {MAX_PROCS_PER_NODE}",
         checks.auto_or(MAX_PROCS_PER_NODE, "spec", "procsPerNode"),
         _auto_or(MAX_PROCS_PER_NODE),
@@ -68,7 +68,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec.checkpoint.everySeconds",
-        "another word than Auto, or an interval out of bounds",
+        "a word other than Auto, or an interval out of bounds",
         f"{{it}} must be Auto or a whole number from 1 to {MOST_SECONDS}",
         checks.auto_or(MOST_SECONDS, "spec", "checkpoint", "everySeconds"),
         _auto_or(MOST_SECONDS),
@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             f"{METADATA}.{kind}",
-            f"{kind} that are DDPJob's to set",
+            f"{kind} that only DDPJob may set",
             f"{GROUP}/ is reserved for DDPJob; choose another",
             checks.reserved_keys(kind),
             f"self.all(key, !key.startsWith('{GROUP}/'))",
@@ -139,7 +139,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         f"{POD}.volumes",
-        "volumes that are DDPJob's to make",
+        "volumes that only DDPJob may add",
         f"{RESERVED_VOLUME_PREFIX} is reserved for DDPJob; choose another name",
         checks.reserved_volumes,
         f"self.all(v, !v.name.startsWith('{RESERVED_VOLUME_PREFIX}'))",
@@ -166,7 +166,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec.procsPerNode",
-        "Auto, where the trainer claims devices",
+        "Auto, if the trainer claims devices",
         "Auto cannot count devices that are claimed; give a number",
         checks.counted_devices,
         "type(self.procsPerNode) == int || "
@@ -257,14 +257,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         f"{CONTAINERS}[].volumeMounts[].name",
-        "a mount of a volume that is not there",
+        "a mount of a volume that does not exist",
         "{it} is not a volume of the template{have}",
         checks.known_volumes,
         beside=OF_THE_POD,
     ),
     Rule(
         f"{CONTAINERS}[].volumeMounts[].mountPath",
-        "two volumes at one place",
+        "two volumes at the same path",
         "is where spec.checkpoint.volume is mounted already; remove one of them",
         checks.checkpoint_mount,
         beside=OF_THE_POD,
@@ -282,4 +282,4 @@ FIXED: tuple[Fixed, ...] = (
         )
     ),
 )
-"""What pods that are there cannot follow."""
+"""Changes that existing pods cannot follow."""
