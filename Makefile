@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-# Whatever the shell says, bytecode is kept: to compile the tests anew takes seconds.
+# Whatever the shell says, bytecode is kept: compiling the tests again takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
@@ -90,7 +90,7 @@ wheel: ## Build what other projects install, into dist/
 plant: $(READY) ## Build the cluster that the tests run on (needs 16 GB while it builds, keeps 8)
 	@$(BIN)/python -m tests.plant build
 
-generate: $(READY) ## Write anew what is generated: schemas, reference pages, golden files
+generate: $(READY) ## Rewrite what is generated: schemas, reference pages, golden files
 	@$(BIN)/python docs/generate.py
 	$(BIN)/python -m tests.strangers.page
 	UPDATE_GOLDEN=1 $(BIN)/pytest tests/unit/golden
@@ -113,7 +113,7 @@ images: ## Build the images with buildah or docker; BASE=IMAGE names another bas
 	  deploy/images/build $$image ddpjob-$$image:$(VERSION) $(if $(BASE),--build-arg BASE=$(BASE))
 	done
 
-lock: $(READY) ## Resolve the dependencies anew into requirements/
+lock: $(READY) ## Resolve the dependencies again, into requirements/
 	@compile() { PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate "$$@" >/dev/null; }
 	compile pyproject.toml --all-extras --group dev --upgrade --output-file requirements/dev.txt
 	# What an image holds is what is tested: the same versions.

@@ -16,7 +16,7 @@ from tests.training.forking import start_supervisor_cold
 from tests.training.gang import Gang, a_gang
 
 LOST = 1
-"""The node whose pod is killed and made anew."""
+"""The node whose pod is killed and recreated."""
 CALM_SECONDS = 3.0
 PER_SECOND = 500
 """Connections that strangers begin."""

@@ -122,7 +122,7 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
         0,
         [
             f"digits: 2 nodes x 1 process, submitted to namespace {user.namespace} of context plant",
-            f"Suspended, preempted or restarted with new pods, it begins anew: {LOST}",
+            f"Suspended, preempted or restarted with new pods, it starts over: {LOST}",
             f"Watch it with: ddpjob logs digits -n {user.namespace} --follow",
             f"Stop it with: ddpjob delete digits -n {user.namespace}",
         ],
@@ -306,7 +306,7 @@ def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
 
 def test_a_job_is_suspended_and_resumed(user: User) -> None:
     user.call("submit", EXAMPLE)
-    said = f"digits: suspended; its pods stop, and resumed it begins anew: {LOST}\n"
+    said = f"digits: suspended; its pods stop, and on resume it starts over: {LOST}\n"
     said += f"Go on with: ddpjob resume digits -n {user.namespace}\n"
     assert user.call("suspend", "digits") == (0, said)
     assert user.job()["spec"]["suspend"] is True
@@ -320,7 +320,7 @@ def test_a_job_gets_another_number_of_nodes(user: User) -> None:
     user.call("submit", EXAMPLE)
     assert user.call("scale", "digits", "--nodes", "3") == (0, "digits: scaled from 2 to 3 nodes\n")
     user.say("Running", state="Running", message="3 nodes running", attempt=1)
-    said = f"digits: scaled from 3 to 1 node; its pods stop, and as many begin anew: {LOST}\n"
+    said = f"digits: scaled from 3 to 1 node; its pods stop, and as many start over: {LOST}\n"
     assert user.call("scale", "digits", "--nodes", "1") == (0, said)
     assert user.job()["spec"]["nodes"] == 1
     assert user.call("scale", "digits", "--nodes", "1") == (0, "digits: has 1 node already\n")
@@ -351,7 +351,7 @@ def test_what_has_finished_is_not_changed_any_more(user: User) -> None:
     user.say("Succeeded", state="Succeeded", message="2 nodes finished")
     for arguments in (("suspend", "digits"), ("resume", "digits"), ("scale", "digits", "--nodes", "3")):
         code, said = user.call(*arguments)
-        anew = f"To run it anew, first: ddpjob delete digits -n {user.namespace}"
+        anew = f"To run it again, first: ddpjob delete digits -n {user.namespace}"
         assert (code, said) == (2, f"error: digits has succeeded, for good. {anew}\n")
 
 

@@ -107,7 +107,7 @@ class Training:
         return moment
 
     def pods(self) -> dict[int, str]:
-        """The uids of the pods that are to stay, by rank. A container that was started anew is none of theirs."""
+        """The uids of the pods that are to stay, by rank. A container that was restarted is none of theirs."""
         pods = [pod for pod in self.team.pods() if "deletionTimestamp" not in pod["metadata"]]
         again = [one for pod in pods for one in pod["status"]["containerStatuses"] if one["restartCount"]]
         assert not again

@@ -51,7 +51,7 @@ def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
     assert f"resumed step={saved['step']} epoch={saved['epoch']} " in said
     status = team.status()
     assert (status["restarts"], status["disruptions"], status["budget"]["streak"]) == (0, 0, 0)
-    assert started(status) > begun, "the clock of activeDeadlineSeconds begins anew"
+    assert started(status) > begun, "the clock of activeDeadlineSeconds starts over"
     assert condition(status, "Suspended")["reason"] == "JobResumed"
     team.kubectl("delete", "ddpjob", "digits")
 
@@ -62,10 +62,10 @@ def test_suspended_as_soon_as_it_runs_it_stops_at_once_and_that_nothing_is_kept_
     grace = {"terminationGracePeriodSeconds": 600}
     team.apply(a_training("brief", container, checkpoint={"path": "/checkpoints"}, pod=grace))
     team.wait("Running", "brief", seconds=LONG)
-    assert "resumed it begins anew" in ddpjob(team, "suspend", "brief")
+    assert "on resume it starts over" in ddpjob(team, "suspend", "brief")
     team.plant.wait("the pods to be gone, long before their grace is over", lambda: not team.pods("brief"))
     status = team.wait("Suspended", "brief")
-    assert "begins anew" in condition(status, "Suspended")["message"]
+    assert "starts over" in condition(status, "Suspended")["message"]
     team.plant.wait("no checkpoint to be shown", lambda: "checkpoint" not in team.status("brief"), 5)
     assert "lastFailure" not in team.status("brief")
 

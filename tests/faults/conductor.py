@@ -73,7 +73,7 @@ async def live(
 
 
 async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
-    """The stages of a life; where a job is made anew, that one's life."""
+    """The stages of a life; where a job is recreated, that one's life."""
     clock = asyncio.get_running_loop()
     life = plan.life.stages
     stages = list(life)

@@ -9,12 +9,12 @@ from .obstacles import Obstacle
 from .plan import ALIKE, BLOCKED, Differs, Family, Plan
 
 MADE_AGAIN = Differs(
-    "a Service that is nobody's is deleted by hand, and made again",
+    "a Service that is nobody's is deleted by hand, and recreated",
     {"services": 1},
     frozenset({"conditions.Blocked"}),
 )
 POLICY_MADE_AGAIN = Differs(
-    "a NetworkPolicy that is nobody's is deleted by hand, and made again",
+    "a NetworkPolicy that is nobody's is deleted by hand, and recreated",
     {"networkpolicies": 1},
     frozenset({"conditions.Blocked"}),
 )

@@ -20,7 +20,7 @@ MOST_PER_WINDOW = 10
 """Requests for the same thing of one object. What fails is tried again after 0.2, 0.4, 0.8 s and so on, so five times
 in five seconds; lists are asked for by kopf and by us."""
 MOST_STATUSES = 40
-"""In all. A whole life writes the status 18 times, and a job that is made anew has two."""
+"""In all. A whole life writes the status 18 times, and a job that is recreated has two."""
 MOST_EVENTS = 40
 """Whatever they say."""
 CREATES_EVENT = ("create", "events")

@@ -21,7 +21,7 @@ class Family(StrEnum):
     WATCH = "Broken watch"
     UNSEEN = "Unseen event"
     STALE = "Stale view"
-    REMADE = "Made anew"
+    REMADE = "Recreated"
     REFUSED = "Refusal"
     OWNED = "Ownership"
     CLOCK = "Clock"
@@ -32,8 +32,8 @@ class Happening(StrEnum):
 
     RESTART = "the operator is killed and started again"
     TRAVEL_BACK = "the operator is killed, and what it lists at its start is what was so before"
-    REMADE = "the job is deleted and made anew with the same name"
-    REMADE_UNSEEN = "the operator is killed, the job is deleted and made anew, and the operator is started"
+    REMADE = "the job is deleted and recreated with the same name"
+    REMADE_UNSEEN = "the operator is killed, the job is deleted and recreated, and the operator is started"
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ def test_finished_means_finished_and_fresh_begins_anew(here: Here) -> None:
     code, output = here.ddpjob("run", file)
     assert (code, "has succeeded already" in output, "--fresh" in output) == (0, True, True)
     here.job("again", sys.executable, "-c", "print('ran')", nodes=2, backend="Auto")
-    said = f"again has succeeded, and {file} has changed since: nodes. Train anew with: ddpjob run --fresh {file}"
+    said = f"again has succeeded, and {file} has changed since: nodes. Start over with: ddpjob run --fresh {file}"
     assert here.ddpjob("run", file) == (2, f"error: {said}\n")
     here.job("again", sys.executable, "-c", "print('ran')")
     code, output = here.ddpjob("run", "--fresh", file)

@@ -80,7 +80,7 @@ def check_creation(world: "World", pod: RealPod) -> None:
     """No pod comes too many, too early, or again."""
     assert not world.status.finished, "a finished job gets no pods"
     assert not world.status.is_true(ConditionType.FAILURE_TARGET), "a job that is to fail gets no pods"
-    assert pod.rank not in world.status.completed(), "who has finished is not made anew"
+    assert pod.rank not in world.status.completed(), "who has finished is not recreated"
     back = not pod.reserve and pod.name in world.books.ended
     assert not back, "a pod that the operator has ended does not come back, unless it only looks out for a place"
     old = [other.name for other in world.live if other.start != pod.start or other.rank == pod.rank]
@@ -133,7 +133,7 @@ def _check_verdict(before: DDPJobStatus, after: DDPJobStatus) -> None:
 
 
 def _check_success(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """A job succeeds by what has finished: not by what saved and exited with 0 because it was told to end."""
+    """A job succeeds by what has finished: not by what saved and exited with 0 because it was told to stop."""
     assert not _unfinished(world, after.completed()), f"these have not finished: {after.completed_indexes}"
     decided = after.condition(ConditionType.SUCCESS_CRITERIA_MET)
     if decided is None or before.is_true(ConditionType.SUCCESS_CRITERIA_MET):

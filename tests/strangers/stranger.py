@@ -46,7 +46,7 @@ class Stranger:
     begins   what a rank writes when it begins an epoch, or comes by
     change   what is to be changed in it, in words
     changes  the same: old text and new
-    saves    whether it goes on after a restart, and does not begin anew
+    saves    whether it goes on after a restart, and does not start over
     nodes    on which it is run
     steps    whether its steps are counted
     every    how many epochs lie between two saves: a kill in the midst of one leaves half a file
@@ -198,7 +198,7 @@ STRANGERS = {
     "spawned": Stranger(
         "spawned.py",
         "like the first tutorial: `-n`, `-g`, `-nr`, and `mp.spawn` of a node's processes, over MNIST",
-        f"{COUNTED}, in what it spawns; begins anew, with all its processes, since it saves nothing",
+        f"{COUNTED}, in what it spawns; starts over, with all its processes, since it saves nothing",
         "-n 2 -- bash -c 'exec ddpjob-supervise spawned.py -n $NNODES -g 1 -nr $NODE_RANK --epochs EPOCHS'",
         r"Epoch \[(\d+)/\d+\], Step \[0/",
         change="leave out the two lines that set `MASTER_ADDR` and `MASTER_PORT`; without a GPU the backend",
@@ -208,7 +208,7 @@ STRANGERS = {
     "mlp": Stranger(
         "mlp.py",
         "like the second tutorial: an MLP on MNIST by two processes of one machine, which `mp.spawn` starts",
-        f"{COUNTED}, in what it spawns; begins anew. It is for one node: of two on one machine one finds its port"
+        f"{COUNTED}, in what it spawns; starts over. It is for one node: of two on one machine one finds its port"
         " taken, and on two machines each trains by itself, without a word",
         "mlp.py",
         r"Rank 1, Epoch: (\d+)",
@@ -218,7 +218,7 @@ STRANGERS = {
     "mlp on two nodes": Stranger(
         "mlp.py",
         "the same on two nodes",
-        f"{COUNTED}; begins anew",
+        f"{COUNTED}; starts over",
         "mlp.py -n 2",
         r"Rank \d, Epoch: (\d+)",
         change="leave out the two lines that set `MASTER_ADDR` and `MASTER_PORT`; in place of `mp.spawn` call"
@@ -229,7 +229,7 @@ STRANGERS = {
     "sizes": Stranger(
         "sizes.py",
         "like the third tutorial's DDP program: random data through a layer that prints sizes, and no training",
-        "runs; begins anew. It makes no steps, so that nobody can say whether it hangs",
+        "runs; starts over. It makes no steps, so that nobody can say whether it hangs",
         "sizes.py -n 2",
         r"Outside (\d+):",
         change="the backend `nccl`, where there is no GPU",
@@ -240,7 +240,7 @@ STRANGERS = {
     "parallel": Stranger(
         "parallel.py",
         "like the third and fourth tutorials' `DataParallel` programs: one process for all GPUs of a node",
-        f"{COUNTED}; begins anew. On two nodes each would train by itself, and a warning says so",
+        f"{COUNTED}; starts over. On two nodes each would train by itself, and a warning says so",
         "parallel.py",
         r"epoch (\d+) loss",
         changes={"range(100)": "range(100_000)"},
@@ -251,7 +251,7 @@ STRANGERS = {
         "slurm.py",
         "like the fifth tutorial: rank and size as Slurm says them, and `tcp://` to an address cut out of its list of"
         " nodes",
-        f"{COUNTED}; begins anew",
+        f"{COUNTED}; starts over",
         "slurm.py -n 2",
         r"epoch (\d+) loss",
         change="`SLURM_PROCID`, `SLURM_NTASKS` and `SLURM_LOCALID` are `RANK`, `WORLD_SIZE` and `LOCAL_RANK`, and"

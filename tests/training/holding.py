@@ -31,7 +31,7 @@ class Hold:
     def stop(self, run: Run, number: signal.Signals = signal.SIGTERM, rank: int = 0) -> None:
         """Asks a rank to stop, and lets all go on once it has heard that."""
         run.send(number, rank)
-        run.wait("the request to be heard", lambda: "asked to stop" in run.output(rank))
+        run.wait("the request to be heard", lambda: "told to stop" in run.output(rank))
         self.let_go()
 
 

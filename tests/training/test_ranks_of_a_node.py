@@ -221,7 +221,7 @@ sys.stderr = Late()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 sys.exit('no data')
 """
-"""It is asked to stop, which it answers by leaving, while what it said at its end is written."""
+"""It is told to stop, which it answers by leaving, while what it said at its end is written."""
 LATE_THREAD = """
 import threading
 def stops():

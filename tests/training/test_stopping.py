@@ -17,7 +17,7 @@ signal.signal = set_and_ask
 stopping.StopRequest().listen()
 time.sleep(60)
 """
-"""Is asked to stop as soon as that would not end it any more."""
+"""Is told to stop as soon as that would not end it any more."""
 
 
 def test_a_request_in_the_moment_in_which_a_run_begins_to_listen_is_heard() -> None:
@@ -47,7 +47,7 @@ def test_a_second_signal_ends_a_process_at_once_even_inside_a_collective(runs: R
     run.wait("a step", lambda: bool(run.steps()))
     run.send(signal.SIGSTOP, rank=1)
     run.send(signal.SIGTERM, rank=0)
-    run.wait("the first signal", lambda: "asked to stop (SIGTERM)" in run.output())
+    run.wait("the first signal", lambda: "told to stop (SIGTERM)" in run.output())
     run.send(signal.SIGTERM, rank=0)
     assert run.end_of(0) == 128 + signal.SIGTERM, run.story()
     assert run.output().endswith("stopped at once by a second signal (SIGTERM)\n")

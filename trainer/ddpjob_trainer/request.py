@@ -1,4 +1,4 @@
-"""Whether the job was asked to stop, for a program that has a loop of its own.
+"""Whether the job was told to stop, for a program that has a loop of its own.
 
 A signal may reach one rank a step before another; if one stopped by itself, the others would wait for it in their
 next collective. So all ranks agree in each call, which makes a call a collective.
@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def stop_requested() -> bool:
-    """Whether the job was asked to stop: then save, and end.
+    """Whether the job was told to stop: then save, and end.
 
     From the first call on, which must be in the main thread, SIGTERM and SIGINT do not end this process; a second one
     does. In a process group all get the same answer, so that they stop after the same step: each process has to call

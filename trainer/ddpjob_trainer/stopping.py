@@ -23,11 +23,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StoppedOnRequest(Exception):  # noqa: N818  (an end, not an error)
-    """The run ends because it was asked to, at a step where everything is saved."""
+    """The run ends because it was told to, at a step where everything is saved."""
 
 
 class StopRequest:
-    """Whether this process has been asked to stop."""
+    """Whether this process has been told to stop."""
 
     def __init__(self) -> None:
         self.made = False
@@ -61,7 +61,7 @@ class StopRequest:
         if not self._loop_runs:
             say("stopped before the first step")
             leave_at_once(ExitCode.SAVED_AND_STOPPED)
-        say(f"asked to stop ({signal.Signals(number).name}): finishing the step; a second signal ends it at once")
+        say(f"told to stop ({signal.Signals(number).name}): finishing the step; a second signal ends it at once")
         self.made = True
 
 

@@ -272,7 +272,7 @@ def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) 
     Raises:
         BadInputError: the file is not that of the job that succeeded.
     """
-    anew = f"Train anew with: {itself()} run --fresh {again}"
+    anew = f"Start over with: {itself()} run --fresh {again}"
     before, now = job.spec.to_dict(), wanted.spec.to_dict()
     by_itself = {"suspend"} | ({"backend"} if wanted.spec.backend is Backend.AUTO else set())
     changed = [field for field in before | now if before.get(field) != now.get(field) and field not in by_itself]

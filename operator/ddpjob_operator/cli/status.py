@@ -53,7 +53,7 @@ def _list(runs: Path, *, as_json: bool) -> int:
 
 
 def _row(run: RunDirectory, job: DDPJob) -> Row:
-    """Its age is that of the job, as for one on a cluster, and does not begin anew where a suspended one goes on."""
+    """Its age is that of the job, as on a cluster, and does not start over when a suspended job is resumed."""
     return row(job, age(run.made or job.status.start_time))
 
 

@@ -80,7 +80,7 @@ class _StopRequest:
         signal.setitimer(signal.ITIMER_REAL, max(grace, SHORTEST_TIMER))
 
     def _asked(self) -> list[Path]:
-        """The files by which it was told to end."""
+        """The files by which it was told to stop."""
         return [file for name in ("delete.json", "stop.json") if (file := self._pod / name).exists()]
 
     def _kill(self, *_: object) -> None:

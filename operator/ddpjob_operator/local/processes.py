@@ -78,12 +78,12 @@ class LocalPod:
 
     @property
     def deleting(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was told to stop."""
         return (self.directory / "delete.json").exists()
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to end and to stay."""
+        """Whether it was told to stop and is to be kept."""
         return (self.directory / "stop.json").exists()
 
     @property

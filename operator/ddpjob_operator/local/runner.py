@@ -110,7 +110,7 @@ class Runner:
         """Whether to stop waiting for what cannot be written. What runs goes on while this waits."""
         why = f"{error.strerror}: {error.filename}"
         if self.interrupted:
-            self._notice(f"{why}; the ranks are told to end, and how they end is seen by the next ddpjob run")
+            self._notice(f"{why}; the ranks are told to stop, and the next ddpjob run sees how they end")
             self._pods.terminate()
             return True
         self._notice(f"{why}; trying again until it can be written. What runs goes on")
@@ -128,7 +128,7 @@ class Runner:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether it was told to stop."""
         return self._stopping
 
     def _mark(self) -> None:

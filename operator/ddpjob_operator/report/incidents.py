@@ -10,7 +10,7 @@ from ddpjob_operator.api import DDPJob, Incident
 from .records import Records, Start
 
 STOPPED = "StoppedOnRequest"
-"""The end of a start that saved and stopped because it was asked to."""
+"""The end of a start that saved and stopped because it was told to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ LEAST_OF_JOBS = {
 """How many times as many jobs per second as these."""
 BY_HAND = (
     ("created", "it is made: all created", 5.0, None),
-    ("recreated", "it restarts as a gang: all created anew", 8.0, 0.8),
+    ("recreated", "it restarts as a gang: all recreated", 8.0, 0.8),
 )
 """What of a large job is compared with the same by hand, in words, the most seconds for it, and the share of that
 speed which is enough too, if any is."""

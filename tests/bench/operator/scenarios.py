@@ -270,7 +270,7 @@ def runs(job: Manifest) -> bool:
 async def big(stage: Stage) -> Figures:
     """One job of 1,000 pods, each on a machine of its own: made, made again after a failure, and how large it is.
 
-    Beside it the same by hand: the pods made, deleted and made again by a client that does nothing else.
+    Beside it the same by hand: the pods made, deleted and recreated by a client that does nothing else.
     """
     count = _big_count(stage.quick)
     pod = await a_pod(stage)
@@ -308,7 +308,7 @@ async def big(stage: Stage) -> Figures:
 
 
 async def fairness(stage: Stage) -> Figures:
-    """The largest job, first alone, and then made anew with jobs of 4 pods beside it, one after the other."""
+    """The largest job, first alone, and then recreated with jobs of 4 pods beside it, one after the other."""
     pods = 200 if stage.quick else MAX_NODES
     alone, _ = await _made_beside(stage, pods, math.inf)
     beside, created = await _made_beside(stage, pods, PACE_SECONDS)

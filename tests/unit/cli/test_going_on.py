@@ -29,5 +29,5 @@ def test_what_another_process_has_changed_until_it_let_go_is_heeded(
     said = capsys.readouterr()
     assert (code, said.err) == (0, "")
     assert said.out.splitlines()[-1] == (
-        "digits has succeeded already. Train anew with: ddpjob run --fresh --resume digits"
+        "digits has succeeded already. Start over with: ddpjob run --fresh --resume digits"
     )

@@ -1,7 +1,7 @@
 """Moments of a job's life, told in a line: `a_job(nodes=2).running().fails(1).decided()`.
 
 A moment is a snapshot; each method returns the next one. The adapter that carries decisions out here is an ideal one,
-but for what a moment is about: a pod that is told to end keeps terminating until `gone()` says otherwise.
+but for what a moment is about: a pod that is told to stop keeps terminating until `gone()` says otherwise.
 """
 
 import json
@@ -276,7 +276,7 @@ class Moment:
         return self._each(ranks, lambda pod: replace(pod, deleting=True, gone_by=gone_by, disruption=lost))
 
     def overdue(self, *ranks: int) -> "Moment":
-        """The pods of these ranks should be gone by now; all others that were told to end are."""
+        """The pods of these ranks should be gone by now; all others that were told to stop are."""
         moment = self.gone_but(*ranks)
         gone_by = self.snapshot.now - timedelta(seconds=60)
         return moment._with_pods(tuple(replace(pod, gone_by=gone_by) for pod in moment.pods))

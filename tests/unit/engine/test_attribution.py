@@ -396,7 +396,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(Cause.NODE_LOST, "shutting down"),
     ),
-    "on a machine that was started anew": (
+    "on a machine that was restarted": (
         {"exit": Exit(255, "Unknown")},
         {},
         *(Cause.NODE_LOST, "node node-1 does not know how the trainer ended: Unknown"),
@@ -411,7 +411,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(Cause.POD_DELETED, "killed by SIGKILL"),
     ),
-    "told to end since its sandbox was gone": (
+    "told to stop since its sandbox was gone": (
         {"exit": Exit(143, "Error"), "sandbox_lost": True},
         {},
         *(Cause.NODE_LOST, "node node-1 lost the pod's sandbox while the trainer ran"),
@@ -806,7 +806,7 @@ def test_no_pod_is_deleted_while_the_one_that_failed_first_is_still_to_be_heard_
 
 
 KEPT: dict[str, tuple[Moment, tuple[int, ...]]] = {
-    "whoever is heard first": (loses(four, 0).decided().reports(3, code=2, **own), (0,)),
+    "whichever is heard first": (loses(four, 0).decided().reports(3, code=2, **own), (0,)),
     "be it the one that failed first": (four.reports(3, code=2, **own), ()),
     "though its clock is ahead": (loses(four, 0, at=0.5).decided().reports(3, code=2, at=99, **own), (0,)),
 }

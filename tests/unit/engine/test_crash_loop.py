@@ -106,7 +106,7 @@ TABLE: Table = {
         .reports(1, message="no", step=7),
         *goes_on(3, 2),
     ),
-    # what begins anew
+    # what starts over
     "suspension begins a new row: the cause may have been mended": (
         fails(7, moment=twice.after(1).suspended().asks(suspend=False).running()),
         *goes_on(4, 3),

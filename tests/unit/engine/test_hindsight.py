@@ -16,7 +16,7 @@ def gang(**restart: Any) -> Moment:
 
 
 def peer_lost(moment: Moment) -> Moment:
-    """Rank 0 has lost a peer, and that was answered; nothing is known yet of rank 1, which was told to end."""
+    """Rank 0 has lost a peer, and that was answered; nothing is known yet of rank 1, which was told to stop."""
     return moment.fails(0, message=PEER, at=-10).decided()
 
 

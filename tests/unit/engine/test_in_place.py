@@ -574,7 +574,7 @@ ACCOUNTS: dict[str, tuple[Moment, int, int, Budget, int]] = {
         again.said().settled(),
         *(1, 0, Budget(used=1, streak=1), 2),
     ),
-    "each of several counts, and where training got further in between the backoff begins anew": (
+    "each of several counts, and where training got further in between the backoff starts over": (
         gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2)]).settled(),
         *(2, 0, Budget(used=2, streak=1), 3),
     ),

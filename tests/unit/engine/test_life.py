@@ -54,7 +54,7 @@ TABLE: Table = {
         "Running",
         "2 nodes running",
     ),
-    "a Service that somebody deleted is made again, and the pods go on": (
+    "a Service that somebody deleted is recreated, and the pods go on": (
         two.running().service(Service.MISSING),
         "service",
         "Running",
@@ -146,7 +146,7 @@ TABLE: Table = {
         "Running",
         "1 of 2 nodes finished: rank 0",
     ),
-    "one that was not seen to finish may have been told to end": (
+    "one that was not seen to finish may have been told to stop": (
         two.running().succeeds(0).vanishes(0),
         "-1.1/5",
         "Restarting",

@@ -29,7 +29,7 @@ PLANS: dict[str, tuple[Moment, str]] = {
     "who says no gets none": (a_job(nodes=2, networkPolicy="Disabled").allows(**BY_DEFAULT), "service +1.0 +1.1"),
     "it is there before the pods are": (closed, "policy service +1.0 +1.1"),
     "it is made once": (closed.running(), ""),
-    "one that was deleted is made again": (
+    "one that was deleted is recreated": (
         Moment(replace(closed.running().snapshot, network_policy=False)),
         "policy",
     ),

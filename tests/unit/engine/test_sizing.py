@@ -214,7 +214,7 @@ TABLE: Table = {
         "Running",
         "2 nodes running",
     ),
-    "one that looks out and fails is not made again in this attempt": (
+    "one that looks out and fails is not recreated in this attempt": (
         small.placed(2).fails(2, code=137).after(5),
         "",
         "Running",
@@ -226,7 +226,7 @@ TABLE: Table = {
         "Running",
         "2 nodes running",
     ),
-    "one that somebody deletes is made again": (
+    "one that somebody deletes is recreated": (
         small.deleted_by_hand(2).gone(),
         "+2.2?",
         "Running",

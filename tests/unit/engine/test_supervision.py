@@ -90,7 +90,7 @@ TABLE: Table = {
         "Suspending",
         "Waiting for 2 pods to save and stop",
     ),
-    "an operator that was started anew takes another one's word for it until it has heard": (
+    "an operator that was restarted takes another one's word for it until it has heard": (
         stands.settled().has_not_heard_yet(),
         "",
         "Stalled",
@@ -160,7 +160,7 @@ TABLE: Table = {
         "Restarting",
         "Rank 0 failed: NodeLost: node node-0 is not ready: silent; restart not counted; replacing its pod",
     ),
-    "the time begins anew when the others have trained meanwhile": (
+    "the time starts over when the others have trained meanwhile": (
         unled.after(30).asks_another("Running").after(20).asks_another("Gathering").after(59),
         "",
         "Running",
@@ -221,11 +221,11 @@ UNKNOWN: dict[str, tuple[Moment, tuple[str, str] | None]] = {
     "while it is heard": (gang, None),
     "for half a minute of silence": (silent.after(29), None),
     "then": (silent.after(30), ("True", "SupervisorSilent")),
-    "also to an operator that was started anew": (
+    "also to an operator that was restarted": (
         gang.has_not_heard_yet().hears_nothing("refused").after(30),
         ("True", "SupervisorSilent"),
     ),
-    "still, to one that was started anew since": (
+    "still, to one that was restarted since": (
         silent.after(30).settled().has_not_heard_yet(),
         ("True", "SupervisorSilent"),
     ),

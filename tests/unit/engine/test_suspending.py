@@ -294,7 +294,7 @@ def test_a_failure_is_remembered_that_is_seen(moment: Moment) -> None:
 
 
 NO_FAILURE: dict[str, Moment] = {
-    "what was told to end": suspending.after(1).fails(
+    "what was told to stop": suspending.after(1).fails(
         0, 1, message="Traceback (most recent call last):\nOSError: no"
     ),
     "what ended as its supervisor wants before it was told itself": two.running()

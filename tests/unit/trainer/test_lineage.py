@@ -96,7 +96,7 @@ def test_if_the_latest_attempts_are_broken_the_one_before_counts(tmp_path: Path)
         "the next attempt",
         "attempts between saved nothing",
         "nobody counts attempts",
-        "a job made anew counts from 1",
+        "a recreated job counts from 1",
         "the newest is broken",
         "all are broken",
     ],

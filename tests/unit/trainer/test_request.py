@@ -1,4 +1,4 @@
-"""Whether a program of one's own was asked to stop, by real signals to a real process."""
+"""Whether a program of one's own was told to stop, by real signals to a real process."""
 
 import os
 import signal

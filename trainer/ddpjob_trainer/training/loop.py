@@ -51,7 +51,7 @@ class Loop:
         """Trains from the position to the end of the last epoch.
 
         Raises:
-            StoppedOnRequest: A rank was asked to stop; all have finished the same step, and it is saved.
+            StoppedOnRequest: A rank was told to stop; all have finished the same step, and it is saved.
         """
         try:
             self._run()
@@ -133,7 +133,7 @@ class Loop:
         reporting.report(activity=activity, epoch=self.position.epoch)
 
     def _after_step(self) -> None:
-        """Saves if it is time to, and stops if any rank was asked to: all ranks after the same step."""
+        """Saves if it is time to, and stops if any rank was told to: all ranks after the same step."""
         granted = self.agreement.granted()
         if self.saver:
             self.saver.settle()

@@ -157,5 +157,5 @@ def restore_random(saved: list[random_state.State], config: TrainConfig, world: 
     if world.leads:
         say(
             f"the number of processes changed from {len(saved)} to {world.world_size}: weights, optimizer and"
-            " position are kept, random generators are seeded anew"
+            " position are kept, random generators are reseeded"
         )

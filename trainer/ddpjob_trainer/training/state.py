@@ -146,7 +146,7 @@ def load_compression(learner: Learner, state: State, world: World, device: torch
         return
     if not learner.compression.restore(saved, world, device) and world.leads:
         say(
-            "PowerSGD begins anew: --bucket-cap-mb, --powersgd-rank or --find-unused-parameters are not those of the"
+            "PowerSGD starts over: --bucket-cap-mb, --powersgd-rank or --find-unused-parameters are not those of the"
             " checkpoint"
         )
 

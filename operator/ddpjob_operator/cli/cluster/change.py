@@ -20,7 +20,7 @@ def suspend(jobs: Jobs, name: str) -> int:
         return 0
     jobs.suspend(document)
     lost = lost_with_pods(job.spec)
-    print(f"{name}: suspended; its pods {f'stop, and resumed it begins anew: {lost}' if lost else 'save and stop'}")
+    print(f"{name}: suspended; its pods {f'stop, and on resume it starts over: {lost}' if lost else 'save and stop'}")
     print(f"Go on with: {itself()} resume {name} -n {job.metadata.namespace}")
     return 0
 
@@ -64,7 +64,7 @@ def _what_it_does(job: DDPJob) -> str:
     if job.spec.suspend or not job.status.attempt:
         return ""
     lost = lost_with_pods(job.spec)
-    return f"; its pods stop, and as many begin anew: {lost}" if lost else "; its pods save, and start again as many"
+    return f"; its pods stop, and as many start over: {lost}" if lost else "; its pods save, and start again as many"
 
 
 def unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
@@ -77,5 +77,5 @@ def unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
     job = as_job(document)
     if job.status.finished:
         command = f"{itself()} delete {name} -n {job.metadata.namespace}"
-        raise BadInputError(f"{name} has {job.status.state.lower()}, for good. To run it anew, first: {command}")
+        raise BadInputError(f"{name} has {job.status.state.lower()}, for good. To run it again, first: {command}")
     return document, job

@@ -127,14 +127,14 @@ def _instead(file: Path | None, job: DDPJob) -> str:
     name, flags = job.metadata.name, f"-n {job.metadata.namespace}"
     look, anew = f"Look at it: {itself()} status {name} {flags}.", f"first: {itself()} delete {name} {flags}"
     if file is None:
-        return f"{look} To run beside it: --name; in its place: --replace. To run it anew, {anew}"
-    return f"{look} Change it: kubectl apply {flags} -f {file}. To run it anew, {anew}"
+        return f"{look} To run beside it: --name; in its place: --replace. To run it again, {anew}"
+    return f"{look} Change it: kubectl apply {flags} -f {file}. To run it again, {anew}"
 
 
 def _warn_of_losses(screen: Screen, job: DDPJob) -> None:
     """Keeping checkpoints on a cluster is up to the user, but we say so before hours of training are lost."""
     if lost := lost_with_pods(job.spec):
-        screen.print(f"Suspended, preempted or restarted with new pods, it begins anew: {lost}")
+        screen.print(f"Suspended, preempted or restarted with new pods, it starts over: {lost}")
 
 
 def _in_namespace(cluster: Cluster, manifest: Manifest, given: str | None) -> Cluster:

@@ -131,7 +131,7 @@ LOSING: dict[str, Row] = {
 }
 
 STOPPING_WELL: dict[str, Row] = {
-    "a node is asked to stop": (trains().leaving(1), R, "", []),
+    "a node is told to stop": (trains().leaving(1), R, "", []),
     "all save, and one is ready first": (trains(3).leaving(1).idle(2, SAVED), R, "", []),
     "it may go before the others have saved": (trains().leaving(1).idle(1, SAVED).lost(1), R, "", []),
     "they have": (trains().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED), G, "", []),
@@ -157,7 +157,7 @@ STOPPING_WELL: dict[str, Row] = {
         trains().leaving(1).fails(0).idle(0, replace(KILLED, process=0)).idle(1),
         *(G, "", ["1: rank 0 Application"]),
     ),
-    "all have stopped, and nobody was asked to": (
+    "all have stopped, and nobody was told to": (
         trains().idle(1, SAVED).idle(0, SAVED),
         *(R, "Start(2) to 0 1", ["1: rank 0 Stopped"]),
     ),
@@ -376,19 +376,19 @@ WITHOUT_AN_OPERATOR: dict[str, Row] = {
         "Start(2) to 0 1",
         [KILL],
     ),
-    "one is asked to stop, and all have saved": (
+    "one is told to stop, and all have saved": (
         by_hand().starts().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED),
         D,
         "Farewell to 0",
         [],
     ),
-    "one is asked to stop, and waits until all have saved": (
+    "one is told to stop, and waits until all have saved": (
         by_hand().starts().leaving(0).idle(0, SAVED).idle(1, SAVED),
         D,
         "Farewell to 0 1",
         [],
     ),
-    "one is asked to stop, and another cannot save": (
+    "one is told to stop, and another cannot save": (
         by_hand().starts().leaving(0).idle(0, SAVED).idle(1, End(1, 143, BEGIN)),
         D,
         "Leave(1: rank 0 PeerLost) to 0 1",

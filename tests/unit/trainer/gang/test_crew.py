@@ -80,7 +80,7 @@ class Play:
         return asyncio.run(play())
 
     def end(self, code: int, report: dict[str, Any] | None = None, *, asked: bool = False) -> End:
-        """The end of the first rank, which leaves a report or none, and may have been asked to stop."""
+        """The end of the first rank, which leaves a report or none, and may have been told to stop."""
 
         def ends(ranks: list[Puppet]) -> None:
             if asked:
@@ -165,11 +165,11 @@ def test_a_report_of_a_former_attempt_counts_no_more(play: Play) -> None:
         "done, whatever it has reported",
         "saved and stopped",
         "failed",
-        "failed after it was asked to stop",
+        "failed after it was told to stop",
         "failed with the last code that is no signal's",
         "crashed",
         "a signal without a name",
-        "ended as it was asked to",
+        "ended as it was told to",
         "ended by somebody else",
         "its report tells why, the exit code is the process's",
         "it had failed, and was ended while it was about to end: both are as reported",

@@ -132,7 +132,7 @@ class Follower:
             self._heartbeats.close()
 
     def request(self, number: signal.Signals) -> None:
-        """This node is asked to stop: its ranks may save, and then it goes."""
+        """This node is told to stop: its ranks may save, and then it goes."""
         self._leaving = True
         self._tell(Leaving())
         if self._crew is not None and self._fit.done():

@@ -256,7 +256,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """I was asked to stop, and go once my ranks have ended."""
+    """I was told to stop, and go once my ranks have ended."""
 
 
 @dataclass(frozen=True, slots=True)

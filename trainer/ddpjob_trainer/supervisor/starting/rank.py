@@ -51,7 +51,7 @@ def become(program: Program) -> NoReturn:
         code = _exit_code_of(program)
     finally:
         reporting.tell_end()
-    # What stops because it was asked to has to go on later, though it ends just as successfully as what is done.
+    # What stops because it was told to has to go on later, though it ends just as successfully as what is done.
     _end(ExitCode.SAVED_AND_STOPPED if code == ExitCode.DONE and request.heeded() else code)
 
 
