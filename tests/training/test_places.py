@@ -155,7 +155,7 @@ def test_when_one_node_is_asked_to_stop_all_save_and_stop(
 @pytest.mark.parametrize(
     ("lost", "codes", "message"),
     [
-        (0, [-9, 1], "error: rank 0's supervisor has gone away, and its ranks with it\n"),
+        (0, [-9, 1], "error: rank 0's supervisor is gone, and its ranks with it\n"),
         (1, [204, -9], "error: node 1 failed: PeerLost: it went away\n"),
     ],
 )

@@ -210,7 +210,7 @@ def test_an_error_is_told_without_our_own_frames_and_reported(launch: Launcher) 
     assert (report["rank"], report["exception"], report["message"]) == (1, "ValueError", "no data")
 
 
-STOPPED = ("Stopped", None, "it stopped, and nobody had asked its supervisor for that")
+STOPPED = ("Stopped", None, "it stopped, although its supervisor had not been told to")
 LATE = """
 class Late:
     def write(self, text):

@@ -97,6 +97,6 @@ def test_where_it_cannot_be_written_training_goes_on(tmp_path: Path, capfd: pyte
     (tmp_path / "metrics").write_text("")
     with recording(tmp_path / "metrics") as curve:
         see(curve, 1, 1, 0.0)
-    assert "progress.jsonl is written no more: File exists. Training goes on without it" in capfd.readouterr().err
+    assert "progress.jsonl is no longer written: File exists. Training goes on without it" in capfd.readouterr().err
     with recording(None) as nowhere:
         see(nowhere, 1, 1, 0.0)

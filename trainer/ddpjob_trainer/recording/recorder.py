@@ -74,7 +74,7 @@ class Recorder:
             except OSError as error:
                 self._sinks.remove(sink)
                 sink.close()
-                warn(f"{sink.path} is written no more: {error.strerror}. Training goes on without it")
+                warn(f"{sink.path} is no longer written: {error.strerror}. Training goes on without it")
 
     def close(self) -> None:
         """Nothing more will happen."""

@@ -1,1 +1,1 @@
-"""The parent of a node's ranks: starts them warm, ends them together, and reports for them."""
+"""The parent of a node's ranks: starts them warm, ends them together, and reports on them."""

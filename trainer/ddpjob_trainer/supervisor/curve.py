@@ -1,4 +1,4 @@
-"""Records how far a program's gang was at which time, and what it reported: `ddpjob report` draws curves of it."""
+"""Records a gang's progress over time, and what its program reported: `ddpjob report` draws curves from it."""
 
 import queue
 import threading
@@ -24,7 +24,7 @@ CLOSING_SECONDS = 0.5
 
 
 def directory_of(env: Mapping[str, str]) -> Path | None:
-    """Where it is kept: in a run on this machine, or beside the checkpoints; None: nothing outlives the pod."""
+    """Where it is kept: in the run's directory here, or beside the checkpoints; None: nothing outlives the pod."""
     place = env.get(Env.RUN_DIR) or env.get(Env.CHECKPOINT_DIR)
     return Path(place) / "metrics" if place else None
 
@@ -39,7 +39,7 @@ class Curve:
         self._written: Event | None = None
 
     def note(self, attempt: int, progress: Progress, now: float) -> None:
-        """The gang has come this far at `now`, in seconds of the epoch."""
+        """Notes how far the gang has got at `now`, in seconds of the epoch."""
         values = {
             "epoch": progress.epoch,
             "total_steps": progress.total_steps,
@@ -55,19 +55,19 @@ class Curve:
             self.flush()
 
     def flush(self) -> None:
-        """Keeps what was seen last, too."""
+        """Writes what was seen last, too."""
         if self._seen is not None and self._seen is not self._written:
             self._write(self._seen)
             self._written = self._seen
 
     def finish(self, now: float) -> None:
-        """The program has done all that it had to do."""
+        """Notes that the program is done."""
         self.flush()
         if self._seen is not None:
             self._write(Event("finished", now, self._seen.attempt, self._seen.step, {}))
 
     def _begin(self, attempt: int, step: int, now: float) -> None:
-        """It is unknown with which step an attempt begins: the first one is seen, or one soon after it."""
+        """The step at which an attempt begins is unknown: the first step that is seen may come soon after it."""
         self.flush()
         self._attempt, self._seen, self._written = attempt, None, None
         before = max(0, step - 1) if attempt > 1 else 0
@@ -108,7 +108,7 @@ class Keeper:
             self._thread.start()
 
     def close(self) -> None:
-        """Waits a little until all is written."""
+        """Waits a little for everything to be written."""
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join(CLOSING_SECONDS)
@@ -122,4 +122,4 @@ class Keeper:
             lines.close()
         except OSError as error:
             self._directory = None
-            warn(f"{directory / NAME} is written no more: {error.strerror}. Training goes on without it")
+            warn(f"{directory / NAME} is no longer written: {error.strerror}. Training goes on without it")

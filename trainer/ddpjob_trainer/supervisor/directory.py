@@ -1,4 +1,4 @@
-"""A directory of this supervisor: its ranks' heartbeats and reports are there. None outlives its supervisor."""
+"""This supervisor's own directory, for its ranks' heartbeats and reports. It does not outlive the supervisor."""
 
 import contextlib
 import fcntl
@@ -21,10 +21,10 @@ NEW = ".ddpjob-supervisor-"
 
 @contextmanager
 def own_directory() -> Iterator[Path]:
-    """The directory, as long as the block runs. It is locked: those of killed supervisors are not.
+    """The directory, as long as the block runs. It is locked; those of killed supervisors are not.
 
     Raises:
-        TrainerError: It cannot be made anywhere.
+        TrainerError: It cannot be created anywhere.
     """
     directory, lock = _made()
     try:
@@ -46,7 +46,7 @@ def _made() -> tuple[Path, int]:
 
 
 def _locked(parent: Path) -> tuple[Path, int]:
-    """It gets a name that others sweep only once it is locked."""
+    """A new, locked directory. Only once it is locked does it get a name that others sweep."""
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=parent))
     lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
     try:

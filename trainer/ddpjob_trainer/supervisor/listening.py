@@ -1,4 +1,4 @@
-"""Taking a port, on all available versions of IP."""
+"""Listens on a port, on all available versions of IP."""
 
 import asyncio
 import errno
@@ -40,7 +40,7 @@ def free_port(address: str | None) -> int:
 
 
 class Closed(asyncio.Protocol):
-    """A connection that is one too many."""
+    """A connection beyond the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Closes it."""

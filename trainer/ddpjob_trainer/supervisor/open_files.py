@@ -1,6 +1,6 @@
-"""How many files may be open: rank 0's supervisor has a connection to each other one, and its page to each client.
+"""The limit on open files: rank 0's supervisor has a connection to each other one, and its page to each client.
 
-The usual 1024 are for programs that use select(), such as a rank may be; this one does not.
+The usual 1024 is for programs that use select(), as a rank may; this one does not.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ FOUND = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 def take_all() -> None:
-    """Lets this process open as many as it may."""
+    """Raises this process's limit as far as it may."""
     _, hard = FOUND
     with contextlib.suppress(OSError, ValueError):  # Some systems name a hard limit that they do not grant.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

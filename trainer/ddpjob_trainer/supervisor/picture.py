@@ -1,4 +1,4 @@
-"""What the status page shows: put together from the gang, which only its leader knows fully, and from its beats."""
+"""What the status page shows, from the state of the gang, which only its leader knows fully, and from its beats."""
 
 import asyncio
 import os
@@ -35,10 +35,10 @@ class Picture:
         self._comparison = Comparison()
         self._memory = Memory()
         self.curve = Curve(lambda _: None)
-        """Where what is heard is recorded."""
+        """Where progress is recorded."""
 
     def hear(self, attempt: int, beats: Sequence[Beat]) -> None:
-        """Takes beats that have just come."""
+        """Takes in beats that have just arrived."""
         now = time.monotonic()
         self._pace.hear(attempt, beats, now)
         self._comparison.hear(attempt, beats, now)
@@ -46,7 +46,7 @@ class Picture:
             self._note(attempt)
 
     def finish(self, *, over: bool) -> None:
-        """The gang ends here: `over` if it has done all that it had to do."""
+        """The gang ends here; `over`: whether it is done."""
         if self._leader is not None:
             self._pace.look()
             self._note(self._leader.coordinator.attempt, over=over)
@@ -54,7 +54,7 @@ class Picture:
                 self.curve.finish(time.time())
 
     async def watch_memory(self) -> None:
-        """Measures now and then, until it is cancelled: the kernel takes its time for it."""
+        """Measures now and then, until it is cancelled; in a thread, since it takes the kernel a while."""
         while True:
             self._memory = await asyncio.to_thread(self._measured)
             await asyncio.sleep(MEMORY_SECONDS)
@@ -71,7 +71,7 @@ class Picture:
             procs_per_node=settings.processes,
             attempt=max(
                 coordinator.attempt, settings.attempt
-            ),  # Before the first one the operator's, so that it is heard.
+            ),  # Before the first one the operator's, which expects it.
             phase=coordinator.phase,
             since=coordinator.since,
             first_step_seen=coordinator.progressed,

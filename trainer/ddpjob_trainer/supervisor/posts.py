@@ -1,8 +1,8 @@
-"""Takes the progress that rank 0's program posts, in Kubeflow's protocol, on this machine's loopback address.
+"""Accepts the progress that rank 0's program posts, in Kubeflow's protocol, on this machine's loopback address.
 
 Hugging Face's Trainer posts by itself if the environment names a server. Only callers with the token are believed,
-which is in a file of this user, and each attempt has an address of its own. Nothing depends on it: if it cannot be
-served, training goes on, and steps are still counted.
+which is in a file of this user, and each attempt has an address of its own. Nothing depends on it: if it cannot
+listen, training goes on, and steps are still counted.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ CLOSING_SECONDS = 1.0
 
 
 class Posts:
-    """Listens as long as its context lasts, and keeps what the present attempt has last posted."""
+    """Listens as long as its context lasts, and keeps the last post of the present attempt."""
 
     def __init__(self, directory: Path) -> None:
         """`directory` is one that no other user can look into."""
@@ -53,7 +53,7 @@ class Posts:
         self._beat: Callable[[], Beat | None] = lambda: None
 
     async def __aenter__(self) -> Self:
-        """Listens, and does not wait until it can answer."""
+        """Starts to listen, without waiting until it can answer."""
         with suppress(OSError):
             self._token_file.touch(mode=0o600)
             self._token_file.write_text(self._token, encoding="ascii")
@@ -69,11 +69,11 @@ class Posts:
             await self._server.shutdown(CLOSING_SECONDS)
 
     def begin(self, attempt: int, beat: Callable[[], Beat | None]) -> None:
-        """From now on only this attempt is heard; `beat` reads what rank 0 reports by its heartbeat."""
+        """From now on only posts of this attempt count; `beat` reads what rank 0 reports by its heartbeat."""
         self._attempt, self._said, self._beat = attempt, None, beat
 
     def env(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Variables that lead a program of the present attempt here, unless its environment leads it elsewhere."""
+        """Variables that point a program of the present attempt here, unless its environment points elsewhere."""
         if self._listener is None or URL in env:
             return {}
         port = self._listener.getsockname()[1]
@@ -111,7 +111,7 @@ class Posts:
         return response
 
     def _refusal(self, request: "web.BaseRequest") -> Answer | None:
-        """Why nothing of it is read, if so."""
+        """Why the request is refused before its body is read; None if it is not."""
         proof = request.headers.get("Authorization", "").encode(errors="replace")
         if not hmac.compare_digest(proof, f"Bearer {self._token}".encode()):
             return HTTPStatus.UNAUTHORIZED, "the token is another one"

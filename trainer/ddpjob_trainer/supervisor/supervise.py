@@ -61,8 +61,8 @@ def supervise(
     how many seconds to wait for the other nodes if no operator starts them.
 
     Raises:
-        ConfigError: The environment does not describe a place in a world, or not one in the leader's.
-        TrainerError: The control port is taken, this node is not fit for training, or others are gone.
+        ConfigError: The environment does not describe a place in a gang, or not one in the leader's.
+        TrainerError: The control port is in use, this node is not fit for training, or others are gone.
     """
     settings = with_secret(read_settings(os.environ, max_restarts), os.environ)
     if patience is not None and settings.patience is not None:
@@ -150,7 +150,7 @@ async def _lead(settings: Settings, leader: Leader, follower: Follower, port: in
 
 
 def _listen_to_signals(follower: Follower, starter: Starter) -> None:
-    """Requests go to the ranks; and what they leave behind comes to this process, even if it is not the first."""
+    """Passes signals to the ranks, and adopts the processes that ranks leave behind, even if this is not PID 1."""
     loop = asyncio.get_running_loop()
     for number in REQUESTS:
         loop.add_signal_handler(number, follower.request, number)

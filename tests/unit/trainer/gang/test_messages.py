@@ -154,7 +154,7 @@ REFUSED: dict[str, bytes] = {
 
 @pytest.mark.parametrize("title", REFUSED)
 def test_what_is_no_message_is_unreadable(title: str) -> None:
-    with pytest.raises(UnreadableError, match="is no message between supervisors of this version"):
+    with pytest.raises(UnreadableError, match="is not a message between supervisors of this version"):
         from_line(REFUSED[title])
 
 

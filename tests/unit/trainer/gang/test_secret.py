@@ -61,7 +61,7 @@ def test_who_stays_on_this_machine_does_without_and_listens_nowhere_else(env: di
 )
 def test_who_reaches_further_is_refused_without(env: dict[str, str]) -> None:
     told = re.escape("make one with (umask 077; openssl rand -hex 32 > FILE) on a disk that all nodes share")
-    with pytest.raises(ConfigError, match=f"^the supervisors are to meet beyond this machine, .*{told}"):
+    with pytest.raises(ConfigError, match=f"^the supervisors are on several machines, .*{told}"):
         secret_of(env)
 
 

@@ -124,7 +124,7 @@ def test_training_goes_on_without_a_file_that_cannot_be_written_any_more(
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     warned = capsys.readouterr().err
-    assert warned.count("metrics.jsonl is written no more: File too large. Training goes on without it") == 1
+    assert warned.count("metrics.jsonl is no longer written: File too large. Training goes on without it") == 1
     assert lines(tmp_path)[-1]["event"] == "started"
 
 

@@ -1,4 +1,4 @@
-"""Addresses as supervisors exchange them: `host:port`, with brackets if the host has colons."""
+"""Addresses in the form in which supervisors exchange them: `host:port`, with brackets if the host has colons."""
 
 import ipaddress
 
@@ -14,7 +14,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     """The parts of an address; the host without brackets.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not an address.
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -16,15 +16,15 @@ from .rendezvous import RELEASE, Rendezvous
 from .settings import Settings
 
 STRANGERS = 64
-"""How many connections there may be that have proved nothing yet, besides one of each node."""
+"""How many unproved connections there may be, besides one of each node."""
 
 BACKLOG = 512
-"""How many connections wait in the kernel while this process has no core, besides one of each node. The first packet
-of one more is lost, and its sender tries again only after a second: hundreds of strangers a second would keep a
-supervisor out that way."""
+"""How many connections can wait in the kernel while this process has no core, besides one of each node. The first
+packet of any further one is dropped, and its sender tries again only after a second: that way hundreds of strangers
+per second would keep a supervisor out."""
 
 PROOF_SECONDS = 20.0
-"""For a connection to prove itself: a supervisor takes some milliseconds, and seconds on a busy machine."""
+"""How long a connection may take to prove itself: a supervisor takes milliseconds, or seconds on a busy machine."""
 
 
 @asynccontextmanager
@@ -34,7 +34,7 @@ async def control_port(
     """Serves on the control port as long as the block runs, and yields its number.
 
     Raises:
-        TrainerError: Another program has the port.
+        TrainerError: Another program uses the port.
     """
     assert settings.secret or not settings.reaches_out, "a gang without a secret stays on its machine"
     door = _Door(settings, rendezvous, follower, leader)
@@ -59,9 +59,9 @@ async def control_port(
 
 
 class _Crowd:
-    """Connections that have proved nothing yet. If there are too many, the host with the most loses its oldest.
+    """Connections that have not proved themselves. If there are too many, the host with the most loses its oldest.
 
-    So a host that floods the port only pushes out itself, and a supervisor, which needs a moment, gets through.
+    So a host that floods the port pushes out only itself, and a supervisor, which needs only a moment, gets through.
     """
 
     def __init__(self, most: int) -> None:
@@ -70,7 +70,7 @@ class _Crowd:
         self._of_host: dict[str, list[TcpLink]] = {}
 
     def enter(self, link: TcpLink) -> TcpLink | None:
-        """One more has come. Returns the one for which there is no place any more, of the host with the most."""
+        """Adds a connection. Returns the one that has to go if there are too many: the oldest of the busiest host."""
         self._of_host.setdefault(link.peer_host, []).append(link)
         self._count += 1
         if self._count <= self._most:
@@ -80,7 +80,7 @@ class _Crowd:
         return oldest
 
     def leave(self, link: TcpLink) -> None:
-        """It has proved itself, or goes; or it was pushed out before."""
+        """Removes a connection that has proved itself or ended, unless it was already pushed out."""
         of_host = self._of_host.get(link.peer_host, [])
         if link in of_host:
             of_host.remove(link)
@@ -90,7 +90,7 @@ class _Crowd:
 
 
 class _Door:
-    """Answers the first words of a caller, once they are proved."""
+    """Answers the first message of a caller, once it is proved."""
 
     def __init__(self, settings: Settings, rendezvous: Rendezvous, follower: Follower, leader: Leader | None) -> None:
         self._settings = settings
@@ -101,13 +101,13 @@ class _Door:
         self._once = Once()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Listens to one connection until it ends."""
+        """Serves one connection until it ends."""
         link = TcpLink(reader, writer)
         host = link.peer_host
         try:
             await self._answer(link, await self._proved(link))
         except LinkLostError:
-            pass  # It has gone again.
+            pass  # It is gone again.
         except UnprovedError as error:
             self._once.warn(f"{host} knocks at the control port, and was not let in: {error}", about=f"{host} knocks")
         except UnreadableError as error:
@@ -116,7 +116,7 @@ class _Door:
             await link.close()
 
     async def _proved(self, link: TcpLink) -> Message:
-        """First words, once there is proof that they come from a supervisor of this job."""
+        """The first message, once it is proved to come from a supervisor of this job."""
         if pushed_out := self._crowd.enter(link):
             first = f"too many connections to the control port have proved nothing: {pushed_out.peer_host} goes first"
             self._once.warn(first)

@@ -1,7 +1,7 @@
 """The leader's decisions: who has joined, which attempt runs, what ended it, and what comes next.
 
-Pure: it is told what happens and when, and leaves the messages to send in its outbox. An attempt goes through these
-phases, and each is left by one method:
+Pure: its methods are called with what happens and when, and it leaves the messages to send in its outbox. An attempt
+goes through these phases, and each is left by one method:
 
     GATHERING --all there, nothing runs--> RUNNING --a rank failed, a member went--> STOPPING --all idle--> GATHERING
         |                                   ^ |                                       ^  ^          |
@@ -51,10 +51,10 @@ from .messages import (
 )
 
 SETTLING_SECONDS = 1.0
-"""A rank notices the loss of a peer at once; that a whole node went may be heard a moment later."""
+"""A rank notices the loss of a peer at once; the loss of its whole node may be noticed a moment later."""
 
 EXAMINING_SECONDS = 5.0
-"""For each rank of a stalled gang to be looked at: a moment is enough, but a busy node that is late seems guilty."""
+"""How long to examine each rank of a stalled gang: a moment is enough, but a busy node that is late looks guilty."""
 
 
 class Phase(StrEnum):
@@ -69,7 +69,7 @@ class Phase(StrEnum):
     STALLED = "Stalled"
     """They make no progress, and the reason is being found."""
     STOPPING = "Stopping"
-    """They are being ended."""
+    """They are being stopped."""
     DONE = "Done"
     """Rank 0's ranks are done, or the incident was left to the operator."""
 
@@ -93,9 +93,9 @@ class Member:
     doing: _Doing = _Doing.IDLE
     leaving: bool = False
     beats: tuple[dict[str, Any], ...] = ()
-    """What its processes last said, each with `node`, its rank."""
+    """The last reports of its processes, each with `node`, the node's rank."""
     running: tuple[int, ...] = ()
-    """Those that have not ended."""
+    """Its processes that have not ended."""
     findings: tuple[dict[str, Any], ...] | None = None
 
 
@@ -105,7 +105,7 @@ class Stall:
 
     since: float
     rank: int | None = None
-    """The node's, once a rank is to blame."""
+    """The node's, once it is known which rank is to blame."""
     process: int | None = None
     message: str = ""
 
@@ -122,7 +122,7 @@ class _Course:
     heard: dict[int, float] = field(default_factory=dict)
     """When a node first reported a failure, or its end."""
     absent: dict[int, int | None] = field(default_factory=dict)
-    """By node, which supervisor went: its incarnation, or None if it had said that it would go."""
+    """By node, which supervisor left: its incarnation, or None if it had announced that."""
     verdict: Incident | None = None
     """What ended it, if the ends do not show it."""
     idle_since: float | None = None
@@ -146,7 +146,7 @@ class Coordinator:
         check_first: bool = False,
         patience: float | None = None,
     ) -> None:
-        """Without an operator, which replaces lost nodes, `patience` limits the wait for those that have to come."""
+        """Without an operator, which replaces lost nodes, `patience` limits the wait for missing ones."""
         self.nodes = nodes
         self.members: dict[int, Member] = {}
         self.attempt = 0
@@ -164,9 +164,9 @@ class Coordinator:
         self._check_first = check_first
         self._patience = patience
         self._begun = False
-        """Whether the attempt's number is used up."""
+        """Whether the attempt's number has been used."""
         self._inherited = False
-        """Whether there was a leader before, and this one has started nothing yet."""
+        """Whether there was a leader before, and this one has not started an attempt yet."""
         self._newest: dict[int, int] = {}
         """The highest incarnation of each node that has joined."""
         self._done: set[int] = set()
@@ -187,7 +187,7 @@ class Coordinator:
         return self._record.past
 
     def next_moment(self) -> float | None:
-        """When `tick` has something to do even if nothing happens."""
+        """When `tick` has to be called even if nothing happens."""
         if self.phase is Phase.STALLED:
             return self.since + EXAMINING_SECONDS
         if self.phase is Phase.STOPPING:
@@ -198,7 +198,7 @@ class Coordinator:
         return None
 
     def remember(self, attempt: int, past: Past) -> None:
-        """What a living supervisor knows about the time before this leader: nothing, if it just came."""
+        """Takes in what a living supervisor knows about the time before this leader: nothing, if it is new itself."""
         self.attempt, self._inherited = max(self.attempt, attempt), True
         # Nothing in it ever goes back, so the newest knows the most.
         self._record.past = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
@@ -215,7 +215,7 @@ class Coordinator:
         self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
         self.members[node] = Member(hello.incarnation, address, hello.attempt)
         if done:
-            self._dismiss(node)  # It has not heard that it may go.
+            self._dismiss(node)  # It has not received its farewell.
         self._go_on(now)
 
     def left(self, node: int, now: float) -> None:
@@ -225,17 +225,17 @@ class Coordinator:
             return
         if member.doing is _Doing.DONE:
             self._done.add(node)
-        elif self.phase is not Phase.GATHERING:  # Otherwise nothing of it ran.
+        elif self.phase is not Phase.GATHERING:  # Otherwise it had nothing running.
             self._course.absent[node] = None if member.leaving else member.incarnation
             if member.doing is _Doing.BUSY:
                 self._stop(now)
         self._go_on(now)
 
     def said(self, node: int, message: Message, now: float) -> None:
-        """A member has said something; what belongs to a former attempt changes nothing.
+        """A message has come from a member; if it belongs to a former attempt, it changes nothing.
 
         Raises:
-            UnreadableError: It speaks of processes that are not its own.
+            UnreadableError: It is about processes that are not the member's own.
         """
         member = self.members.get(node)
         if member is None:
@@ -280,7 +280,7 @@ class Coordinator:
             case Done() if self.phase is Phase.STOPPING and not member.leaving:
                 member.doing = _Doing.IDLE  # There will be another attempt, in which it is done again.
             case Done() if node == 0 and self.phase is not Phase.STOPPING:
-                # There are no attempts without its supervisor, and none are needed if all goes well.
+                # Without its supervisor there are no more attempts, and if all goes well none are needed.
                 member.doing, self.succeeded = _Doing.DONE, True
                 self._enter(Phase.DONE, now)
                 self._tell_all(Farewell())
@@ -292,7 +292,7 @@ class Coordinator:
         self.outbox.append(([node], Farewell()))
 
     def found_stalled(self, since: float, now: float) -> None:
-        """No rank makes progress: each is looked at, and then ended."""
+        """No rank makes progress: each is examined, and then ended."""
         if self.phase is not Phase.RUNNING:
             return
         self.stall = Stall(since)
@@ -303,11 +303,11 @@ class Coordinator:
 
     @property
     def examined(self) -> bool:
-        """Whether it is known what each rank of a stalled gang is doing."""
+        """Whether each rank of a stalled gang has been examined."""
         return self.phase is Phase.STALLED and all(member.findings is not None for _, member in self._busy())
 
     def findings(self) -> dict[int, dict[str, Any]]:
-        """What is known so far about what each rank is doing, by process: if none runs any more, they have ended."""
+        """What is known so far about what each rank is doing, by process; ranks of idle nodes have ended."""
         busy = dict(self._busy())
         everyone = range(self.nodes * self._processes)
         ended = {one: {"process": one, "state": ENDED} for one in everyone if one // self._processes not in busy}
@@ -315,7 +315,7 @@ class Coordinator:
         return ended | {finding["process"]: finding for finding in found}
 
     def blamed(self, process: int | None, message: str, step: int | None, now: float) -> None:
-        """It is known which rank holds up a stalled gang, or that this cannot be found out."""
+        """It is known now which rank stalls the gang, or that this cannot be found out."""
         if self.phase is not Phase.STALLED or self.stall is None:
             return
         rank = None if process is None else process // self._processes
@@ -329,7 +329,7 @@ class Coordinator:
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        """Leaves a phase that is over, and the next one if that is too."""
+        """Leaves a phase that is over, and then the next one if that is over too."""
         if self.phase in WITH_RANKS and not self._busy():
             self._stop(now)
         if self.phase is Phase.STOPPING and not self._busy():
@@ -362,7 +362,7 @@ class Coordinator:
 
     def _next_attempt(self) -> int:
         """A number that no attempt has had, and no lower than the operator's."""
-        if self._inherited:  # A living supervisor may have begun one that those asked have not heard of.
+        if self._inherited:  # A living supervisor may be in one that those we asked did not know of.
             begun = (member.attempt for node, member in self.members.items() if node)
             return max(self.members[0].attempt, max((self.attempt, *begun)) + 1)
         known = max(member.attempt for member in self.members.values())
@@ -377,10 +377,10 @@ class Coordinator:
         self._tell_busy(Stop(self.attempt))
 
     def _judge(self, now: float) -> None:
-        """All ranks have ended: what was the cause, and who deals with it?"""
+        """All ranks have ended: finds the cause, and who deals with it."""
         course, gone = self._course, self._gone()
         failure = first_of(self.attempt, course.ends, course.heard)
-        # A rank that said why it failed, and then hung, says more than what it was found doing.
+        # If a rank reported why it failed, and then hung, its report says more than what it was found doing.
         incident = failure if failure is not None and is_explained(failure) else course.verdict or failure
         if incident is not None and is_consequence(incident):
             if not gone and not self._has_settled(now):
@@ -410,7 +410,7 @@ class Coordinator:
         return now >= self._course.idle_since + SETTLING_SECONDS
 
     def _excuse(self, node: int, now: float) -> None:
-        """No rank failed by itself: a node went."""
+        """No rank failed by itself: a node left."""
         if self._patience is not None:
             self._part(node, now)
         elif self._someone_is_done:
@@ -419,7 +419,7 @@ class Coordinator:
             self._record.got_somewhere()
 
     def _part(self, node: int, now: float) -> None:
-        """A node that went will not come back: that was a request to all, or all have lost it."""
+        """A node that left will not come back: either all were told to stop, or the others have lost it."""
         if all(map(is_well, self._course.ends.values())) and not any(self._course.absent.values()):
             self._enter(Phase.DONE, now)
             self._tell_all(Farewell())
@@ -431,7 +431,7 @@ class Coordinator:
         return Incident(self.attempt, node, end)
 
     def _stuck(self, now: float) -> Incident:
-        """Some ranks do not end, although they were killed. What they hold, such as a GPU, is not free."""
+        """Some ranks do not end, although they were killed. What they hold, such as a GPU, is not released."""
         (node, member), *_ = busy = self._busy()
         ranks = sorted(member.running)
         who = f"rank {', '.join(map(str, ranks))}" if ranks else f"what the ranks of node {node} had started"
@@ -441,15 +441,15 @@ class Coordinator:
         return incident_of(self.attempt, node, end, (other for other, _ in busy))
 
     def _stopped(self, now: float) -> Incident:
-        """No rank failed and no node went, and yet it is over."""
+        """The attempt is over although no rank failed and no node left."""
         ends = ((node, end) for node, ends in sorted(self._course.ends.items()) for end in ends)
         saved = (one for one in ends if one[1].exit_code == ExitCode.SAVED_AND_STOPPED)
         node, process = next(((node, end.process) for node, end in saved), (0, 0))
-        message = "it stopped, and nobody had asked its supervisor for that"
+        message = "it stopped, although its supervisor had not been told to"
         return Incident(self.attempt, node, End(process, ExitCode.SAVED_AND_STOPPED, now, "Stopped", message))
 
     def _answer(self, incident: Incident, now: float) -> None:
-        """One more attempt in place, or it is the operator's."""
+        """Answers an incident with another attempt in place, or leaves it to the operator."""
         lost = self._patience is not None and self._gone()  # Without an operator nobody brings a node back.
         left = self._someone_is_done or self._check_first or lost or self._is_for_the_operator(incident)
         if left or not self._record.takes(incident, now, progressed=self._got_somewhere):
@@ -458,10 +458,10 @@ class Coordinator:
         self._course.answered = True
 
     def _is_for_the_operator(self, incident: Incident) -> bool:
-        """Whether it may be the end of the job, since training got no further, or calls for a new pod.
+        """Whether the job may have to end, since training got no further, or the rank needs a new pod.
 
-        It calls for one if a rank raised an error of its own before it got anywhere: here it would only raise it
-        again. Without an operator there is no other place, and nothing that ends a job.
+        It does if it raised an error of its own before it got anywhere: here it would only raise it again. Without an
+        operator there are no other pods, and nothing that ends a job.
         """
         if self._patience is not None:
             return False

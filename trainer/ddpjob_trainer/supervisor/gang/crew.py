@@ -1,4 +1,4 @@
-"""The ranks of this node in one attempt: started together, told of requests, ended together, and reported for."""
+"""The ranks of this node in one attempt: started together, signalled, ended together, and reported on."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from .messages import End
 APPLICATION = "Application"
 
 HEEDING_SECONDS = 3.0
-"""For ranks that were asked a second time to end by themselves."""
+"""How long ranks that were told to stop a second time may take to end by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Seat:
 
 
 class Crew:
-    """Runs the ranks of one attempt to the end of all."""
+    """Runs the ranks of one attempt until all have ended."""
 
     def __init__(self, starter: Starter, on_failure: Callable[[], None]) -> None:
         self._starter = starter
@@ -45,7 +45,7 @@ class Crew:
         self._requests: list[signal.Signals] = []
         self._stopped = False
         self.unwanted = asyncio.Event()
-        """Whether ranks that do not run yet must no longer start."""
+        """Set if ranks that do not run yet must not start any more."""
 
     @property
     def pids(self) -> dict[int, int]:
@@ -58,13 +58,13 @@ class Crew:
         return tuple(local for local, rank in enumerate(self._ranks) if rank.ended.done())
 
     async def run(self, program: Program, seats: Sequence[Seat]) -> tuple[End, ...]:
-        """Starts one rank for each seat and waits until all have ended; in the order of the seats.
+        """Starts one rank for each seat and waits until all have ended; returns the ends in the order of the seats.
 
-        If the end is requested before ranks can be started, none is started, and nobody waits until they could be.
+        If they are told to stop before they can be started, none is started, and this returns at once.
 
         Raises:
-            ConfigError: None can ever be started.
-            StartError: One could not be started; none runs.
+            ConfigError: No rank can ever be started.
+            StartError: A rank could not be started; none is running.
         """
         killed_before = memory.kills()
         for seat in seats:
@@ -115,7 +115,7 @@ class Crew:
         return ranks
 
     def tell(self, number: signal.Signals) -> None:
-        """Passes a signal on, also to ranks that are being started. A rank that hangs may not react."""
+        """Passes a signal on, even to ranks that are still being started. A rank that hangs may not react."""
         if self._requests and self._ranks:
             asyncio.get_running_loop().call_later(HEEDING_SECONDS, self.stop)
         self._requests.append(number)
@@ -131,7 +131,7 @@ class Crew:
     def _tell(self, number: signal.Signals) -> None:
         for rank in self._ranks:
             rank.tell(number)
-            rank.tell(signal.SIGCONT)  # A stopped one would not react.
+            rank.tell(signal.SIGCONT)  # A suspended process would not react.
 
     def _kill(self) -> None:
         for rank in self._ranks:

@@ -51,17 +51,17 @@ from .strays import end_strays
 
 BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
 BEATS_PER_SECOND = 4000
-"""Rank 0's supervisor takes no more, to have time for the rest: in a large world each process reports less often."""
+"""Rank 0's supervisor can take no more and still have time for the rest: in a large gang each reports less often."""
 
 DONE_SECONDS = 60.0
-"""Rank 0's pod is usually replaced within that time; if it is not, all may be done."""
+"""Rank 0's pod is usually replaced within this time; if it is not, all ranks may be done."""
 
 STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
-"""Ranks that are forked with all their imports usually come to the store within a tenth of a second."""
+"""Ranks that are forked with all their imports usually reach the store within a tenth of a second."""
 
 
 class Follower:
-    """Runs this node's ranks through all attempts, to the exit code of this supervisor."""
+    """Runs this node's ranks through all attempts, until this supervisor has an exit code."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Follower:
     ) -> None:
         self.attempt = settings.attempt
         self.past = Past()
-        """What the leader has said about former attempts."""
+        """What the leader has reported about former attempts."""
         self._settings = settings
         self._program = program
         self._starter = starter
@@ -99,18 +99,18 @@ class Follower:
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def hello(self, port: int) -> Hello:
-        """Its first words to the leader."""
+        """Its first message to the leader."""
         settings = self._settings
         return Hello(settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE, sent=time.time())
 
     async def follow(self, port: int, local: Link | None = None) -> int:
-        """Takes part until all is done or given up; `local` leads to the leader if that is in this process.
+        """Takes part until all is done or given up; `local` connects to the leader if that is in this process.
 
         `port` is where this supervisor listens.
 
         Raises:
             ConfigError: The leader does not accept this supervisor.
-            PeerLostError: Without an operator: the leader does not come, or is gone.
+            PeerLostError: Without an operator: the leader does not appear, or is gone.
             PreflightError: This node is not fit for training.
         """
         self._fit.add_done_callback(self._fall_with)
@@ -132,7 +132,7 @@ class Follower:
             self._heartbeats.close()
 
     def request(self, number: signal.Signals) -> None:
-        """This node is told to stop: its ranks may save, and then it goes."""
+        """This node is told to stop: its ranks may save, and then it leaves."""
         self._leaving = True
         self._tell(Leaving())
         if self._crew is not None and self._fit.done():
@@ -146,7 +146,7 @@ class Follower:
         return self._crew is not None
 
     def beats(self) -> tuple[dict[str, object], ...]:
-        """What its ranks last said."""
+        """The last reports of its ranks."""
         return tuple(
             {**beat.to_dict(), "process": seat.process, "attempt": self.attempt}
             for seat, beat in zip(self._seats, self._told(), strict=True)
@@ -159,7 +159,7 @@ class Follower:
         return [first if self._posts is None else self._posts.told(first), *others]
 
     async def _listen(self, port: int, local: Link | None) -> None:
-        """Obeys the leader, and finds it again when it is lost; without it no rank runs."""
+        """Obeys the leader, and looks for it again when it is lost; without it no rank runs."""
         while True:
             link = self._link = local or await self._reach(port)
             try:
@@ -180,17 +180,17 @@ class Follower:
                 self._finish(ExitCode.SAVED_AND_STOPPED)  # It is done, but nobody knows.
 
     def _part(self) -> None:
-        """The leader has gone without a word, and nothing brings it back.
+        """The leader has disappeared, and nothing will bring it back.
 
         Raises:
             PeerLostError: The ranks of this node had not finished.
         """
         if self._crew is not None or not is_well(self._ends):
-            raise PeerLostError("rank 0's supervisor has gone away, and its ranks with it")
+            raise PeerLostError("rank 0's supervisor is gone, and its ranks with it")
         self._finish(self._verdict())
 
     async def _reach(self, port: int) -> Link:
-        """A connection to the leader; a node that is done finally does without it."""
+        """A connection to the leader; a node that is done gives up on it after a while."""
         try:
             async with asyncio.timeout(DONE_SECONDS if self._done else None):
                 return await self._rendezvous.reach(self.hello(port))
@@ -233,7 +233,7 @@ class Follower:
                 pass  # A ping, or something about a former attempt.
 
     def _start(self, start: Start) -> None:
-        self._stop()  # The leader knows of nothing running; and yet two attempts must never meet on one node.
+        self._stop()  # As far as the leader knows, nothing runs; but two attempts must never meet on one node.
         former, self.attempt, self.past, self._done = self._running, start.attempt, start.past, False
         crew = self._crew = Crew(self._starter, lambda: self._failed(crew, start.attempt))
         self._running = asyncio.create_task(self._run(crew, start, former))
@@ -251,7 +251,7 @@ class Follower:
         if former is not None:
             await asyncio.wait([former])
         unwanted = asyncio.create_task(crew.unwanted.wait())
-        # The node may still be under test, and the others gather meanwhile.
+        # This node may still be in preflight, while the others gather.
         await asyncio.wait([self._fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
         unwanted.cancel()
         if not self._fit.done():
@@ -262,7 +262,7 @@ class Follower:
             self._ends = await self._ends_of(crew, start)
             await end_strays(self._starter.pids)
         if self._crew is not crew:
-            return  # It is superseded, and nobody waits for its result.
+            return  # A later attempt has replaced it, and nobody waits for its result.
         self._crew = None
         for end in self._ends:
             if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
@@ -281,14 +281,14 @@ class Follower:
         return [_with_step(*told) for told in zip(ends, self._told(), strict=True)]
 
     async def _await_store(self, port: int) -> None:
-        """Gives rank 0 a head start: a rank whose store does not listen yet tries again only much later."""
+        """Gives rank 0 a head start: if the store does not listen yet, a rank tries again only much later."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STORE_SECONDS):
                 while not await answers(self._rendezvous.master_addr, port):  # noqa: ASYNC110  (it is on another machine)
                     await asyncio.sleep(STORE_LOOK_SECONDS)
 
     def _answer(self, start: Start) -> None:
-        """All ranks of this node have ended. If all is done, the leader says when to go: it has to know that."""
+        """All ranks of this node have ended. If all are done, the leader has to know, and says when to leave."""
         if last := self.beats():  # The last steps, and a checkpoint, may be newer than what was reported.
             self._tell(Beats(start.attempt, last))
         self._done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
@@ -303,7 +303,7 @@ class Follower:
             self._finish(ExitCode.SAVED_AND_STOPPED)
 
     def _verdict(self) -> int:
-        """The exit code for all ranks, if this supervisor goes by itself."""
+        """The exit code for all ranks, if this supervisor leaves by itself."""
         failures = (end for end in self._ends if end.cause)
         failed = min(failures, key=lambda end: (end.cause == PEER_LOST, end.time), default=None)
         if failed is None:
@@ -312,7 +312,7 @@ class Follower:
         return failed.exit_code
 
     def _leave(self, incident: Incident) -> None:
-        """The operator deals with an incident: this pod ends, and says which rank it was."""
+        """The operator deals with the incident: this pod ends, and reports which rank it was."""
         if incident.rank == self._settings.node:
             self._report(incident.end, incident)
             self._finish(incident.end.exit_code)
@@ -325,13 +325,13 @@ class Follower:
         self._finish(ExitCode.PEER_LOST)
 
     def _report(self, end: End, incident: Incident | None = None) -> None:
-        """Leaves what the operator should know; it may hear of any pod first, so each names the incident."""
+        """Leaves a report for the operator; it may see any pod's end first, so each report names the incident."""
         named = None if incident is None else incident.to_document()
         parts = (end.process, end.exit_code, end.cause, end.exception, end.message, end.step)
         leave(Report(*parts, self.attempt, named), self._report_file)
 
     async def _examine(self) -> None:
-        """Looks at what each stuck rank is doing; about one that has ended there is no more to say."""
+        """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
         attempt = self.attempt
         pids, ended = ({}, ()) if self._crew is None else (self._crew.pids, self._crew.ended)
         found = await asyncio.gather(*(self._found(local, pid) for local, pid in pids.items()))
@@ -339,7 +339,7 @@ class Follower:
         self._tell(Examined(attempt, (*found, *gone)))
 
     async def _found(self, local: int, pid: int) -> dict[str, Any]:
-        """What a rank is doing; if it cannot be looked at, what others show is still reported."""
+        """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""
         process = self._seats[local].process
         try:
             return await collect(pid, process, self._heartbeats.path(local), self.attempt)
@@ -368,7 +368,7 @@ class Follower:
             self._link.send(message)
 
     def _fall_with(self, task: asyncio.Task[None]) -> None:
-        """A mistake of ours ends this supervisor: otherwise the others would wait forever for what it has to say."""
+        """A bug of ours ends this supervisor: otherwise the others would wait forever for its messages."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._exit_code.done():
             self._exit_code.set_exception(error)
@@ -379,19 +379,19 @@ class Follower:
 
 
 def beat_seconds(processes: int) -> float:
-    """Time between two beats of a node, in a world of this many processes."""
+    """Time between two beats of a node, in a gang of this many processes."""
     return min(max(BEAT_SECONDS, processes / BEATS_PER_SECOND), BEAT_SECONDS_AT_MOST)
 
 
 def _with_step(end: End, beat: Beat | None) -> End:
-    """How far the rank came, if it has said so and left no report; steps counted for it are not a position."""
+    """The end with the last step that the rank reported, unless that was only counted, or the end has one."""
     if not end.cause or end.step is not None or beat is None or beat.counted:
         return end
     return replace(end, step=beat.step)
 
 
 def _tell_of(start: Start) -> None:
-    """A line in every node's log about why its ranks start again."""
+    """Logs on every node why its ranks start again."""
     before = start.past.incidents[-1] if start.past.incidents else None
     if before is None or before.attempt != start.attempt - 1:
         return

@@ -1,4 +1,4 @@
-"""Rank 0's supervisor as the leader of the gang: tells the coordinator what happens, and sends what it decides."""
+"""Rank 0's supervisor as the leader of the gang: passes events to the coordinator, and sends what it decides."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ LOOK_SECONDS = 0.5
 """Between two looks at what the ranks are doing."""
 
 PATIENT_SECONDS = 5.0
-"""Waiting this long for a node to be started by hand is not worth a message."""
+"""A wait of up to this long for a node that is started by hand is not worth a message."""
 
 ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
 """The phases that may still go on when the ranks of this node have ended by themselves."""
@@ -59,9 +59,9 @@ class Leader:
         )
         self._settings = settings
         self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
-        """Called with beats that have just come, and their attempt."""
+        """Called with beats that have just arrived, and their attempt."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when something may have changed that others want to know at once."""
+        """Called when something may have changed that readers want to know at once."""
         self._links: dict[int, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._once = Once()
@@ -74,7 +74,7 @@ class Leader:
     async def inherit(self, listening_on: int) -> None:
         """Learns about the past from the living supervisors, if this pod replaces a former one."""
         announce = Announce(self._settings.uid, self._settings.incarnation, f":{listening_on}")
-        if self._settings.peers[1:]:  # Even if none answers: the living ones come by themselves, and know more.
+        if self._settings.peers[1:]:  # Even if none answers: the living ones will connect, and know more.
             self.coordinator.remember(self._settings.attempt - 1, Past())
         await asyncio.gather(*(self._ask(address, announce) for address in self._settings.peers[1:]))
 
@@ -85,10 +85,10 @@ class Leader:
             self._ports.add(self._settings.master_port)
 
     async def serve(self, link: Link, hello: Hello) -> None:
-        """Accepts a member, and listens to it until it goes.
+        """Accepts a member, and listens to it until it leaves.
 
         Raises:
-            UnreadableError: It has said something unintelligible, and counts as gone.
+            UnreadableError: It has sent something unintelligible, and counts as gone.
         """
         refusal = self._refusal(hello)
         if refusal is not None:
@@ -114,7 +114,7 @@ class Leader:
             raise
 
     def _take_in(self, link: Link, hello: Hello) -> None:
-        """All in one go: nothing may be said to a member on a connection that the coordinator does not know yet."""
+        """Adds a member, all at once: nothing may be sent on a connection that the coordinator does not know yet."""
         node, former = hello.node, self._links.get(hello.node)
         if former is not None:
             closing = asyncio.create_task(former.close())
@@ -146,7 +146,7 @@ class Leader:
         return None
 
     async def finish(self) -> None:
-        """Waits until what is ending is judged: the others have to learn what happens to them."""
+        """Waits until an attempt that is ending has been judged: the others have to be told what to do."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENT_SECONDS):
                 while self.coordinator.phase in ENDING:
@@ -154,11 +154,11 @@ class Leader:
                     await self._moved.wait()
 
     async def close(self) -> None:
-        """Ends all connections, once everything is sent."""
+        """Closes all connections, once everything is sent."""
         await asyncio.gather(*self._closing, *(link.close() for link in self._links.values()))
 
     async def look_after(self) -> None:
-        """Looks at the ranks' heartbeats now and then, and lets the members know that it is alive."""
+        """Looks at the ranks' heartbeats now and then, and shows the members that it is alive."""
         pinged = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -168,7 +168,7 @@ class Leader:
                 send_all(self._links.values(), Ping())
             self._look_for_stalls(now)
             self._look_for_nodes()
-            self.on_change()  # Some news, such as stragglers, come with beats, too many to call it for each.
+            self.on_change()  # Some news, such as stragglers, comes with beats: too many to call it for each.
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
@@ -180,7 +180,7 @@ class Leader:
                 self._act()
 
     def _look_for_nodes(self) -> None:
-        """Says which ones are missing, for those who start them by hand."""
+        """Logs which ones are missing, for people who start them by hand."""
         coordinator = self.coordinator
         waits = coordinator.phase is Phase.GATHERING and self._now() > coordinator.since + PATIENT_SECONDS
         if waits and self._settings.patience is not None and coordinator.missing:
@@ -188,7 +188,7 @@ class Leader:
             self._once.warn(f"waiting for node {missing} of {self._settings.nodes}")
 
     def beats(self) -> dict[int, dict[str, Any]]:
-        """What each process of the gang last said."""
+        """The last report of each process of the gang."""
         return {beat["process"]: beat for member in self.coordinator.members.values() for beat in member.beats}
 
     def _act(self) -> None:
@@ -214,7 +214,7 @@ class Leader:
         self._act()
 
     def _blame(self) -> None:
-        """Ends a stalled attempt, and says which rank held it up."""
+        """Ends a stalled attempt, and logs which rank stalled it."""
         findings = self.coordinator.findings()
         try:
             process, message = blame(findings, self._settings.nodes * self._settings.processes)

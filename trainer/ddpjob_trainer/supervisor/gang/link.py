@@ -15,23 +15,23 @@ from .proof import CALLER, LISTENER, Role, Seals, SecretDiffersError, UnprovedEr
 LINE_BYTES = 1 << 20
 
 FIRST_BYTES = 4096
-"""Of a line before there is proof."""
+"""The longest line that is read before there is proof."""
 
 
 SILENT_SECONDS = 10.0
-"""A peer that has said nothing for this long is gone: a machine that loses power does not say goodbye."""
+"""A peer that has sent nothing for this long is gone: a machine that loses power does not say goodbye."""
 
 PING_SECONDS = 1.0
 
 CONNECT_SECONDS = 2.0
-"""A peer that does not take a connection for this long is gone: packets to the address of a lost pod are lost."""
+"""A peer that does not accept a connection within this time is gone: packets to a lost pod's address are dropped."""
 
 NAME_SECONDS = 30.0
-"""For a name: a resolver waits 5 s for a dead server, with each domain that it tries."""
+"""How long to look up a name: a resolver waits 5 s for a dead server, for each domain that it tries."""
 
 
 class LinkLostError(Exception):
-    """The other side is gone, or no longer says anything."""
+    """The other side is gone, or no longer sends anything."""
 
 
 class Link(Protocol):
@@ -56,7 +56,7 @@ class Link(Protocol):
 
 
 def send_all(links: Iterable[Link], message: Message) -> None:
-    """Says the same to many, and encodes it once: a Start names all nodes, to each of them."""
+    """Sends the same to many, and encodes it only once: a Start names all nodes, and goes to each of them."""
     line = to_line(message)
     for link in links:
         link.send(message, line)
@@ -101,7 +101,7 @@ class TcpLink:
         return from_line(self._theirs.opened(line) if self._theirs else line)
 
     async def _line(self, most: int) -> bytes:
-        """The next line, of at most this many bytes. The reader keeps FIRST_BYTES, since it may be a stranger's."""
+        """The next line, of at most this many bytes. The reader buffers only FIRST_BYTES: it may be a stranger's."""
         line = bytearray()
         while True:
             try:
@@ -114,20 +114,20 @@ class TcpLink:
                 return bytes(line)
 
     async def say_first(self, words: Hello | Announce, secret: bytes) -> Message:
-        """Says first words, proves them, and returns the answer.
+        """Sends a first message, proves it, and returns the answer.
 
         Raises:
-            LinkLostError: There is none.
-            UnreadableError: It is no message.
-            UnprovedError: It does not come from one who has the secret.
-            SecretDiffersError: The other side has another one.
+            LinkLostError: There is no answer.
+            UnreadableError: It is not a message.
+            UnprovedError: It does not come from a supervisor that has the secret.
+            SecretDiffersError: The other side has another secret.
         """
         words = replace(words, nonce=nonce())
         self.send(words)
         match await self.receive():
             case Challenge(theirs):
                 self._seal(secret, CALLER, words.nonce, theirs)
-            case Refused(reason):  # Perhaps of another version; but anyone may say so.
+            case Refused(reason):  # Perhaps another version; but anyone could send this.
                 raise UnprovedError(f"it refuses this supervisor: {shown(reason)}")
             case _:
                 raise UnprovedError("what listens there asks for no proof that this is of its job")
@@ -136,15 +136,15 @@ class TcpLink:
             return await self.receive()
         except LinkLostError as error:
             raise SecretDiffersError(
-                "it ends the connection instead of an answer; all of a job need the same secret"
+                "it ends the connection instead of answering; all nodes of a job need the same secret"
             ) from error
 
     async def ask_for_proof(self, callers_nonce: str, secret: bytes) -> Message:
-        """First words once more, from a caller that has said them without proof.
+        """The first message again, with proof, from a caller that has sent it without.
 
         Raises:
-            LinkLostError: They do not come.
-            UnprovedError: They do not come from one who has the secret.
+            LinkLostError: It does not come.
+            UnprovedError: It does not come from a supervisor that has the secret.
         """
         ours = nonce()
         self.send(Challenge(ours))
@@ -157,10 +157,10 @@ class TcpLink:
         (self._theirs,) = seals.values()
 
     async def close(self) -> None:
-        """Ends the connection once all is sent, or the other side takes no more."""
+        """Closes the connection once everything is sent, or the other side accepts no more."""
         self._writer.close()
         # A separate future, since cancelling it would leave it cancelled for the next waiter. Its result is read
-        # here, as the closer may be cancelled meanwhile, and asyncio prints an error that nobody has read.
+        # here, since the closer may be cancelled meanwhile, and asyncio prints errors that nobody has read.
         closing = asyncio.ensure_future(self._writer.wait_closed())
         closing.add_done_callback(lambda closed: closed.cancelled() or closed.exception())
         await asyncio.wait([closing], timeout=PING_SECONDS)
@@ -169,15 +169,15 @@ class TcpLink:
             await asyncio.wait([closing])
 
     def abort(self) -> None:
-        """Ends the connection, whatever is still to be sent."""
+        """Closes the connection, even if something is still to be sent."""
         self._writer.transport.abort()
 
 
 async def connect(address: str, source: str | None = None) -> TcpLink:
     """A connection to the listener at `host:port`, from the address `source`.
 
-    The listener looks for this supervisor at that address, so it must be the one on which it listens, if that is one
-    of several.
+    The other side will look for this supervisor at that address, so if it listens on only one of several addresses,
+    it must be that one.
 
     Raises:
         OSError: Nothing listens, or the name is not known.
@@ -199,10 +199,10 @@ async def connect(address: str, source: str | None = None) -> TcpLink:
 
 
 async def _resolved(address: str) -> list[tuple[str, int]]:
-    """All that an address stands for.
+    """All hosts and ports that an address resolves to.
 
     Raises:
-        OSError: It is none, or the name is not known.
+        OSError: It is not an address, or the name is not known.
     """
     try:
         host, port = host_and_port(address)
@@ -216,7 +216,7 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
 
 
 def why(error: OSError) -> str:
-    """An error of `connect` in words for people."""
+    """An error of `connect`, in words."""
     number = error.errno or 0  # Negative: an unknown name.
     return os.strerror(number) if number > 0 else error.strerror or str(error)
 

@@ -1,6 +1,6 @@
-"""What supervisors say to each other over the control port: one JSON object per line.
+"""The messages between supervisors over the control port: one JSON object per line.
 
-Rank 0's supervisor leads. A member opens the connection, says Hello, proves it (`proof`), and is told Welcome,
+Rank 0's supervisor leads. A member opens the connection, sends Hello, proves it (`proof`), and receives Welcome,
 Elsewhere or Refused.
 """
 
@@ -24,7 +24,7 @@ FIRST_WITH_PROOF = 3
 """Older ones do not understand a Challenge."""
 
 NAMED = 8
-"""How many of the nodes that failed with another one are named: no reader shows more."""
+"""How many of the nodes that failed with the first one are named: no reader shows more."""
 
 INCIDENTS_KEPT = 16
 
@@ -52,7 +52,7 @@ class End:
 
     @property
     def words(self) -> str:
-        """Why it failed, as the operator says it: an exception that only repeats the cause is left out."""
+        """Why it failed, in the operator's words: an exception that only repeats the cause is left out."""
         exception = self.exception or ""
         again = KIND_OF.sub("", exception) == KIND_OF.sub("", self.cause)
         return ": ".join(part for part in (self.cause, "" if again else exception, self.message) if part)
@@ -60,7 +60,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What ended an attempt: the rank that failed first, and how many went with it."""
+    """What ended an attempt: the rank that failed first, and how many failed with it."""
 
     attempt: int
     rank: int
@@ -94,7 +94,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a gang knows about its former attempts. Each member knows it, so that a new leader goes on with it."""
+    """What a gang knows about its former attempts. Each member has it, so that a new leader can go on from it."""
 
     incidents: tuple[Incident, ...] = ()
     """The last INCIDENTS_KEPT that led to a restart in place, the oldest first."""
@@ -117,7 +117,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A member's first words."""
+    """A member's first message."""
 
     uid: str
     node: int
@@ -125,18 +125,18 @@ class Hello:
     attempt: int
     """The last attempt that it knows of."""
     port: int
-    """Where it listens."""
+    """The port on which it listens."""
     release: str
     """Version of its image's ddpjob."""
     protocol: int = PROTOCOL
     sent: float = 0.0
-    """By its clock, in seconds since the epoch."""
+    """When it was sent by its clock, in seconds since the epoch."""
     nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The answer to first words: they have to be said again, with proof."""
+    """The answer to a first message: it has to be sent again, with proof."""
 
     nonce: str
 
@@ -154,7 +154,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Another version, or another job's: the connection ends."""
+    """The caller has another version, or is from another job: the connection ends."""
 
     why: str
     for_good: bool
@@ -163,7 +163,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Not the leader, but knows its address."""
+    """The answer of one that is not the leader, but knows its address."""
 
     address: str
     incarnation: int = 0
@@ -172,7 +172,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Rank 0's supervisor is a new one. It says so to the living ones, and they tell the rest."""
+    """Rank 0's supervisor is new. It announces itself to the living ones, and they pass it on to the rest."""
 
     uid: str
     incarnation: int
@@ -186,7 +186,7 @@ class History:
     """The answer to Announce."""
 
     attempt: int
-    """The last one that it knows of."""
+    """The last attempt that it knows of."""
     past: Past = Past()
 
 
@@ -201,7 +201,7 @@ class Start:
     """Address of each member by node rank, to tell them about a new leader."""
     past: Past = Past()
     check: bool = False
-    """Whether it tests the machines, and does not run the program."""
+    """Whether it tests the machines instead of running the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """Say what each rank is doing: the gang has stalled."""
+    """Report what each rank is doing: the gang has stalled."""
 
     attempt: int
 
@@ -239,7 +239,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """No rank of mine runs any more, and why each has ended."""
+    """None of my ranks runs any more; with why each has ended."""
 
     attempt: int
     ends: tuple[End, ...] = ()
@@ -249,19 +249,19 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All my ranks have exited with 0. The answer is a farewell, unless the attempt was being ended by then."""
+    """All my ranks have exited with 0. The answer is Farewell, unless the attempt is already being stopped."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """I was told to stop, and go once my ranks have ended."""
+    """I was told to stop, and leave once my ranks have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beats:
-    """What my ranks are doing. Also says that I am alive."""
+    """What my ranks are doing. Also shows that I am alive."""
 
     attempt: int
     beats: tuple[dict[str, Any], ...] = ()
@@ -307,12 +307,12 @@ Message = (
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
 
 LASTING = (Hello, Announce, Challenge, Refused)
-"""Said before it is known which version listens. Their fields stay the same forever; a later version may add others,
+"""Sent before the other side's version is known. Their fields stay the same forever; a later version may add others,
 which this one ignores."""
 
 
 class UnreadableError(TrainerError):
-    """What came over the control port is not a message of this version."""
+    """Something received on the control port is not a message of this version."""
 
 
 class OtherVersionError(ConfigError):
@@ -325,10 +325,10 @@ def to_line(message: Message) -> bytes:
 
 
 def from_line(line: bytes) -> Message:
-    """A message as it came.
+    """A message from the line that was received.
 
     Raises:
-        UnreadableError: It is none.
+        UnreadableError: It is not a message.
     """
     try:
         fields = json.loads(line)
@@ -339,7 +339,7 @@ def from_line(line: bytes) -> Message:
         for told in message.beats if isinstance(message, Beats) else ():
             beat.check(told)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableError(f"{line[:80]!r} is no message between supervisors of this version") from error
+        raise UnreadableError(f"{line[:80]!r} is not a message between supervisors of this version") from error
     return message
 
 

@@ -1,4 +1,4 @@
-"""Warnings about others, which may cause the same one every second, or be strangers and mean harm."""
+"""Warnings about other hosts, which may cause the same one every second, or be hostile."""
 
 from ddpjob_trainer.console import warn
 
@@ -21,5 +21,5 @@ class Once:
 
 
 def shown(text: str) -> str:
-    """What another one says, in a printable form: cut, and without what a terminal would obey."""
+    """Text from another host in a printable form: shortened, and without control characters."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:LONGEST])

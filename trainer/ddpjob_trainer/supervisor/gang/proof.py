@@ -1,14 +1,13 @@
-"""Proof that words come from a supervisor of the same job: lines under an HMAC, which needs the job's secret.
+"""Proof that messages come from a supervisor of the same job: lines with an HMAC, which needs the job's secret.
 
-    caller      Hello or Announce, with a nonce         plain: tells which version calls, and is not believed
+    caller      Hello or Announce, with a nonce         plain: only shows the caller's version, and is not trusted
     listener    Challenge, with a nonce of its own      plain
     caller      Hello or Announce again                 sealed: node, incarnation and attempt are in it
     listener    Welcome, Elsewhere, Refused, History    sealed
-    both        all that they say from then on          sealed
+    both        everything from then on                 sealed
 
-A seal is the HMAC-SHA256 of a line's number and the line. Its key is made from the secret, the speaker's role, and
-both nonces: so no line can be sent back to its speaker, come from another connection, or come twice or in another
-order.
+A seal is the HMAC-SHA256 of a line's number and the line. Its key is made from the secret, the sender's role, and
+both nonces: so no line can be sent back to its sender, copied from another connection, repeated, or reordered.
 """
 
 import hmac
@@ -24,11 +23,11 @@ LISTENER: Final = "listener"
 HASH = "sha256"
 NONCE_BYTES = 16
 SEAL_BYTES = 64
-"""As hexadecimal digits, in front of a line."""
+"""Its length as hexadecimal digits, in front of a line."""
 
 
 class UnprovedError(UnreadableError):
-    """The speaker has not proved that it has the job's secret."""
+    """The sender has not proved that it has the job's secret."""
 
 
 class SecretDiffersError(UnprovedError):
@@ -41,7 +40,7 @@ def nonce() -> str:
 
 
 class Seals:
-    """What one side of a connection puts on its lines."""
+    """The seals of one side of a connection, line by line."""
 
     def __init__(self, secret: bytes, role: Role, callers_nonce: str, listeners_nonce: str) -> None:
         words = f"{role}\n{callers_nonce}\n{listeners_nonce}"
@@ -56,7 +55,7 @@ class Seals:
         """The next line, without its seal.
 
         Raises:
-            UnprovedError: The seal is another one.
+            UnprovedError: The seal is not the right one.
         """
         seal, line = line[:SEAL_BYTES], line[SEAL_BYTES:]
         if not hmac.compare_digest(seal, self._next(line)):

@@ -1,4 +1,4 @@
-"""How supervisors find each other: through rank 0's address or, if that is new, through the living ones."""
+"""How supervisors find each other: by rank 0's address or, if that is new, through living supervisors."""
 
 import asyncio
 import contextlib
@@ -21,19 +21,19 @@ from .settings import DISABLED, Settings
 RELEASE = version("ddpjob")
 
 SOONEST_SECONDS, LATEST_SECONDS = 0.05, 1.0
-"""Between two tries to reach the leader; each wait is longer than the one before."""
+"""Waits between two tries to reach the leader; each is longer than the one before."""
 
 PATIENT_SECONDS = 5.0
-"""Waiting this long is not worth a message."""
+"""A wait of up to this long is not worth a message."""
 
 MUTE_SECONDS = 45.0
-"""An address that neither takes nor refuses connections for this long is cut off: if nothing listens yet, they are
-refused. The operator gives up a supervisor that is missing for a minute, and cannot know why."""
+"""An address that neither accepts nor refuses connections for this long is cut off: if nothing listened yet, they
+would be refused. The operator gives up a supervisor that is missing for a minute, and cannot know why."""
 
 
 ANOTHER_SECRET_SECONDS = 15.0
-"""A supervisor that is taken for a stranger for this long has another secret than the others: on a cluster the secret
-was deleted after the gang had started, and recreated for this pod. The gang has to start again, with the new one."""
+"""A supervisor that is taken for a stranger for this long has a different secret: on a cluster the Secret was deleted
+after the gang had started, and recreated for this pod. The gang has to start again, with the new one."""
 
 
 class Rendezvous:
@@ -43,29 +43,29 @@ class Rendezvous:
         self.master_addr = settings.master_addr
         """Where rank 0's ranks are."""
         self.members: dict[str, str] = {}
-        """Address of each supervisor by node rank, as the leader last said."""
+        """Address of each supervisor by node rank, as last reported by the leader."""
         self._settings = settings
         self._leader = ""
         """The leader's address, if it is not the one that was known from the start."""
         self._incarnation = 0
-        """Of the newest rank 0 that was heard of; 0: of none."""
+        """The incarnation of the newest rank 0 that is known; 0: none is."""
         self._link: Link | None = None
         self._problem = ""
         """Why the last try to reach the leader failed."""
         self._mute = False
         """Whether that was because there was no answer of any kind."""
         self._stranger: tuple[float, str] | None = None
-        """Since when all that answer have not accepted this one's proof, and the result of the first try."""
+        """Since when nobody has accepted this supervisor's proof, and the result of the first such try."""
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
-        """A connection to the leader, which has said welcome. The operator decides how long is too long.
+        """A connection to the leader, which has welcomed us. The operator decides how long is too long.
 
         Raises:
             PeerLostError: There is no operator, and the leader did not come in time; or the others have another
             secret.
             OtherVersionError: The leader's version cannot work with this one.
-            PreflightError: In a gang that gathers for the first time, the leader's address is cut off from here.
+            PreflightError: The gang gathers for the first time, and the leader's address is cut off from here.
         """
         loop = asyncio.get_running_loop()
         began, pause, turn = loop.time(), SOONEST_SECONDS, 0
@@ -135,11 +135,11 @@ class Rendezvous:
 
     @property
     def _in_preflight(self) -> bool:
-        """Whether problems count as the preflight's, which is over with the first welcome."""
+        """Whether problems count as failures of the preflight, which ends with the first welcome."""
         return self._settings.preflight != DISABLED and self._link is None
 
     def _hear(self, address: str, incarnation: int) -> None:
-        """Where the leader is, as it or another one says. It counts if it is newer, or nothing is known."""
+        """Takes in where the leader is, as it or another one reports: if it is newer, or none is known."""
         with contextlib.suppress(ValueError):
             host, _ = host_and_port(address)
             if incarnation > self._incarnation:
@@ -154,7 +154,7 @@ class Rendezvous:
         return Elsewhere(address, self._incarnation) if address else None
 
     async def announced(self, announce: Announce, host: str) -> None:
-        """Rank 0's supervisor is a new one: it is followed from now on, and the others are told."""
+        """Rank 0's supervisor is new: this one follows it from now on, and passes the news on."""
         if announce.uid != self._settings.uid or announce.incarnation < self._incarnation:
             return
         itself = announce.address.startswith(":")
@@ -162,7 +162,7 @@ class Rendezvous:
             address = address_of(*host_and_port(f"[{host}]{announce.address}" if itself else announce.address))
         except ValueError:
             return
-        if announce.incarnation > self._incarnation:  # Else the connection may already lead to it.
+        if announce.incarnation > self._incarnation:  # Otherwise we may be connected to it already.
             self._hear(address, announce.incarnation)
             say(f"rank 0 is at {address} now")
             if self._link is not None:
@@ -176,7 +176,7 @@ class Rendezvous:
 
 
 async def announce_to(address: str, announce: Announce, settings: Settings) -> Message | None:
-    """Tells a supervisor about a new rank 0, and returns its answer; None: it has none."""
+    """Tells a supervisor about a new rank 0, and returns its answer; None if there is none."""
     with contextlib.suppress(OSError, LinkLostError, UnreadableError):
         link = await connect(address, settings.listen)
         try:

@@ -19,7 +19,7 @@ def with_secret(settings: Settings, env: Mapping[str, str]) -> Settings:
     """A supervisor's settings with the secret of its job.
 
     Raises:
-        ConfigError: It cannot be read, is too short or can be read by others; or there is none, and processes of
+        ConfigError: It cannot be read, is too short or can be read by others; or there is none, and processes on
             other machines could talk to this supervisor.
     """
     secret = _read(env, in_a_job=settings.in_a_job) if settings.nodes > 1 else b""
@@ -50,11 +50,12 @@ def _read(env: Mapping[str, str], *, in_a_job: bool) -> bytes:
 def _missing(settings: Settings) -> ConfigError:
     if settings.in_a_job:
         return ConfigError(
-            f"{Env.SECRET_FILE} is not set, and without a secret whoever reaches port {settings.control_port} could"
-            " take the training over: this image needs an operator that gives each job a secret; upgrade the operator"
+            f"{Env.SECRET_FILE} is not set, and without a secret anyone who reaches port {settings.control_port}"
+            " could take over the training: this image needs an operator that gives each job a secret; upgrade the"
+            " operator"
         )
     return ConfigError(
-        "the supervisors are to meet beyond this machine, and without a secret whoever reaches port"
-        f" {settings.control_port} of node 0 could take the training over: make one with {HOW} on a disk that all"
+        "the supervisors are on several machines, and without a secret anyone who reaches port"
+        f" {settings.control_port} of node 0 could take over the training: make one with {HOW} on a disk that all"
         f" nodes share, and add --secret-file FILE on each of them, or set {Env.SECRET_FILE}"
     )

@@ -14,7 +14,7 @@ from .judging import Limits, left_to_operator
 
 CONTROL_PORT = 29502
 BESIDE_MASTER = 2
-"""Without an operator rank 0's supervisor listens this far above the master's port: two runs have two of each."""
+"""Without an operator rank 0's supervisor listens this far above the master's port, so that two runs do not clash."""
 
 STATUS_PORT = 29501
 DEFAULT_WINDOW_SECONDS = 3600
@@ -24,7 +24,7 @@ DISABLED = "Disabled"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The defaults are a gang of one process."""
+    """A supervisor's place in its gang. The defaults are a gang of one process."""
 
     uid: str = ""
     incarnation: int = 0
@@ -32,7 +32,7 @@ class Settings:
     node: int = 0
     nodes: int = 1
     processes: int = 1
-    """Of each node."""
+    """Processes of each node."""
     master_addr: str = ""
     master_port: int = 0
     control_port: int = CONTROL_PORT
@@ -40,17 +40,17 @@ class Settings:
     in_a_job: bool = False
     """Whether an operator created this pod: then something reads the status port."""
     patience: float | None = None
-    """Seconds to wait for the other nodes to come; None: as long as it takes, since an operator starts them."""
+    """Seconds to wait for the other nodes; None: as long as it takes, since an operator starts them."""
     listen: str | None = None
     """Address to listen on; None: all."""
     peers: tuple[str, ...] = ()
-    """Addresses of supervisors to begin with, rank 0's first."""
+    """Addresses of supervisors to try first, rank 0's before the others."""
     limits: Limits = NO_RESTARTS
     stall_timeout: float | None = None
     """Seconds; None: learned."""
     preflight: str = DISABLED
     secret: bytes = field(default=b"", repr=False)
-    """Empty: there is none, and all of the gang is on this machine."""
+    """Empty: there is none, and the whole gang is on this machine."""
 
     @property
     def leads(self) -> bool:
@@ -59,17 +59,17 @@ class Settings:
 
     @property
     def own_name(self) -> str | None:
-        """The name by which the others look for this node; None if they do not, or know its address."""
+        """The name by which the others find this node; None if they do not need it, or know its address."""
         return self.master_addr if self.leads and len(self.peers) == 1 else None
 
     @property
     def first_process(self) -> int:
-        """The rank among all processes of this node's first."""
+        """The rank among all processes of this node's first process."""
         return self.node * self.processes
 
     @property
     def listens(self) -> bool:
-        """Whether it has a control port: none looks for one that is alone, or that only follows in a shell."""
+        """Whether it has a control port: nobody connects to one that is alone, or follows without an operator."""
         return self.nodes > 1 and (self.leads or self.in_a_job)
 
     @property

@@ -1,4 +1,4 @@
-"""Strays: descendants of ranks that outlived them. This process, their subreaper, is their parent by now."""
+"""Strays: descendants of ranks that have outlived them. This process, their subreaper, is now their parent."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from ddpjob_trainer.console import warn
 from ddpjob_trainer.supervisor.watching.procfs import Process, children
 
 ENDING_SECONDS = 5.0
-"""A process that is not gone by then after SIGKILL waits in the kernel, perhaps forever."""
+"""A process that still exists this long after SIGKILL is waiting in the kernel, perhaps forever."""
 
 LOOK_SECONDS = 0.01
 
@@ -34,7 +34,7 @@ async def end_strays(known: AbstractSet[int]) -> None:
 
 
 def reap_strays(known: AbstractSet[int]) -> None:
-    """Reaps what has ended among them."""
+    """Reaps those that have ended."""
     for pid in set(children(os.getpid())) - known:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
