@@ -17,12 +17,12 @@ from .metrics import Metrics
 
 LONGEST_WAIT_SECONDS = 30
 WAITING = 64
-"""How many may wait for news at once."""
+"""How many clients may wait for news at once."""
 CONNECTIONS = 256
-"""Further ones are closed at once."""
+"""How many connections there may be; further ones are closed at once."""
 KEEPALIVE_SECONDS = 75.0
 LINE_BYTES = 2048
-"""Of the request line, and of each header."""
+"""Limit of the request line, and of each header."""
 CLOSING_SECONDS = 1.0
 
 METHODS = ("GET", "HEAD")
@@ -32,13 +32,13 @@ _WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORE
 
 
 class Answers:
-    """Answers requests from the document of the moment."""
+    """Answers requests from the current document."""
 
     def __init__(self, read: Callable[[], Document]) -> None:
         self._read = read
         self._metrics = Metrics()
         self._mark = ""
-        """Of the last document."""
+        """The mark of the last document."""
         self._news = asyncio.Event()
         self._look: asyncio.Handle | None = None
         self._waiting = 0
@@ -57,12 +57,12 @@ class Answers:
         return self._server() if len(self._server.connections) < CONNECTIONS else Closed()
 
     def changed(self) -> None:
-        """Answers those that wait if there is news. That is found out once for all of them, and for all changes."""
+        """Answers waiting clients if there is news. That is checked once for all of them, and for all changes."""
         if self._waiting and self._look is None:
             self._look = asyncio.get_running_loop().call_soon(self._look_for_news)
 
     async def close(self) -> None:
-        """Answers those who wait, and closes all connections."""
+        """Answers waiting clients, and closes all connections."""
         self._closing = True
         self._news.set()
         await self._server.shutdown(CLOSING_SECONDS)

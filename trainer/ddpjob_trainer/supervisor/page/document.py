@@ -1,4 +1,4 @@
-"""The document of GET /status, from what the supervisor knows of its gang. Pure."""
+"""The document of GET /status, from what the supervisor knows about its gang. Pure."""
 
 import hashlib
 import json
@@ -18,14 +18,14 @@ from .stragglers import Straggler
 Document = dict[str, Any]
 
 VERSION = 1
-"""Of the document. A reader ignores fields that it does not know; another number means that fields changed."""
+"""The document's. A reader ignores fields that it does not know; a new number means that known fields changed."""
 
 NODES = 8
 INCIDENTS = 16
 PROCESSES = 64
-"""A larger world's document does not list its processes."""
+"""The document of a larger gang does not list its processes."""
 METRICS = 16
-"""Of each process: the first ones that it has reported."""
+"""How many numbers of each process are listed: the first ones that it has reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Gang:
     incidents: Sequence[Incident] = ()
     """All, or at least the last 16; the oldest first."""
     beats: Sequence[Beat] = ()
-    """What each process that is heard of last said."""
+    """The last report of each known process."""
     progress: Progress | None = None
     slowest_node: int | None = None
     checkpoint: Mapping[str, Any] | None = None
@@ -66,9 +66,9 @@ class Gang:
     stragglers: Sequence[Straggler] = ()
     memory: Memory = Memory()
     coordinator: str | None = None
-    """Control address of rank 0's supervisor, if this is another one."""
+    """The control address of rank 0's supervisor, if this is not that one."""
     now: float = 0.0
-    """When this was so. It shows readers with another clock how long ago the other times were."""
+    """When this was true. It shows readers with another clock how long ago the other times were."""
 
 
 def document(gang: Gang) -> Document:
@@ -112,7 +112,7 @@ def fingerprint(uid: str) -> str:
 
 
 def mark(gang: Gang) -> str:
-    """Changes whenever something changes that a reader wants to know at once: of progress only the first step.
+    """Changes whenever something changes that a reader wants to know at once; of progress, only the first step.
 
     An attempt may be over before its progress is read again.
     """
@@ -134,7 +134,7 @@ def _progress(gang: Gang) -> Document | None:
     seen = gang.progress
     if seen is None:
         return None
-    # While no step is made there is no end in sight.
+    # While no step finishes, no end is in sight.
     eta = seen.eta_seconds if gang.phase is Phase.RUNNING else None
     return {
         "epoch": seen.epoch,

@@ -33,7 +33,7 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self._incidents: Counter[str] = Counter()
         self._counted = -1
-        """Attempt of the last incident that is counted."""
+        """Attempt of the last incident that has been counted."""
         self._document: Document = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -51,7 +51,7 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """What the registry asks for."""
+        """The metric families, as the registry asks for them."""
         if self._document:
             yield from _state(self._document)
             if "coordinator" not in self._document:  # Every supervisor would count the same.

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 Beat = Mapping[str, Any]
-"""What a process last said, with `node`, its node's rank."""
+"""The last report of a process, with `node`, its node's rank."""
 
 POINT_SECONDS = 1.0
 """At most one point in this time: beats come about once a second from each node, and a gang may have a thousand."""
@@ -45,7 +45,7 @@ class Progress:
 
     @property
     def eta_seconds(self) -> float | None:
-        """What the remaining steps take at the present pace."""
+        """How long the remaining steps will take at the present pace."""
         if self.total_steps is None or self.step_seconds is None or self.anew:
             return None
         return max(0, self.total_steps - self.step) * self.step_seconds
@@ -102,7 +102,7 @@ class Pace:
         return replace(self._last, last_step_time=wall - (now - self._last_finished))
 
     def _begin(self, attempt: int) -> None:
-        """The step may go back, and the pace was another attempt's; how far the gang came is still worth knowing."""
+        """The step may go back, and the pace was another attempt's; how far the gang got is still worth knowing."""
         self._attempt, self._saved = attempt, 0
         self._processes.clear()
         self._points.clear()
@@ -163,6 +163,6 @@ class Pace:
         return median(times) if times else None
 
     def _told(self, name: str) -> Any:
-        """What is said by the process of the lowest rank that says anything about it."""
+        """The report of the process with the lowest rank that reports anything about it."""
         told = ((rank, process.beat.get(name)) for rank, process in self._processes.items())
         return min(((rank, value) for rank, value in told if value is not None), default=(0, None))[1]

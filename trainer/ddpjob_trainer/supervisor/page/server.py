@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """Answers from `read`, which makes the document of the moment."""
+    """Answers with what `read` returns, the current document."""
 
     def __init__(self, port: int, listen: str | None, read: Callable[[], Document]) -> None:
         """A page on a port of one address, or of all; port 0 takes a free one."""

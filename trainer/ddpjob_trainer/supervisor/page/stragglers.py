@@ -29,7 +29,7 @@ SAMPLE_SECONDS = 3.0
 RATIO = 1.3
 RATIO_OF_TWO = 1.5
 SHARE_OF_STEP = 0.1
-"""Less than this holds up nobody, however large it is compared with next to nothing."""
+"""A smaller part of a step holds up nobody, however large it is relative to next to nothing."""
 Z_SCALE = 0.6745
 Z_LIMIT = 3.5
 
@@ -52,9 +52,9 @@ class Work:
 
     node: int
     seconds: float
-    """Of its own work."""
+    """Seconds of its own work."""
     step_seconds: float | None = None
-    """Of the whole step; None: it did not say."""
+    """Seconds of the whole step; None: not reported."""
 
 
 def stragglers(works: Mapping[int, Work]) -> tuple[Straggler, ...]:

@@ -1,1 +1,1 @@
-"""Testing the machines before the program runs on them: what would fail after an hour is better known at once."""
+"""Tests the machines before the program runs on them: what would fail after an hour should show at once."""

@@ -1,4 +1,4 @@
-"""Where rank 0 says what is next and all give their results: a store that a rank must reach to count as present."""
+"""A store in which rank 0 writes what is next and all ranks their results. A rank that reaches it is present."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ class Board:
             raise PreflightError(f"rank {world.rank} lost rank 0 at once: {last_line(error)}", (0,)) from error
 
     def put_up(self, entry: dict[str, Any]) -> None:
-        """Says what is next."""
+        """Writes what is next."""
         self._number += 1
         self._store.set(f"entry/{self._number}", json.dumps(entry))
 
@@ -60,7 +60,7 @@ class Board:
         return entry
 
     def answer(self, outcome: Outcome) -> None:
-        """Gives this rank's result.
+        """Writes this rank's result.
 
         Raises:
             PeerLostError: Rank 0 is gone.

@@ -22,7 +22,7 @@ Trial = Callable[[], Outcome]
 ANSWER_BYTES = 1 << 16
 
 REAPING_SECONDS = 2.0
-"""For a process to be gone after SIGKILL, usually at once."""
+"""How long a process may take to be gone after SIGKILL; usually it is gone at once."""
 
 
 class Child:

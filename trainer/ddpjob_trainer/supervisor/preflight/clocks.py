@@ -1,4 +1,4 @@
-"""How far the clocks of two machines are apart."""
+"""How far apart the clocks of two machines are."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def skew(sent: float, heard: float, answered: float, received: float) -> Skew:
 
 
 def clocks(seen: Skew, node: int) -> Iterator[Finding]:
-    """Warns of a clock that is certainly off rank 0's.
+    """Warns of a clock that certainly differs from rank 0's.
 
     It is never more than a warning: nothing in training compares two clocks. `seen` is rank 0's as `node` sees it.
     """

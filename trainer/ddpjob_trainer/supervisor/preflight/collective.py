@@ -30,13 +30,13 @@ from .exchange import Meeting, meet, try_gpu
 from .findings import Finding, Level, PreflightError, tell, verdict
 
 DEFAULT_SECONDS = 60.0
-"""For one trial: thousands of ranks take NCCL some time."""
+"""Time for one trial: with thousands of ranks NCCL takes a while."""
 
 PAIRS_SHARE = 1 / 3
-"""Of that, for a trial of two."""
+"""The share of that time that a trial of two nodes gets."""
 
 MARGIN_SECONDS = 3.0
-"""From the end of a trial until rank 0 knows of it."""
+"""Time from the end of a trial until rank 0 knows about it."""
 
 Meet = Callable[[Meeting, World, str, float], Outcome]
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trials:
-    """One rank's part in the trials of a world."""
+    """One rank's part in the trials of a gang."""
 
     world: World
     backend: str
@@ -123,7 +123,7 @@ class Trials:
             raise error
 
     def _try(self, order: Order) -> Outcome:
-        """This rank's part in what is next."""
+        """Does this rank's part of the next entry."""
         match order.kind:
             case Kind.ARRIVE:
                 return Outcome()

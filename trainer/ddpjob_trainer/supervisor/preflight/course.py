@@ -27,23 +27,23 @@ NETWORK_TODO = (
 MACHINE_TODO = "have the machine looked at"
 NODE_TODO = "its network, or what may pass to it (NetworkPolicy, firewall), differs from the others'"
 WRONG = "the sum of a known tensor is wrong"
-"""How a problem that has nothing to do with the network begins."""
+"""The beginning of a problem that has nothing to do with the network."""
 
 NAMED = 8
 
 
 NO_END = "no end within"
 IN_VAIN = (NO_END, "imed out", "onnection closed", "onnection reset")
-"""How a problem that only concerns the other side reads."""
+"""The words of a problem that only concerns the other side."""
 
 
 class Kind(StrEnum):
     """What is tried."""
 
     ARRIVE = "arrive"
-    """Be there."""
+    """Being present."""
     DEVICE = "device"
-    """Compute something with the rank's own GPU."""
+    """A computation on the rank's own GPU."""
     ALL = "all"
     """A sum over all ranks."""
     PAIRS = "pairs"
@@ -63,12 +63,12 @@ class Outcome:
     """One rank's result."""
 
     trouble: str = ""
-    """Empty: none."""
+    """What went wrong; empty: nothing."""
     warning: str = ""
     seconds: float = 0.0
-    """Of the sum, the best of several."""
+    """Seconds that the sum took, the best of several tries."""
     size: int = 0
-    """Bytes that each rank has put into it."""
+    """Bytes that each rank contributed to it."""
 
 
 Outcomes = Mapping[int, Outcome]
@@ -79,7 +79,7 @@ Course = Generator[Order, Outcomes, list[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The world."""
+    """The size of a gang."""
 
     ranks: int
     per_node: int

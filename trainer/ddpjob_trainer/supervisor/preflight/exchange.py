@@ -34,7 +34,7 @@ class Meeting:
     """A few ranks that sum."""
 
     name: str
-    """Its own among all that use the store."""
+    """A name of its own among all meetings that use the store."""
     rank: int
     size: int
 

@@ -1,4 +1,4 @@
-"""What this machine offers, as seen by looking at it."""
+"""What this machine offers, by inspection."""
 
 import os
 import resource
@@ -42,7 +42,7 @@ class Facts:
 
 
 def look(env: Mapping[str, str]) -> Facts:
-    """Looks. May take as long as the file system of the checkpoints takes to answer."""
+    """Inspects this machine. May take as long as the file system of the checkpoints takes to answer."""
     checkpoints = env.get(Env.CHECKPOINT_DIR)
     return Facts(
         shared_memory=directory(Path(SHARED_MEMORY)) if sys.platform == "linux" else None,

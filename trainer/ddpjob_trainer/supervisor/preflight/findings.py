@@ -1,4 +1,4 @@
-"""What a check has found, and what happens to the node when findings are put together."""
+"""What a check has found, and what all findings together mean for the node."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whether a node has the GPUs that its processes need. Pure: others look at them."""
+"""Whether a node has the GPUs that its processes need. Pure: counting them is done elsewhere."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whether this node's own name can be resolved: by it the others, and its own ranks, find rank 0."""
+"""Whether this node's own name can be resolved, by which the others, and its own ranks, find rank 0."""
 
 import asyncio
 import socket

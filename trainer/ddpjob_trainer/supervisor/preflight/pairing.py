@@ -6,7 +6,7 @@ Pair = tuple[int, int]
 """Two nodes, the lower rank first."""
 
 ALL_PAIRS_UP_TO = 16
-"""Nodes of a gang in which each meets every other; in larger ones that would take too long."""
+"""The largest gang in which every node meets every other; in larger ones that would take too long."""
 
 
 def rounds(nodes: int) -> Iterator[tuple[Pair, ...]]:

@@ -11,7 +11,7 @@ from ddpjob_trainer.supervisor import open_files
 from .ranks import Place, Rank, StartError, exit_code
 
 COMMAND = (sys.executable, "-P", "-m", f"{__package__}.rank")
-"""Without the working directory in its search path: a queue.py there is not ours."""
+"""Without the working directory in the search path: a queue.py there is not ours."""
 
 
 class Cold:
@@ -23,7 +23,7 @@ class Cold:
         self.zygote = None
 
     async def ready(self) -> None:
-        """Waits for nothing."""
+        """Returns at once."""
 
     async def start(self, place: Place) -> Rank:
         """Starts one.

@@ -1,4 +1,4 @@
-"""A training program as `python` takes it, run in this process as if it had been started on its own."""
+"""A training program in the form that `python` takes, run in this process as if it had been started by itself."""
 
 import builtins
 import runpy
@@ -21,7 +21,7 @@ class Program:
 
     @property
     def words(self) -> list[str]:
-        """Itself in words, as `program_of` takes them."""
+        """Its command line, in the form that `program_of` takes."""
         return [*(["-m"] if self.module else []), self.name, *self.arguments]
 
     @property

@@ -1,4 +1,4 @@
-"""Becoming a rank: what a process does with the program that it was started, or forked, to run."""
+"""Becomes a rank: what a process does with the program that it was started, or forked, to run."""
 
 import atexit
 import contextlib
@@ -51,7 +51,7 @@ def become(program: Program) -> NoReturn:
         code = _exit_code_of(program)
     finally:
         reporting.tell_end()
-    # What stops because it was told to has to go on later, though it ends just as successfully as what is done.
+    # What stops because it was told to has to resume later, though it ends as successfully as what is done.
     _end(ExitCode.SAVED_AND_STOPPED if code == ExitCode.DONE and request.heeded() else code)
 
 

@@ -1,4 +1,4 @@
-"""Starting ranks: what a rank gets, and what a way of starting ranks must be able to do."""
+"""Starting ranks: what a rank gets, and what every way of starting ranks has to offer."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from .program import Program
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rank finds itself."""
+    """A rank's program, environment and cores."""
 
     program: Program
     env: Mapping[str, str]
@@ -61,10 +61,10 @@ class Starter(Protocol):
         """Gets ready."""
 
     async def __aexit__(self, *_: object) -> None:
-        """Releases all that it holds."""
+        """Releases everything that it holds."""
 
     async def ready(self) -> None:
-        """Waits until a rank can be started in no time.
+        """Waits until a rank can be started without delay.
 
         Raises:
             ConfigError: None can ever be.

@@ -1,4 +1,4 @@
-"""The part of a rank that tells its supervisor what the rank is doing while the rank itself is stuck.
+"""The part of a rank that reports to its supervisor what the rank is doing while the rank itself is stuck.
 
 There are two parts, since neither can tell everything. A signal handler of faulthandler writes the stacks: it is C,
 does not need Python's lock, and so works while a thread is stuck in C code. A thread that sleeps in a read reports
@@ -112,5 +112,5 @@ def _collective(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _waits(entry: dict[str, Any]) -> bool:
-    """What is done is retired; gloo's state stays as it was at first."""
+    """Finished entries are retired; gloo's state stays as it was at first."""
     return not entry["retired"] and entry["state"] != "completed"

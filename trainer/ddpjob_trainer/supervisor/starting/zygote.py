@@ -29,10 +29,10 @@ from .rank import become
 Request = dict[str, Any]
 
 SHARED_BY_THREADS = 1 << 18
-"""PyTorch does not leave this many numbers to one thread."""
+"""So many numbers that PyTorch does not leave them to one thread."""
 
 TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
-"""For a child to compute, which takes it a moment."""
+"""How long a child may take to compute, which is a matter of a moment."""
 
 REQUESTS = frozenset({signal.SIGINT, signal.SIGTERM})
 """To stop."""
@@ -73,7 +73,7 @@ def _refuse(connection: socket.socket, why: str) -> NoReturn:
 
 
 def _threads() -> int:
-    """How many this process has, if the system says."""
+    """How many threads this process has, if the system says."""
     try:
         return len(os.listdir("/proc/self/task"))  # noqa: PTH208  (pathlib's is a generator)
     except OSError:

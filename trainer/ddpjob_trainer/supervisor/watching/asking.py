@@ -1,4 +1,4 @@
-"""Asking a rank that is stuck what it is doing: the other end of starting/witness.py."""
+"""Asks a stuck rank what it is doing: the other end of starting/witness.py."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from ddpjob_trainer.supervisor.starting.witness import ASK, END, QUESTION, SIGNA
 from .procfs import handles, is_handling
 
 HANDLER_SECONDS = 0.5
-"""For the signal's handler to run. It does so at once, unless the main thread is stuck in the kernel."""
+"""How long to wait for the signal's handler, which runs at once unless the main thread is stuck in the kernel."""
 
 THREAD_SECONDS = 0.5
 LOOK_SECONDS = 0.01
@@ -25,19 +25,19 @@ class Answer:
     """What a rank, or a part of it, has answered."""
 
     asked: bool
-    """Whether it could be asked at all: it might have no handler."""
+    """Whether it could be asked at all: it may have no handler."""
     stacks: str = ""
     told: tuple[Mapping[str, Any], ...] = field(default=())
     """What the thread has said, in its order."""
 
     @property
     def sequences(self) -> dict[str, int]:
-        """How many collectives it has begun, by group."""
+        """How many collectives it has started, by group."""
         return {group: number for said in self.told for group, number in said.get("sequences", {}).items()}
 
     @property
     def unfinished(self) -> str | None:
-        """The name of a collective that it has begun and not finished: the oldest of the first such backend."""
+        """The name of a collective that it has started and not finished: the oldest of the first such backend."""
         return next((waits["name"] for said in self.told for waits in said.get("unfinished", [])), None)
 
 
@@ -106,7 +106,7 @@ def _lines(told: Path) -> list[dict[str, Any]]:
 
 
 async def _until(happens: Callable[[], bool], seconds: float) -> None:
-    """Waits until something has happened in files, or for this long. The gang has stalled: nothing else is to do."""
+    """Waits until something has happened in files, or for this long: a stalled gang has nothing else to do."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not happens() and loop.time() < deadline:  # noqa: ASYNC110  No event tells of another's signal mask.

@@ -24,9 +24,9 @@ class Beat:
     activity: str
     """`starting` until the first step is finished; then `training`, `saving`, `evaluation`, or the program's word."""
     step: int | None = None
-    """The last one that was finished in this attempt."""
+    """The last step that it finished in this attempt."""
     step_age: float | None = None
-    """Seconds since then."""
+    """Seconds since that step finished."""
     counted: bool = False
     """Whether steps are counted for a program that does not report them."""
     anew: bool = False
@@ -34,16 +34,16 @@ class Beat:
     reports: bool = False
     """Whether the program has promised to report its steps: like ddpjob-train, before it has any."""
     announces: bool = False
-    """Whether the program announces what takes long between two steps: it has announced an evaluation, or said so."""
+    """Whether the program announces what takes long between two steps: it has announced an evaluation, or says so."""
     epoch: int | None = None
     total_steps: int | None = None
     loss: float | None = None
     samples: int | None = None
     """Of a step, of all processes together."""
     step_seconds: float | None = None
-    """Recent mean, without what is not training."""
+    """Recent mean, of training alone."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """What it consists of: those of heartbeat.PARTS that are known. Backward contains communication."""
+    """Its parts: those of heartbeat.PARTS that are known. Backward includes communication."""
     memory_bytes: int | None = None
     checkpoint: Checkpoint | None = None
     """The newest."""
@@ -97,7 +97,7 @@ KINDS = {
     "checkpoint": frozenset({dict}),
     "metrics": frozenset({dict}),
 }
-"""What a value may be, by its name. A newer version may send others, which are not read here."""
+"""The types of each value, by its name. A newer version may send other values, which are ignored."""
 
 ALWAYS = frozenset({"process", "attempt", "activity"})
 

@@ -1,4 +1,4 @@
-"""Which process holds up a stalled gang, from what each of its processes was found doing. Pure.
+"""Which process stalls a gang, by what each of its processes was found doing. Pure.
 
 In DDP all processes call the same collectives in the same order, and each waits for the last one to come. The
 questions are in a table, the strongest evidence first. The first one that is true of some processes and not of others
@@ -46,9 +46,9 @@ class Finding:
     communicates: bool = False
     """Whether it waits in a collective."""
     collective: str | None = None
-    """The oldest that it has begun and not finished: `gloo:all_reduce`."""
+    """The oldest that it has started and not finished: `gloo:all_reduce`."""
     sequences: Mapping[str, int] = field(default_factory=dict)
-    """How many collectives it has begun, by the name of the group."""
+    """How many collectives it has started, by the name of the group."""
     step: int | None = None
     """The last finished one, if it reports steps."""
     counted: bool = False
@@ -58,14 +58,14 @@ class Finding:
 
 Gang = Mapping[int, Finding]
 Kept = dict[int, str]
-"""What is wrong with each of the processes of which a question is true."""
+"""What is wrong with each process to which a question applies."""
 
 SHOWN = 3
-"""Of the processes that nothing distinguishes."""
+"""How many processes are shown if nothing distinguishes them."""
 
 
 def blame(findings: Mapping[int, Mapping[str, Any]], world_size: int) -> tuple[int | None, str]:
-    """The process that the others wait for, None if it is none in particular, and a sentence for people.
+    """The process that the others wait for, or None if it is no particular one; and a sentence for people.
 
     Args:
         findings: The fields of a Finding, by process; those left out did not answer. Other fields are ignored.
@@ -91,7 +91,7 @@ def _finding(told: Mapping[str, Any]) -> Finding:
 
 
 def _known(gang: Gang) -> Gang:
-    """Those that exist and were looked at."""
+    """Those that exist and were examined."""
     return {rank: one for rank, one in gang.items() if one.state is not None and one.state not in OVER}
 
 
@@ -126,7 +126,7 @@ def _late(gang: Gang) -> Kept:
 
 
 def _behind(gang: Gang) -> Kept:
-    """Those that have begun fewer collectives than others of the same group."""
+    """Those that have started fewer collectives than others of the same group."""
     last: Counter[str] = Counter()
     for one in gang.values():
         last |= Counter(one.sequences)
@@ -166,7 +166,7 @@ QUESTIONS: tuple[Callable[[Gang], Kept], ...] = (
 
 
 def _nobody(gang: Gang) -> str:
-    """What holds if nothing distinguishes the processes."""
+    """What can be said if nothing distinguishes the processes."""
     collectives = {one.collective for one in gang.values()}
     if all(one.communicates and one.state not in HELD for one in gang.values()) and len(collectives) == 1:
         name = f" ({gang[0].collective})" if gang[0].collective else ""

@@ -1,4 +1,4 @@
-"""The ranks' heartbeats, as their supervisor reads them."""
+"""Reads the heartbeats of a node's ranks."""
 
 import math
 import os
@@ -20,7 +20,7 @@ class Heartbeats:
     """Creates a file for each rank of this node, and reads what the ranks write into them."""
 
     def __init__(self, directory: Path, count: int) -> None:
-        """Makes the files in a directory, which nobody else may write into.
+        """Creates the files in a directory, which nobody else may write into.
 
         Raises:
             OSError: They cannot be made.
@@ -36,7 +36,7 @@ class Heartbeats:
         return self._directory / str(local_rank)
 
     def reset(self, local_rank: int) -> None:
-        """A new file, before a rank is started: what still exists of an earlier attempt writes into the old one."""
+        """A new file, before a rank is started: leftovers of an earlier attempt write into the old one."""
         self._forget(local_rank)
         path = self.path(local_rank)
         new = path.with_suffix(".new")

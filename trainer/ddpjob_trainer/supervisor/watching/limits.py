@@ -31,7 +31,7 @@ ENOUGH_PAUSES = 10
 
 
 class Doing(StrEnum):
-    """What a gang does, as far as its patience depends on it. The values end the sentence "no step finished …"."""
+    """What a gang is doing, as far as limits depend on it. The values end the sentence "no step finished …"."""
 
     STARTING = "since the start"
     TRAINING = "while training"

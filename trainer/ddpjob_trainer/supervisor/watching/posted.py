@@ -53,7 +53,7 @@ class Posted:
 
 
 def posted(content: bytes, beat: Beat | None, now: float) -> Posted:
-    """What a document says that was posted by a process whose heartbeat says this at the same moment.
+    """The content of a document that was posted by a process with this heartbeat at that moment.
 
     Raises:
         ValueError: It is not such a document.
@@ -80,7 +80,7 @@ def posted(content: bytes, beat: Beat | None, now: float) -> Posted:
 
 
 def told(beat: Beat | None, said: Posted | None, attempt: int, now: float) -> Beat | None:
-    """What rank 0 says in both ways. What it reports itself takes precedence over what it posts."""
+    """What rank 0 reports in both ways. Its heartbeat takes precedence over its posts."""
     if said is None:
         return beat
     if beat is None:

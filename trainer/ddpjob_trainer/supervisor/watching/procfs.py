@@ -17,7 +17,7 @@ class Process:
     state: str
     """One letter; X if it is gone."""
     waits_in: str
-    """The kernel function in which its main thread waits; empty if it does not wait, or that may not be known."""
+    """The kernel function in which its main thread waits; empty if it does not wait, or the kernel does not say."""
 
     @classmethod
     def of(cls, pid: int) -> "Process":
@@ -46,7 +46,7 @@ def children(pid: int) -> Iterator[int]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """The children of a process, theirs, and so on."""
+    """The descendants of a process."""
     for child in children(pid):
         yield child
         yield from descendants(child)

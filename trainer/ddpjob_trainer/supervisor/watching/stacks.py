@@ -22,7 +22,7 @@ LOG_CHARACTERS = 64 << 10
 
 
 async def collect(pid: int, process: int, beats: Path, attempt: int) -> dict[str, Any]:
-    """Looks at what a rank is doing; writes what a reader looks for to stderr, and all of it into a file.
+    """Examines what a rank is doing; writes what a reader needs most to stderr, and all of it to a file.
 
     Args:
         pid: Its process number.

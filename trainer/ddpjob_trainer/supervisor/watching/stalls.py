@@ -15,7 +15,7 @@ from ddpjob_trainer.teller import ENDING, EVALUATION, STARTING, TRAINING
 from .limits import Doing, Patience
 
 Beat = Mapping[str, Any]
-"""What a process last said."""
+"""The last report of a process."""
 
 OLD_SECONDS = 5.0
 """A process that has said nothing new for so long is not heard any more."""
@@ -127,7 +127,7 @@ class Stalls:
         pause = heard.finished - known.finished
         if heard.step == known.step and pause < LATE_SECONDS:
             return replace(heard, finished=min(heard.finished, known.finished))
-        # All go in step: one is enough to learn from, and what it waited for a save is not part of a step.
+        # All go in step: one is enough to learn from, and its wait for a save is not part of a step.
         if learn and known.finished > self._announced:
             self._patience.note_pause(pause)
         return heard
@@ -153,7 +153,7 @@ class Stalls:
             self._doing, self._since = doing, now
         if not answer or not self._reports_steps:
             return None
-        # What has not been said yet is unknown: not how it is now, but how it was when the last of them was heard.
+        # What has not been reported yet is unknown: so this is not about now, but about the last report of them all.
         seconds = min(process.heard for process in answer) - max(
             self._since, *(process.finished or 0.0 for process in answer)
         )
