@@ -1,4 +1,4 @@
-"""The one way by which text gets to a screen: as it was written, whoever wrote it."""
+"""The only way by which text gets to a screen: as it was written, never as markup."""
 
 import contextlib
 import os

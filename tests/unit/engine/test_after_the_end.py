@@ -21,7 +21,7 @@ def done(**spec: Any) -> Moment:
     return a_job(nodes=2, **spec).running().succeeds(0, 1).settled()
 
 
-WHY = "Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)"
+WHY = "Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)"
 TABLE: Table = {
     # finished means finished
     "a finished job stays as it is": (
@@ -136,7 +136,7 @@ TABLE: Table = {
         "Running",
         (
             "Stopping 1 pod: Rank 0 failed: OutOfMemory: killed by SIGKILL (1 more rank failed with it); "
-            "no restart is left of 0 (maxRestarts)"
+            "no restart left out of 0 (maxRestarts)"
         ),
     ),
     "a deadline is one all the same": (

@@ -110,7 +110,7 @@ TABLE: Table = {
         twice.fails(1, message="ValueError: no"),
         "-3.0/5",
         "Running",
-        "Stopping 1 pod: Rank 1 failed: Application: ValueError: no; no restart is left of 2 (maxRestarts)",
+        "Stopping 1 pod: Rank 1 failed: Application: ValueError: no; no restart left out of 2 (maxRestarts)",
     ),
     "unless the job was healthy for a window before it": (
         twice.after(HOUR).fails(1, message="ValueError: no"),

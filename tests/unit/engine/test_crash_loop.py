@@ -124,7 +124,7 @@ TABLE: Table = {
         fails(7, 7, 7, moment=start.asks(restart={"maxRestarts": 2, "backoffSeconds": 0})),
         "-3.0/5",
         "Running",
-        "Stopping 1 pod: Rank 1 failed: Application: no; no restart is left of 2 (maxRestarts)",
+        "Stopping 1 pod: Rank 1 failed: Application: no; no restart left out of 2 (maxRestarts)",
     ),
 }
 

@@ -190,19 +190,19 @@ TABLE: Table = {
         last.running().fails(0, message="boom"),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
     ),
     "and the job has failed once nothing of it runs": (
         last.running().fails(0, message="boom").decided().gone(),
         "",
         "Failed",
-        "Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)",
+        "Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
     ),
     "a job that nothing is left of fails in one round": (
         last.running().fails(0, message="boom", at=-1).fails(1, message="Broken pipe"),
         "",
         "Failed",
-        "Rank 0 failed: Application: boom (1 more rank failed with it); no restart is left of 0 (maxRestarts)",
+        "Rank 0 failed: Application: boom (1 more rank failed with it); no restart left out of 0 (maxRestarts)",
     ),
     "what a restart cannot mend ends the job at once": (
         two.running().reports(0, cause="StorageFull", message="no space left on device"),

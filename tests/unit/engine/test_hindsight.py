@@ -112,14 +112,14 @@ TABLE: Table = {
         refused.asks(restart={"rules": [{"causes": ["PeerLost"], "action": "RestartFree"}]}),
         "",
         "Running",
-        f"Stopping 1 pod: {LOST_PEER}; no restart is left of 0 (maxRestarts)",
+        f"Stopping 1 pod: {LOST_PEER}; no restart left out of 0 (maxRestarts)",
     ),
     # answered by the end
     "one restart too many is the end": (
         refused,
         "",
         "Running",
-        f"Stopping 1 pod: {LOST_PEER}; no restart is left of 0 (maxRestarts)",
+        f"Stopping 1 pod: {LOST_PEER}; no restart left out of 0 (maxRestarts)",
     ),
     "unless it turns out to be a disruption": (
         refused.overdue(1),
@@ -137,13 +137,13 @@ TABLE: Table = {
         refused.fails(1, code=137, reason="OOMKilled"),
         "",
         "Failed",
-        f"{OOM}; no restart is left of 0 (maxRestarts)",
+        f"{OOM}; no restart left out of 0 (maxRestarts)",
     ),
     "nor does a node that is lost at its end excuse an error": (
         gang(maxRestarts=0).fails(0, message="ValueError: no").decided().overdue(1),
         "",
         "Failed",
-        "Rank 0 failed: Application: ValueError: no; no restart is left of 0 (maxRestarts)",
+        "Rank 0 failed: Application: ValueError: no; no restart left out of 0 (maxRestarts)",
     ),
     "a crash loop is the end": (
         third,
@@ -161,7 +161,7 @@ TABLE: Table = {
         peer_lost(gang(maxRestarts=0, maxDisruptions=0)).overdue(1),
         "",
         "Failed",
-        f"{NODE_LOST}; no restart is left of 0 (maxRestarts)",
+        f"{NODE_LOST}; no restart left out of 0 (maxRestarts)",
     ),
     "a deadline is one, whoever was lost": (
         peer_lost(a_job(nodes=2, activeDeadlineSeconds=60).running()).after(60).decided().overdue(1),
@@ -173,7 +173,7 @@ TABLE: Table = {
         refused.gone().settled().overdue(),
         "",
         "Failed",
-        f"{LOST_PEER}; no restart is left of 0 (maxRestarts)",
+        f"{LOST_PEER}; no restart left out of 0 (maxRestarts)",
     ),
 }
 

@@ -172,7 +172,7 @@ TABLE: Table = {
         supervised(maxRestarts=0).hears(attempt=2, incidents=[an_incident(1)]),
         "!1.1 -1.0/5 -1.2/5",
         "Running",
-        ("Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; no restart is left of 0 (maxRestarts)"),
+        ("Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; no restart left out of 0 (maxRestarts)"),
     ),
     "and a crash loop": (
         gang.hears(attempt=4, incidents=same_step).decided(2),

@@ -238,13 +238,13 @@ TABLE: Table = {
         last_time.succeeds(0, 1).after(60),
         "!1.2",
         "Running",
-        f"Stopping 1 pod: {LINGERS}; no restart is left of 0 (maxRestarts)",
+        f"Stopping 1 pod: {LINGERS}; no restart left out of 0 (maxRestarts)",
     ),
     "and stays when the job has failed": (
         last_time.succeeds(0, 1).after(60).decided().gone().decided(),
         "",
         "Failed",
-        f"{LINGERS}; no restart is left of 0 (maxRestarts)",
+        f"{LINGERS}; no restart left out of 0 (maxRestarts)",
     ),
     "a job of which no rank has finished may take for ever": (
         hurried.after(1e6),

@@ -67,13 +67,13 @@ TABLE: Table = {
         sick_node.fails(0, code=63),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: exit code 63; no restart is left of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 63; no restart left out of 0 (maxRestarts)",
     ),
     "nor what is above": (
         sick_node.fails(0, code=79),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: exit code 79; no restart is left of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 79; no restart left out of 0 (maxRestarts)",
     ),
     "one of several is enough": (
         ruled(rule(FREE, exitCodes=[3, "10-12", 20])).fails(0, code=11),
@@ -196,7 +196,7 @@ TABLE: Table = {
         ruled(rule(RESTART, exitCodes=[3]), maxRestarts=0).fails(0, code=3),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: exit code 3; no restart is left of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 3; no restart left out of 0 (maxRestarts)",
     ),
     "rules that change count for the next incident": (
         three_is_fatal.asks(restart={"backoffSeconds": 0}).fails(0, code=3),

@@ -91,7 +91,7 @@ TABLE: Table = {
         a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0, message="boom").decided().overdue(1),
         "",
         "Failed",
-        "Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)",
+        "Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
     ),
     "and be suspended": (
         two.running().asks(suspend=True).decided().overdue(1),
@@ -140,7 +140,7 @@ TABLE: Table = {
         .allows(force_delete_lost_pods=True),
         "-1.1/0",
         "Failed",
-        "Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)",
+        "Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
     ),
 }
 

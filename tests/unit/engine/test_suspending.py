@@ -245,7 +245,7 @@ TABLE: Table = {
         a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0, message="boom").decided().asks(suspend=True),
         "",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: boom; no restart is left of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
     ),
 }
 

@@ -113,7 +113,7 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
             message = f"{said}; more than {counted(restart.max_disruptions or 0, 'disruption')} (maxDisruptions)"
             return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
     if budget.used > restart.max_restarts:
-        return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart is left of {restart.max_restarts} (maxRestarts)"
+        return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart left out of {restart.max_restarts} (maxRestarts)"
     if is_crash_loop(view.status, facts, progress_of(view)):
         furthest = view.status.history[1].step
         return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"

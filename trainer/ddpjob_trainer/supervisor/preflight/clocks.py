@@ -39,7 +39,7 @@ def clocks(seen: Skew, node: int) -> Iterator[Finding]:
     if least > WARN_SECONDS:
         behind = "behind" if seen.ahead > 0 else "ahead of"
         message = (
-            f"the clock of node {node} is {abs(seen.ahead):.1f} s {behind} that of node 0, which misleads whoever"
-            " compares logs and breaks TLS and storage services by and by: have it synchronised (NTP, chrony)"
+            f"the clock of node {node} is {abs(seen.ahead):.1f} s {behind} that of node 0, which misleads anyone"
+            " who compares logs, and may break TLS and storage services: have it synchronised (NTP, chrony)"
         )
         yield Finding("clocks", Level.WARN, message, nodes=(node,))
