@@ -27,25 +27,27 @@ NEWER: dict[str, Any] = {
 """Words and fields that this version does not know."""
 
 
-def marked(team: Team) -> bool:
-    """Whether the job's metadata says that it has finished."""
-    metadata = (team.job() or {})["metadata"]
-    return bool(metadata.get("annotations", {}).get(FINISHED) == "Succeeded")
+def mark(team: Team, name: str = "digits") -> str:
+    """What the job's metadata says of its end."""
+    metadata = (team.job(name) or {})["metadata"]
+    return str(metadata.get("annotations", {}).get(FINISHED, ""))
 
 
-def test_a_job_that_had_finished_does_not_run_again_when_a_backup_drops_its_status(team: Team) -> None:
+def test_a_copy_of_a_finished_job_runs_and_the_job_itself_does_not_when_a_backup_drops_its_status(team: Team) -> None:
     team.apply(a_job(nodes=1))
     team.wait("Succeeded")
-    wait_for("the mark", lambda: marked(team))
+    wait_for("the mark", lambda: mark(team).startswith("Succeeded "))
+    own = mark(team)
     backup = team.job() or {}
+    copy = team.kubectl("get", "ddpjob", "digits", "-o", "yaml").replace("digits", "letters")
+    team.kubectl("apply", "-f", "-", input=copy)
     metadata = {key: backup["metadata"][key] for key in ("name", "annotations")}
     team.delete("ddpjobs", "digits", wait=True)
     restored = team.create({**backup, "metadata": metadata})
     assert team.wait("Succeeded")["reason"] == "RestoredWithoutStatus"
     assert team.all("pods", f"{Label.JOB_UID}={restored['metadata']['uid']}") == []
-    team.delete("ddpjobs", "digits", wait=True)
-    team.create({**backup, "metadata": {"name": "digits"}})
-    assert team.wait("Succeeded")["reason"] == "AllRanksSucceeded"
+    assert team.wait("Succeeded", name="letters")["reason"] == "AllRanksSucceeded"
+    wait_for("the copy's own mark", lambda: mark(team, "letters") != own)
 
 
 def test_what_a_newer_operator_has_written_survives_this_one(unattended: Plant) -> None:

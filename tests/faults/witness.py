@@ -101,7 +101,7 @@ class Witness:
     def mark(self) -> str:
         """In which state its metadata says that it has finished."""
         annotations: dict[str, str] = self.job().get("metadata", {}).get("annotations", {})
-        return annotations.get(FINISHED, "")
+        return annotations.get(FINISHED, "").partition(" ")[0]
 
     def pods(self) -> list[Manifest]:
         """All pods."""

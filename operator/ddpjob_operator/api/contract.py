@@ -46,7 +46,8 @@ class Label:
 
 
 FINISHED = f"{GROUP}/finished"
-"""Annotation of a job that has finished, with its last state: a backup that drops the status keeps it."""
+"""Annotation of a job that has finished, with its last state and a digest of its name: a backup that drops the status
+keeps it, and the digest tells the job from a copy of it."""
 
 MANAGER = "ddpjob-operator"
 

@@ -103,7 +103,8 @@ class StopPod:
 class MarkFinished:
     """Note in the job's metadata that it has finished: a backup may drop its status."""
 
-    state: str
+    mark: str
+    """How it ended, and a digest of its name: a copy has the job's metadata, too."""
 
 
 @dataclass(frozen=True, slots=True)

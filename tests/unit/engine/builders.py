@@ -409,7 +409,7 @@ class Moment:
                 return self.service(Service.OURS)
             case CreateNetworkPolicy() | DeleteNetworkPolicy() | MarkFinished():
                 made: dict[str, Any] = {"network_policy": isinstance(action, CreateNetworkPolicy)}
-                changed = {"mark": action.state} if isinstance(action, MarkFinished) else made
+                changed = {"mark": action.mark} if isinstance(action, MarkFinished) else made
                 return Moment(replace(self.snapshot, **changed))
             case CreateSecret():
                 return self  # Nobody may look whether it is there.
@@ -449,8 +449,8 @@ def plan(moment: Moment) -> str:
                 said.append(f"+{job.status.incarnations.of(rank)}.{rank}{'?' * reserve}")
             case StopPod(name):
                 said.append(f"!{named[name]}")
-            case MarkFinished(state):
-                said.append(state)
+            case MarkFinished(mark):
+                said.append(mark.partition(" ")[0])
             case DeleteJob():
                 said.append("-job")
             case DeletePod(name, _, grace):

@@ -1,6 +1,7 @@
 """Jobs that come back from a backup without their status: one that had finished does not run again."""
 
 import pytest
+from ddpjob_operator.engine.manifests.names import digest_of_name
 
 from .builders import Moment, a_job, plan
 from .tables import Table, rows, verdict
@@ -8,17 +9,27 @@ from .tables import Table, rows, verdict
 two = a_job(nodes=2, restart={"maxRestarts": 0}).marked("").running()
 succeeded = two.succeeds(0, 1).settled()
 failed = two.fails(1).settled().gone().settled()
-DONE = "The job had finished (Succeeded) and came back without its status: it does not run again"
+DONE = "The job had finished and came back without its status: it does not run again"
+OWN = digest_of_name(two.snapshot.job)
+OTHERS = f"Succeeded {digest_of_name(two.called(name='letters').snapshot.job)}"
+BEGINS = "service +1.0 +1.1", "Pending", "Creating 2 pods"
 
 TABLE: Table = {
     "one that had succeeded": (succeeded.restored(), "", "Succeeded", DONE),
-    "one that had failed": (failed.restored(), "", "Failed", DONE.replace("Succeeded", "Failed")),
-    "one whose mark is of a newer version": (
-        two.restored().marked("Cancelled"),
-        *("", "Failed", DONE.replace("Succeeded", "Cancelled")),
+    "one that had failed": (failed.restored(), "", "Failed", DONE),
+    "one whose mark is of a newer version": (two.restored().marked(f"Cancelled {OWN}"), "", "Failed", DONE),
+    "one whose mark somebody has written": (
+        *(two.restored().marked(f"{2000 * '!'}\x1b[2J {OWN}"), "", "Failed", DONE),
     ),
     "one that is suspended": (succeeded.asks(suspend=True).restored(), "", "Succeeded", DONE),
-    "one that had not finished starts": (two.restored(), "service +1.0 +1.1", "Pending", "Creating 2 pods"),
+    "one that had not finished starts": (two.restored(), *BEGINS),
+    "a copy with another name starts": (succeeded.restored().called(name="letters"), *BEGINS),
+    "a copy in another namespace starts": (succeeded.restored().called(namespace="others"), *BEGINS),
+    "a copy that is suspended waits": (
+        succeeded.asks(suspend=True).restored().called(name="letters"),
+        *("", "Suspended", "Nothing runs until the job is resumed"),
+    ),
+    "a mark that does not say whose it is counts for nobody": (two.restored().marked("Succeeded"), *BEGINS),
 }
 
 
@@ -29,9 +40,17 @@ def test_a_job_without_its_status(moment: Moment, expected: tuple[str, str, str]
 
 @pytest.mark.parametrize(("ended", "mark"), [(succeeded, "Succeeded"), (failed, "Failed")])
 def test_a_job_is_marked_once_it_has_finished_and_its_status_says_so(ended: Moment, mark: str) -> None:
-    assert ended.snapshot.mark == mark
+    assert ended.snapshot.mark == f"{mark} {OWN}"
     assert plan(ended.marked("")) == mark
+    assert plan(ended.marked(OTHERS)) == mark, "it was copied"
     assert ended.decision.empty
+
+
+def test_a_mark_that_is_refused_waits_without_another_look_for_it_alone() -> None:
+    refused = succeeded.marked("").refused("Forbidden", "no", retry_in=30)
+    assert refused.decision.empty
+    assert refused.decision.wake_at is None
+    assert plan(refused.after(30)) == "Succeeded"
 
 
 def test_nothing_is_marked_before_the_end_is_written() -> None:
@@ -50,5 +69,6 @@ def test_a_restored_job_says_why_and_expires_like_any_other() -> None:
     assert plan(ended.after(61)) == "-job"
 
 
-def test_a_mark_ends_no_job_that_has_started() -> None:
-    assert two.marked("Failed").decision.empty
+@pytest.mark.parametrize("moment", [two, a_job(suspend=True).settled()], ids=["running", "suspended since its birth"])
+def test_a_mark_ends_no_job_that_has_a_status(moment: Moment) -> None:
+    assert moment.marked(f"Failed {OWN}").decision.empty

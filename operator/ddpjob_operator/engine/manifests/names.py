@@ -37,6 +37,11 @@ def present_pod_name(job: DDPJob, rank: int) -> str:
     return pod_name(job, rank, job.status.incarnations.of(rank))
 
 
+def digest_of_name(job: DDPJob) -> str:
+    """What tells a job from its copies and no editor changes with the name: a name itself is replaced throughout."""
+    return _suffix(f"{job.metadata.namespace}/{job.metadata.name}")
+
+
 def master_address(job: DDPJob) -> str:
     """Rank 0's name in DNS. Each incarnation has its own: no stale record leads an old rank to a new master."""
     return f"{present_pod_name(job, 0)}.{service_name(job)}.{job.metadata.namespace}.svc"

@@ -21,6 +21,7 @@ from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import Action, DeleteJob, MarkFinished
 from ddpjob_operator.engine.incidents.facts import Facts, told
 from ddpjob_operator.engine.incidents.ledger import Entry, culprit, excused
+from ddpjob_operator.engine.manifests.names import digest_of_name
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View, after
 
@@ -45,10 +46,7 @@ def finished(view: View) -> Verdict | None:
         return Verdict(view.status, None, (DeleteJob(),))
     left = tuple(_left_over(view))
     grace = None if _ended_gently(view) else short_grace(view)
-    final = State.SUCCEEDED if view.status.succeeded else State.FAILED
-    # None is not empty: there the status cannot get lost without the rest, and the job is never marked.
-    mark = (MarkFinished(final),) if view.snapshot.mark == "" else ()
-    return Verdict(view.status, None, (*delete(view, left, grace=grace), *mark))
+    return Verdict(view.status, None, (*delete(view, left, grace=grace), *_marking(view)))
 
 
 def finished_due(view: View) -> Times:
@@ -58,13 +56,31 @@ def finished_due(view: View) -> Times:
         yield from ends_due(view)
 
 
+def _marking(view: View) -> Iterator[MarkFinished]:
+    """Has the job's metadata say how it ended.
+
+    Where that was refused, the next look that comes anyway tries again: finished jobs may be thousands.
+    """
+    snapshot, final = view.snapshot, State.SUCCEEDED if view.status.succeeded else State.FAILED
+    mark = f"{final} {digest_of_name(snapshot.job)}"
+    refused = snapshot.refusal is not None and view.now < snapshot.refusal.retry_at
+    # None is not empty: there the status cannot get lost without the rest, and the job is never marked. A copy has
+    # the mark of another job.
+    if snapshot.mark not in {None, mark} and not refused:
+        yield MarkFinished(mark)
+
+
 def _restored(view: View) -> Verdict | None:
-    """The end of one that had finished, and has come back without its status as from a backup."""
-    mark = view.snapshot.mark
-    if not mark or view.started:
+    """The end of one that had finished, and has come back without its status as from a backup.
+
+    A copy of a finished job has its mark, too, but another name: it is a new job.
+    """
+    final, _, name = (view.snapshot.mark or "").partition(" ")
+    has_status = view.status.observed_generation > 0  # Then that one decides.
+    if has_status or name != digest_of_name(view.snapshot.job):
         return None
-    target = ConditionType.SUCCESS_CRITERIA_MET if mark == State.SUCCEEDED else ConditionType.FAILURE_TARGET
-    message = f"The job had finished ({mark}) and came back without its status: it does not run again"
+    target = ConditionType.SUCCESS_CRITERIA_MET if final == State.SUCCEEDED else ConditionType.FAILURE_TARGET
+    message = "The job had finished and came back without its status: it does not run again"
     return end(view, target, Reason.RESTORED_WITHOUT_STATUS, message)
 
 
