@@ -1,6 +1,13 @@
 """The operator's rights and metrics, from the code that defines them."""
 
-from ddpjob_operator.cluster.kube.rights import LEASE_RIGHTS, NAMESPACE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
+from ddpjob_operator.cluster.kube.rights import (
+    LEASE_RIGHTS,
+    MARK_RIGHTS,
+    NAMESPACE_RIGHTS,
+    NODE_RIGHTS,
+    OWNER_RIGHTS,
+    RIGHTS,
+)
 from ddpjob_operator.cluster.serve.metrics import REGISTRY
 
 from .markdown import code, table
@@ -26,6 +33,7 @@ def rights() -> str:
             (code(group) if group else "core", code(resource), ", ".join(verbs), where)
             for where, granted in (
                 ("in the namespaces that it looks after", RIGHTS),
+                ("there too; without it finished jobs are not marked, and all else goes on", MARK_RIGHTS),
                 ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),

@@ -9,7 +9,14 @@ import pytest
 import yaml
 from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.api.crd import crd
-from ddpjob_operator.cluster.kube.rights import LEASE_RIGHTS, NAMESPACE_RIGHTS, NODE_RIGHTS, OWNER_RIGHTS, RIGHTS
+from ddpjob_operator.cluster.kube.rights import (
+    LEASE_RIGHTS,
+    MARK_RIGHTS,
+    NAMESPACE_RIGHTS,
+    NODE_RIGHTS,
+    OWNER_RIGHTS,
+    RIGHTS,
+)
 from ddpjob_operator.cluster.options import parse
 
 from tests.plant import build
@@ -133,8 +140,11 @@ def test_where_a_selector_chooses_namespaces_it_may_also_watch_them_and_everywhe
 
 def test_it_has_the_rights_that_the_operator_asks_for() -> None:
     objects = named(render())
-    granted = {key: set(words) for key, words in (RIGHTS | OWNER_RIGHTS).items()}
-    assert verbs(objects["ClusterRole", RELEASE]) == granted
+    asked = [
+        (key, verb) for some in (RIGHTS, MARK_RIGHTS, OWNER_RIGHTS) for key, words in some.items() for verb in words
+    ]
+    granted = [(key, verb) for key, words in verbs(objects["ClusterRole", RELEASE]).items() for verb in words]
+    assert sorted(granted) == sorted(asked)
     assert verbs(objects["Role", f"{RELEASE}-lease"]) == {key: set(words) for key, words in LEASE_RIGHTS.items()}
     assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == NAMESPACE
     assert verbs(objects["ClusterRole", f"{RELEASE}-nodes"]) == {

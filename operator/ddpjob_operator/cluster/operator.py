@@ -108,7 +108,7 @@ class Operator:
                 runner, port = await serve(
                     self._options.port,
                     ready=lambda: self._not_ready or self._namespaces.wrong,
-                    beside=lambda: self._namespaces.beside,
+                    beside=lambda: "\n".join(filter(None, (self._namespaces.beside, self._reconciler.beside))),
                     states=self._store.states,
                 )
             except OSError as error:

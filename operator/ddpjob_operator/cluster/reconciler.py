@@ -35,7 +35,7 @@ from .serve.log import about
 from .store import Key, Store, StoredJob, of_owner
 from .supervisors import Supervisors
 from .workqueue import WorkQueue
-from .writer import ENDING, Refused, Writer
+from .writer import ENDING, UNMARKED, Refused, Writer
 
 MINOR_SECONDS = 3.0
 """How long a status that can wait does so: usually something that matters follows and is written with it."""
@@ -141,6 +141,11 @@ class Reconciler:
         self._nodes = Nodes(api)
         self._memories: dict[Key, _Memory] = {}
 
+    @property
+    def beside(self) -> str:
+        """What cannot be done for jobs while everything else goes on, a line for each namespace."""
+        return "\n".join(f"namespace {name}: {UNMARKED} {why}" for name, why in sorted(self._writer.unmarked.items()))
+
     def know_all(self, keys: Iterable[Key]) -> None:
         """Everything that belongs to these jobs has just been listed."""
         for key in keys:
@@ -150,6 +155,7 @@ class Reconciler:
 
     def leave(self, namespace: str) -> None:
         """A namespace is no longer followed."""
+        self._writer.unmarked.pop(namespace, None)
         for key, memory in self._memories.items():
             if key[0] == namespace:
                 memory.looked = False
@@ -254,9 +260,9 @@ class Reconciler:
         return replace(decision, actions=tuple(one for one in decision.actions if isinstance(one, ENDING)))
 
     def _there(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> object:
-        """The owner of the present pods, and what exists beside them."""
+        """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
         beside = self._store.service(key, stored.uid), bool(self._store.policies.owned_by(stored.uid))
-        return status.incarnations, *beside
+        return status.finished, status.incarnations, *beside
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
         """Writes the status and returns the job with it; None if it has changed since it was read.

@@ -1,6 +1,7 @@
 """Carries out a decision's actions: each may be done twice, and none touches what is not the job's own."""
 
 import asyncio
+import logging
 import math
 import secrets
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ from .store import Cache, Key, O, Store
 
 SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod)
-ENDING = (DeletePod, StopPod, DeleteNetworkPolicy, DeleteJob)
+ENDING = (DeletePod, StopPod, DeleteNetworkPolicy, MarkFinished, DeleteJob)
 LAST = (*OF_PODS, MarkFinished)
 
 LARGE_BYTES = 8 << 10
@@ -56,6 +57,8 @@ the next thousands too, and a server that does not answer is better left alone f
 
 ANOTHER = "metadata.uid: Invalid value"
 """What the server says if a change was meant for another object, which had this name before."""
+
+UNMARKED = "finished jobs are not marked, all else goes on:"
 
 DEAD_WEBHOOK = "failed calling webhook"
 """The server's words if a webhook that it must ask does not answer: to the server an error of its own, but one that
@@ -71,10 +74,12 @@ SAID = {
 with whatever status it likes."""
 UNFIT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
-    """Something of the job cannot be created until something outside the job changes."""
+    """Something of the job cannot be created or marked until something outside the job changes."""
 
     reason: str
     """One CamelCase word."""
@@ -94,6 +99,8 @@ class Writer:
         self._apart = apart
         # Deletions do not wait for creations: another job may be waiting for what this one gives back.
         self._making, self._ending = Turns(alone), Turns(alone)
+        self.unmarked: dict[str, str] = {}
+        """Namespaces in which finished jobs cannot be marked, each with the API server's words."""
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
         """Does everything for a job: first all that belongs beside its pods, at once, then the rest.
@@ -101,8 +108,8 @@ class Writer:
         Of the rest, each is tried whatever happens to the others.
 
         Raises:
-            Refused: something could not be created, and others have to fix that; everything else is done, as far as
-                that makes sense.
+            Refused: something could not be created or marked, and others have to fix that; everything else is done,
+                as far as that makes sense.
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
             FencedError: this process may no longer write.
         """
@@ -152,8 +159,8 @@ class Writer:
                 await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
             case StopPod(name, uid):
                 await self._stop((namespace, name), uid)
-            case MarkFinished(state):
-                await self._mark_finished(job, state)
+            case MarkFinished(mark):
+                await self._mark_finished(job, mark)
             case DeleteJob():
                 await self._delete_job(job)
 
@@ -173,21 +180,30 @@ class Writer:
         try:
             self._store.pods.saw(await self._api.merge(PODS, *key, body))
         except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND or ANOTHER in error.message:
+            if _is_gone(error):
                 self._store.pods.forget(key, uid)
-            elif error.status == HTTPStatus.CONFLICT or (error.passing and DEAD_WEBHOOK not in error.message):
-                raise
-            else:
+            elif _is_refused(error):
                 await self._delete(PODS, self._store.pods, key, uid, None)
+            else:
+                raise
 
-    async def _mark_finished(self, job: Ref, state: str) -> None:
-        key, metadata = (job.namespace, job.name), {"uid": job.uid, "annotations": {FINISHED: state}}
+    async def _mark_finished(self, job: Ref, mark: str) -> None:
+        """Says for each namespace once that it is refused: a role of before there were marks does not permit it."""
+        key, metadata = (job.namespace, job.name), {"uid": job.uid, "annotations": {FINISHED: mark}}
         try:
             self._store.jobs.saw(await self._api.merge(DDPJOBS, *key, {"metadata": metadata}))
         except ApiError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
+            if _is_gone(error):
+                self._store.jobs.forget(key, job.uid)
+                return
+            if not _is_refused(error):
                 raise
-            self._store.jobs.forget(key, job.uid)
+            if job.namespace not in self.unmarked:
+                logger.warning("namespace %s: %s %s", job.namespace, UNMARKED, error)
+            self.unmarked[job.namespace] = error.message
+            raise _refusal(error) from error
+        else:
+            self.unmarked.pop(job.namespace, None)
 
     async def _delete_job(self, job: Ref) -> None:
         """Deletes the job unless it has changed: its user may want to keep it after all."""
@@ -257,11 +273,19 @@ class Writer:
         return there is not None and there.metadata.uid == uid
 
 
+def _is_gone(error: ApiError) -> bool:
+    """Whether what was to be changed does not exist any more."""
+    return error.status == HTTPStatus.NOT_FOUND or ANOTHER in error.message
+
+
+def _is_refused(error: ApiError) -> bool:
+    """Whether others have to fix it; otherwise it is tried again."""
+    return error.status != HTTPStatus.CONFLICT and (not error.passing or DEAD_WEBHOOK in error.message)
+
+
 def _refusal(error: ApiError) -> Exception:
-    """What it means that something could not be created: others have to fix it, or it is tried again."""
-    if error.status == HTTPStatus.CONFLICT or (error.passing and DEAD_WEBHOOK not in error.message):
-        return error
-    return Refused(_reason(error), error.message)
+    """What it means that something could not be done: others have to fix it, or it is tried again."""
+    return Refused(_reason(error), error.message) if _is_refused(error) else error
 
 
 def _taken(kind: str, name: str, there: Object) -> str:

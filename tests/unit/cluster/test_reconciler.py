@@ -216,6 +216,22 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     assert (memory.refusal is not None) == remembered
 
 
+def test_what_was_refused_of_a_job_says_nothing_about_its_mark_once_it_has_finished() -> None:
+    nothing: Any = None
+    store, done = Store(nobody), a_job().running().succeeds(0).settled().status
+    store.jobs.saw(a_seen_job(5))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = Reconciler(
+        Obliging(6), store, WorkQueue(), nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
+    )
+    memory = reconciler._memory(KEY, stored)
+    before = reconciler._there(KEY, stored, DDPJobStatus(incarnations=done.incarnations))
+    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), before)
+    asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=done)))
+    assert memory.refusal is None
+
+
 @pytest.mark.parametrize("pods", [MUCH, MUCH + 1])
 def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) -> None:
     nothing: Any = None

@@ -9,6 +9,8 @@ from ddpjob_operator.cluster.conversion import Ref
 from ddpjob_operator.cluster.fair_queue import ALONE, AT_ONCE
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError, FencedError
 from ddpjob_operator.cluster.kube.connection import Connection
+from ddpjob_operator.cluster.kube.objects import JobObject
+from ddpjob_operator.cluster.kube.objects import read as as_kept
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import ENOUGH_FAILURES, Refused, Writer
 from ddpjob_operator.engine import (
@@ -93,18 +95,81 @@ def test_a_pod_that_ends_is_known_as_it_is_while_it_ends() -> None:
 
 
 class Unmarked(Answering):
-    """One that lets nobody change a job."""
+    """One that lets nobody change a job, or does not find it; none of its pods can be made now."""
+
+    def __init__(self, error: ApiError | None) -> None:
+        super().__init__(without_version())
+        self.error = error
+        self.makes = asyncio.Event()
 
     async def merge(self, *_: Any) -> Any:
-        raise ApiError(403, "Forbidden", "no")
+        if self.error is not None:
+            raise self.error
+        return a_job_object()
+
+    async def create(self, *_: Any) -> Any:
+        await self.makes.wait()
+
+
+NO_RIGHT = ApiError(403, "Forbidden", 'ddpjobs.ddpjob.dev "digits" is forbidden: nobody may')
+MARK = MarkFinished("Failed 12345678")
+
+
+def a_job_object() -> JobObject:
+    metadata = {"name": "digits", "namespace": "team", "uid": UID, "resourceVersion": "1"}
+    return as_kept({"metadata": metadata}, JobObject)
 
 
 def test_the_pods_of_a_finished_job_go_also_where_it_may_not_be_marked() -> None:
     store, identity = a_store(), a_pod().metadata
-    actions = MarkFinished("Failed"), DeletePod(identity.name, identity.uid, 5)
-    with pytest.raises(ApiError):
-        asyncio.run(Writer(Unmarked(without_version()), store, lambda: True).carry_out(actions, JOB))
+    with pytest.raises(Refused):
+        asyncio.run(
+            a_writer(Unmarked(NO_RIGHT), store).carry_out((MARK, DeletePod(identity.name, identity.uid, 5)), JOB)
+        )
     assert not store.pods.owned_by(UID)
+
+
+def test_where_jobs_may_not_be_marked_it_is_said_once_until_they_may(caplog: pytest.LogCaptureFixture) -> None:
+    api = Unmarked(NO_RIGHT)
+    writer = a_writer(api, Store(nobody))
+    for _ in range(2):
+        with pytest.raises(Refused, match="nobody may"):
+            asyncio.run(writer.carry_out((MARK,), JOB))
+    assert caplog.messages == [f"namespace team: finished jobs are not marked, all else goes on: {NO_RIGHT}"]
+    assert writer.unmarked == {"team": NO_RIGHT.message}
+    api.error = None
+    asyncio.run(writer.carry_out((MARK,), JOB))
+    assert writer.unmarked == {}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ApiError(404, "NotFound", "no"),
+        ApiError(422, "Invalid", 'DDPJob "digits" is invalid: metadata.uid: Invalid value: …'),
+    ],
+    ids=["gone", "another one has its name"],
+)
+def test_a_finished_job_that_is_gone_by_now_is_forgotten_and_not_marked(error: ApiError) -> None:
+    store = Store(nobody)
+    store.jobs.saw(a_job_object())
+    asyncio.run(a_writer(Unmarked(error), store).carry_out((MARK,), JOB))
+    assert store.jobs.get(("team", "digits")) is None
+
+
+def test_a_mark_does_not_wait_for_all_that_is_to_be_made() -> None:
+    async def play() -> None:
+        api = Unmarked(None)
+        writer = Writer(api, Store(nobody), lambda: False)
+        others = [Ref("team", f"large-{number}", "uid", 1) for number in range(AT_ONCE)]
+        making = [asyncio.create_task(writer.carry_out((FIRST,), job)) for job in others]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(patience(2)):
+            await writer.carry_out((MARK,), JOB)
+        for task in making:
+            task.cancel()
+
+    asyncio.run(play())
 
 
 class Refusing(Answering):

@@ -12,7 +12,7 @@ from .api_client import ApiClient
 READ = ("get", "list", "watch")
 
 RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
-    (GROUP, "ddpjobs"): (*READ, "patch", "delete"),
+    (GROUP, "ddpjobs"): (*READ, "delete"),
     (GROUP, "ddpjobs/status"): ("patch",),
     ("", "pods"): (*READ, "create", "patch", "delete"),
     ("", "services"): (*READ, "create"),
@@ -21,6 +21,9 @@ RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("networking.k8s.io", "networkpolicies"): (*READ, "create", "delete"),
 }
 """In every namespace that it looks after: API group and resource, and the verbs."""
+
+MARK_RIGHTS = {(GROUP, "ddpjobs"): ("patch",)}
+"""There too, for marking finished jobs: an operator whose role is older than itself does all else without it."""
 
 OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
 """There too, though in no request of ours: some clusters demand it for creating what belongs to a job."""

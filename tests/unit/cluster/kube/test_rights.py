@@ -70,6 +70,12 @@ def test_what_is_lacking_in_a_namespace_is_named() -> None:
     assert asyncio.run(missing_in(Granting(*map(a_rule, KINDS)), "team"))[0] == ["create secrets in namespace team"]
 
 
+def test_a_role_of_before_there_were_marks_is_enough_to_begin_with() -> None:
+    api = Granting(*map(a_rule, KINDS[1:]), SECRETS, ("ddpjobs", set(), {"get", "list", "watch", "delete"}))
+    assert asyncio.run(missing_in(api, "team"))[0] == []
+    assert asyncio.run(missing_everywhere(api, selecting=False)) == []
+
+
 def test_where_a_webhook_decides_too_it_is_asked_for_what_the_rules_lack() -> None:
     api = Granting(*map(a_rule, KINDS), webhook=(SECRETS,))
     assert asyncio.run(missing_in(api, "team"))[0] == []
