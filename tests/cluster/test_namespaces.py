@@ -1,6 +1,12 @@
 """Namespaces that go, come back, are closed, or get and lose the label by which they are chosen."""
 
 import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from ddpjob_operator.api.contract import FINISHED
+from ddpjob_operator.cluster.writer import UNMARKED
 
 from tests.plant import Plant
 from tests.support.jobs import Team, a_job, created
@@ -8,13 +14,23 @@ from tests.support.operators import Operator, an_operator
 
 USER = "operator-of-some"
 RIGHTS = [{"apiGroups": ["", "ddpjob.dev", "networking.k8s.io"], "resources": ["*"], "verbs": ["*"]}]
+OLDER = [
+    {"apiGroups": ["", "networking.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+    {"apiGroups": ["ddpjob.dev"], "resources": ["ddpjobs"], "verbs": ["get", "list", "watch", "delete"]},
+    {
+        "apiGroups": ["ddpjob.dev"],
+        "resources": ["ddpjobs/status", "ddpjobs/finalizers"],
+        "verbs": ["patch", "update"],
+    },
+]
+"""What an operator needed that did not mark finished jobs."""
 
 
-def grant(plant: Plant, namespace: str) -> None:
+def grant(plant: Plant, namespace: str, rules: Sequence[dict[str, Any]] = RIGHTS) -> None:
     """As the chart does it in each namespace, with more."""
     meta = {"name": "operator", "namespace": namespace}
     rbac = "rbac.authorization.k8s.io"
-    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": meta, "rules": RIGHTS}
+    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": meta, "rules": rules}
     binding = {
         **role,
         "kind": "RoleBinding",
@@ -70,6 +86,25 @@ def test_a_namespace_that_is_closed_or_deleted_is_said_and_takes_nothing_from_th
         starts(green, "anew")
         assert operator.log.count(f"namespace {green.namespace}: ") == 2, "once each time"
         assert operator.metric('ddpjob_reconciles_total{result="bug"}') == 0
+
+
+@pytest.mark.full("unit/cluster/test_writer.py has what is refused, and kube/test_rights.py what is asked for")
+def test_an_operator_that_is_newer_than_its_role_does_all_but_mark_finished_jobs_until_it_may(api: Plant) -> None:
+    team = Team(api)
+    grant(api, team.namespace, OLDER)
+    flags = ["--no-leader-elect", "--resync-seconds=2", f"--namespace={team.namespace}"]
+    with an_operator(api, *flags, kubeconfig=api.kubeconfig_for(USER), forked=True) as operator:
+        team.apply(a_job(nodes=1, ttlSecondsAfterFinished=3600))
+        api.wait("the pod", lambda: created(team))
+        team.change(activeDeadlineSeconds=1)
+        operator.wait_for(UNMARKED)
+        code, page = operator.get("/readyz")
+        assert (code, page.splitlines()[0]) == (200, "ok")
+        assert f"namespace {team.namespace}: {UNMARKED}" in page
+        grant(api, team.namespace)
+        api.wait("the mark", lambda: FINISHED in (team.job() or {})["metadata"].get("annotations", {}))
+        assert operator.log.count(UNMARKED) == 1
+        assert operator.get("/readyz") == (200, "ok\n")
 
 
 def test_where_all_namespaces_are_missing_it_waits_and_says_so_and_begins_with_the_first(api: Plant) -> None:

@@ -1,6 +1,7 @@
 """The operator as a whole: its parts, and the order in which they start and stop."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -40,6 +41,8 @@ STOP_SECONDS = 4.0
 """How long work in progress may take to finish when the operator is told to stop."""
 IN_HAND_SECONDS = 2.0
 """How long rounds may then begin further writes: what a large job still lacks, the next leader creates."""
+EVENTS_SECONDS = 1.0
+"""And how long events may take that are not yet written: the next leader should not have to wait for its Lease."""
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 """What the API server answers for a namespace that we may not read."""
 
@@ -73,7 +76,8 @@ class Operator:
         """The kinds of objects that belong to jobs."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
         self._reflectors = {namespace: self._following(namespace) for namespace in namespaces}
-        self._recorder = EventRecorder(self._api)
+        # What a round has announced has happened: it is written also after the rounds have to end.
+        self._recorder = EventRecorder(ApiClient(connection, self._elected))
         self._supervisors, self._witnesses = (Supervisors(self._queue, unfenced.now) for _ in range(2))
         self._reconciler = Reconciler(
             self._api,
@@ -87,7 +91,7 @@ class Operator:
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
         self._leaving = False
-        """Whether nothing more may be written, so that the Lease can be released."""
+        """Whether no round may write any more, so that the Lease can be released."""
         self._leading = False
         """Whether this replica knows more than jobs, or is about to."""
         self._listed = asyncio.Event()
@@ -138,7 +142,9 @@ class Operator:
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._end_rounds()
-                await self._recorder.drained()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(EVENTS_SECONDS):
+                        await self._recorder.drained()
                 if self._elector is not None:
                     await self._elector.release()
         except (TimeoutError, ApiError) as error:
@@ -321,4 +327,7 @@ class Operator:
             self._queue.done(key, REST_SECONDS_PER_POD * pods)
 
     def _leads(self) -> bool:
-        return not self._leaving and (self._elector is None or self._elector.leads)
+        return not self._leaving and self._elected()
+
+    def _elected(self) -> bool:
+        return self._elector is None or self._elector.leads

@@ -12,9 +12,12 @@ import aiohttp
 import pytest
 from ddpjob_operator.cluster import operator as module
 from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError, FencedError, Resource
-from ddpjob_operator.cluster.kube.objects import read
+from ddpjob_operator.cluster.kube.clock import Clock
+from ddpjob_operator.cluster.kube.connection import Check, Connection
+from ddpjob_operator.cluster.kube.objects import ObjectMeta, read
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.options import parse
+from ddpjob_operator.engine import Event
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
@@ -35,8 +38,10 @@ class Closed(ApiClient):
         return [read(job, resource.type)] if resource is DDPJOBS else [], 1
 
 
-def an_operator(*flags: str) -> Operator:
-    connection: Any = SimpleNamespace(clock=SimpleNamespace(now=None), server="here")
+NOWHERE: Any = SimpleNamespace(clock=SimpleNamespace(now=None), server="here")
+
+
+def an_operator(*flags: str, connection: Connection = NOWHERE) -> Operator:
     return Operator(parse(["--no-leader-elect", *flags]), connection)
 
 
@@ -140,6 +145,48 @@ def test_a_stop_does_not_wait_for_all_that_a_large_job_lacks(monkeypatch: pytest
             await going_on
 
     asyncio.run(play())
+
+
+class Writable(Connection):
+    """To an API server that takes whatever may be written."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.written: list[str] = []
+
+    @property
+    def server(self) -> str:
+        return "here"
+
+    async def send(self, method: str, path: str, data: bytes | None, check: Check, **_: Any) -> tuple[int, bytes, None]:
+        check()
+        self.written.append(f"{method} {path}")
+        return 201, b'{"metadata": {}}', None
+
+
+@pytest.mark.parametrize(("leads", "written"), [(True, 1), (False, 0)], ids=["the Lease is held", "it is lost"])
+def test_what_was_announced_before_a_stop_is_written_as_long_as_the_lease_is_held(
+    leads: bool,  # noqa: FBT001  A table.
+    written: int,
+) -> None:
+    async def play() -> list[str]:
+        connection = Writable()
+        operator = an_operator(connection=connection)
+        operator._elector = SimpleNamespace(leads=leads)
+        job = ObjectMeta(name="digits", namespace="team", uid="uid-1")
+        operator._recorder.record(job, Event(warning=False, reason="Running", message="It runs"))
+        operator._leaving = True
+        with pytest.raises(FencedError):
+            operator._api._fence()
+        writing = asyncio.create_task(operator._recorder.run())
+        async with AsyncExitStack() as stack, asyncio.timeout(patience(2)):
+            stack.push_async_callback(operator._supervisors.close)
+            stack.push_async_callback(operator._witnesses.close)
+            await operator._recorder.drained()
+        writing.cancel()
+        return connection.written
+
+    assert len(asyncio.run(play())) == written
 
 
 async def answer(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
