@@ -6,6 +6,7 @@ from ddpjob_operator.api.contract import FINISHED, Label
 
 from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job
+from tests.support.newer import TOMORROW
 from tests.support.waiting import wait_for
 
 NEWER: dict[str, Any] = {
@@ -13,15 +14,7 @@ NEWER: dict[str, Any] = {
     "mood": {"hungry": True},
     "incarnations": {"plan": ["b"]},
     "conditions": [
-        {
-            "type": "Tomorrow",
-            "status": "True",
-            "reason": "WhoKnows",
-            "message": "It will be",
-            "lastTransitionTime": "2026-01-01T12:00:00.000000Z",
-            "observedGeneration": 1,
-            "weather": {"rain": 3},
-        }
+        TOMORROW | {"weather": {"rain": 3}},
     ],
 }
 """Words and fields that this version does not know."""

@@ -74,7 +74,7 @@ class _Said(Model):
     model_config = ConfigDict(extra="allow")
 
     KEY: ClassVar[str] = ""
-    """The field that distinguishes it from others in a list."""
+    """The field that distinguishes it from others, in a list or one after the other."""
 
 
 class ConditionType(StrEnum):
@@ -319,6 +319,8 @@ class Progress(_Said):
 
 class CheckpointSeen(_Said):
     """The last checkpoint that is complete."""
+
+    KEY = "step"
 
     step: int
     """The step after which it was saved."""

@@ -13,7 +13,7 @@ import pytest
 from ddpjob_operator.cluster import operator as module
 from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError, FencedError, Resource
 from ddpjob_operator.cluster.kube.clock import Clock
-from ddpjob_operator.cluster.kube.connection import Check, Connection
+from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import ObjectMeta, read
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.options import parse
@@ -158,7 +158,8 @@ class Writable(Connection):
     def server(self) -> str:
         return "here"
 
-    async def send(self, method: str, path: str, data: bytes | None, check: Check, **_: Any) -> tuple[int, bytes, None]:
+    async def send(self, *request: Any, **_: Any) -> tuple[int, bytes, None]:
+        method, path, _data, check = request
         check()
         self.written.append(f"{method} {path}")
         return 201, b'{"metadata": {}}', None

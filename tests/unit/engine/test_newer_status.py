@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob, DDPJobStatus
-from ddpjob_operator.api.status import AvoidedNode, Condition, Incident, RankIncarnation, Straggler
+from ddpjob_operator.api.status import AvoidedNode, CheckpointSeen, Condition, Incident, RankIncarnation, Straggler
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.support.newer import TOMORROW
 
 from .builders import Moment, a_job, plan
 
@@ -20,14 +22,7 @@ KEYS = {
     "avoidedNodes": AvoidedNode.KEY,
     "stragglers": Straggler.KEY,
 }
-TOMORROW = {
-    "type": "Tomorrow",
-    "status": "True",
-    "reason": "WhoKnows",
-    "message": "It will be",
-    "lastTransitionTime": "2026-01-01T12:00:00.000000Z",
-    "observedGeneration": 1,
-}
+ONE_AT_A_TIME = {"lastFailure": Incident.KEY, "checkpoint": CheckpointSeen.KEY}
 SPEED = {"step": 120, "totalSteps": 400, "percent": 30.0, "etaSeconds": 56, "lastStepTime": "2026-01-01T12:00:00Z"}
 
 two = a_job(nodes=2, restart={"backoffSeconds": 0})
@@ -79,14 +74,14 @@ def newer(draw: st.DrawFn, status: DDPJobStatus) -> DDPJobStatus:
 def mappings(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """All mappings of a status but those in what nobody knows, by their places: items of lists by their keys.
 
-    The last incident, too, is told apart by its key: the next one is another.
+    The last incident and the last checkpoint, too, are told apart by their keys: the next one is another.
     """
     yield path, value
     for name, inner in value.items():
         if name == "fromTomorrow":
             continue
         if isinstance(inner, dict):
-            key = (str(inner[Incident.KEY]),) if name == "lastFailure" else ()
+            key = (str(inner[ONE_AT_A_TIME[name]]),) if name in ONE_AT_A_TIME else ()
             yield from mappings(inner, (*path, name, *key))
         elif name in KEYS:
             for one in inner:
@@ -169,6 +164,14 @@ def test_what_was_said_of_one_incident_is_not_said_of_the_next() -> None:
     )
     second = Moment(told).restarted().fails(0).settled().status.to_dict()
     assert [one.get("device") for one in (second["lastFailure"], *second["history"])] == [None, None, "GPU-1"]
+
+
+def test_what_was_said_of_one_checkpoint_is_not_said_of_the_next() -> None:
+    document = trains.settled().status.to_dict()
+    document["checkpoint"]["shards"] = 8
+    then = with_status(trains, DDPJobStatus.model_validate(document))
+    again, next_one = (then.hears(checkpoint={"step": step}).settled().status.to_dict() for step in (100, 200))
+    assert (again["checkpoint"].get("shards"), next_one["checkpoint"].get("shards")) == (8, None)
 
 
 def test_a_signal_that_was_kept_as_a_number_is_read_by_its_name() -> None:

@@ -71,7 +71,11 @@ def _exit_code_of(program: Program) -> int:
 
 
 def _let_handlers_raise_nothing() -> None:
-    """From now on: how the program has ended is decided, whatever comes while that is told and threads end."""
+    """From now on: how the program has ended is decided, whatever comes while that is told and threads end.
+
+    Threads that are no daemons are waited for, and may go on for long. A handler that leaves by raising does not end
+    that wait any more; SIGKILL does.
+    """
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
         if callable(handler):
