@@ -115,8 +115,8 @@ class World:
     def seen(self, refusal: Refusal | None = None) -> Snapshot:
         """What an operator sees now that was refused so, and has asked what a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
-        policy = self.network_policy
-        seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, {}, policy, self.heard)
+        there = {"network_policy": self.network_policy, "heard": self.heard}
+        seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, **there)
         questions = 0
         while needs := decide(seen).needs:
             questions += 1

@@ -1,7 +1,7 @@
 """A job and all that belongs to it at one moment, as data. Adapters fill it, the engine reads it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
@@ -199,6 +199,7 @@ class Snapshot:
     refusal: Refusal | None = None
     """Set if the last try to create what is missing was refused."""
     settings: Settings = DEFAULTS
+    _: KW_ONLY
     node_problems: Mapping[str, str] = field(default_factory=dict)
     """What is wrong with the nodes that were asked about, in a sentence; empty if nothing is."""
     network_policy: bool = False
