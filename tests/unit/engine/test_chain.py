@@ -50,17 +50,17 @@ BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
         *("restarted_in_place", "incident"),
         gang.after(6).hears(attempt=2, incidents=[IN_PLACE]).deleted_by_hand(1),
     ),
-    "a failure is answered, and counted, before the size changes": (
-        *("incident", "resized"),
-        two.fails(1).asks(nodes=3),
+    "a failure of now is answered before more is said of the incident before": (
+        *("incident", "corrected"),
+        gang.deleted_by_hand(1).decided().overdue(1).fails(0),
     ),
-    "a gang of another size is not corrected by pods of the last one": (
-        *("resized", "corrected"),
+    "what is known by now of an incident is said before the size changes, and nothing is learned any more": (
+        *("corrected", "resized"),
         lost.asks(nodes=3),
     ),
-    "what is known by now of an incident is said while pods still end": (
-        *("corrected", "between_attempts"),
-        lost.comes_late(0),
+    "while pods still end, the size changes": (
+        *("resized", "between_attempts"),
+        two.fails(1).decided().asks(nodes=3),
     ),
     "as long as a pod of the last attempt runs, the next one has not been given its time": (
         *("between_attempts", "given_back"),

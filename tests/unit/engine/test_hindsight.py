@@ -77,6 +77,18 @@ TABLE: Table = {
         "Failed",
         OOM,
     ),
+    "also where the size is to change": (
+        peer_lost(gang(**no_oom)).asks(nodes=3).former_fails(1, code=137, reason="OOMKilled"),
+        "",
+        "Failed",
+        OOM,
+    ),
+    "which does not keep a lost node from being free": (
+        silent.asks(nodes=3),
+        "",
+        "Restarting",
+        f"{NODE_LOST}; restart not counted",
+    ),
     # judged once
     "what was answered by a restart is not judged anew when the job resumes: that it could not start": (
         resumed(gang().fails(1, code=128, reason="StartError", message="no such file").restarted()),
