@@ -354,7 +354,7 @@ class DDPJobStatus(_Said):
     """What the job is doing or waiting for, in one sentence."""
     ready_nodes: int = 0
     """Number of pods whose trainer is running, or has succeeded; one whose supervisor has fallen silent is not
-    counted."""
+    counted. Of a finished job: as it was at the end."""
     ready: str = ""
     """The same for a table, out of all pods: `2/2`."""
     completed_indexes: Annotated[

@@ -1,5 +1,6 @@
 """Turns what a policy found into a status: conditions, the one-word state, and events for what changed."""
 
+import re
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -12,6 +13,7 @@ from .decision import Event
 from .view import View
 
 MESSAGE_LENGTH = 1024
+READY = re.compile(r"([0-9]{1,4})/")
 
 WARNINGS = frozenset(
     {
@@ -101,10 +103,16 @@ def completed(view: View, status: DDPJobStatus, message: str | None, *, blocked:
         reason=_reason(status),
         message=status.message if message is None else message[:MESSAGE_LENGTH],
         # Pods that are removed after the end do not change how many were ready then.
-        ready_nodes=status.ready_nodes if view.status.finished else ready,
+        ready_nodes=(status.ready_nodes or _ready_at_end(status)) if view.status.finished else ready,
         ready=status.ready if view.status.finished else counted,
         **_finished(view, status),
     )
+
+
+def _ready_at_end(status: DDPJobStatus) -> int:
+    """How many were ready as the job ended, of one that ended before that was kept as a number."""
+    said = READY.match(status.ready)
+    return int(said[1]) if said else 0
 
 
 def _finished(view: View, status: DDPJobStatus) -> StatusChanges:

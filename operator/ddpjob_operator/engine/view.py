@@ -224,7 +224,14 @@ class View:
     @property
     def suspended(self) -> bool:
         """Whether the gang was told to save and stop, and has not started again since."""
-        return self.status.suspend_time is not None
+        return self.suspended_since is not None
+
+    @property
+    def suspended_since(self) -> datetime | None:
+        """When it was told so; operators of before the field left the condition alone, once nothing ran."""
+        said = self.status.condition(ConditionType.SUSPENDED)
+        by_condition = said.last_transition_time if said is not None and said.status == "True" else None
+        return self.status.suspend_time or by_condition
 
     @property
     def has_run(self) -> bool:

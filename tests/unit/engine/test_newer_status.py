@@ -174,6 +174,33 @@ def test_what_was_said_of_one_checkpoint_is_not_said_of_the_next() -> None:
     assert (again["checkpoint"].get("shards"), next_one["checkpoint"].get("shards")) == (8, None)
 
 
+def before_suspend_time(moment: Moment) -> Moment:
+    """As an operator has left it that did not write since when a job is suspended."""
+    return with_status(moment, moment.status.model_copy(update={"suspend_time": None}))
+
+
+def test_a_job_that_an_older_operator_has_suspended_was_suspended_when_its_condition_says() -> None:
+    suspended = two.running().suspended().settled()
+    assert before_suspend_time(suspended).after(60).decided().status.suspend_time == suspended.status.suspend_time
+
+
+@pytest.mark.parametrize("moment", [two.running(), two], ids=["it had run", "it had never started"])
+def test_a_job_that_an_older_operator_has_suspended_starts_when_it_is_resumed(moment: Moment) -> None:
+    suspended = moment.asks(suspend=True).settled().gone().settled()
+    resumed = before_suspend_time(suspended).after(60).asks(suspend=False).running()
+    assert resumed.status.state == "Running"
+    assert resumed.status.attempt == moment.status.attempt + 1
+    assert resumed.status.start_time == suspended.after(60).snapshot.now
+
+
+def test_a_job_that_finished_before_ready_nodes_were_counted_says_how_many_were() -> None:
+    finished = two.running().succeeds(0, 1).settled()
+    older = with_status(finished, finished.status.model_copy(update={"ready_nodes": 0}))
+    assert older.decided().status.ready_nodes == 2
+    odd = with_status(finished, finished.status.model_copy(update={"ready_nodes": 0, "ready": "all"}))
+    assert odd.decided().status.ready_nodes == 0
+
+
 def test_a_signal_that_was_kept_as_a_number_is_read_by_its_name() -> None:
     document = two.running().fails(1).settled().status.to_dict()
     document["lastFailure"]["signal"] = document["history"][0]["signal"] = 9

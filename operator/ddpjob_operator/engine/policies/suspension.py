@@ -27,7 +27,7 @@ def suspended(view: View) -> Verdict | None:
     if not view.spec.suspend:
         return None
     fields: StatusChanges = {
-        "suspend_time": view.status.suspend_time or view.now,
+        "suspend_time": view.suspended_since or view.now,
         "start_time": None,
         "first_run_time": None,
         "backoff_until": None,
