@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ddpjob_operator.api import ConditionType, DDPJobStatus
+from ddpjob_operator.api import ConditionType, DDPJobStatus, State
 
 from .changes import changed
 from .conditions import REPORTED, completed, events
-from .decision import Decision, DeletePod
+from .decision import Decision, DeleteJob, DeletePod, MarkFinished
+from .manifests.names import digest_of_name
 from .policies import CHAIN, Policy, Verdict
-from .policies.verdict import Times
+from .policies.verdict import Times, never
 from .questions import unmet
 from .snapshot import Snapshot
 from .supervision import silent_at, with_reports
@@ -67,6 +68,23 @@ def _without_lost_pods(view: View, verdict: Verdict) -> Verdict:
     return replace(verdict, actions=(*verdict.actions, *(DeletePod(pod.name, pod.uid, 0) for pod in lost)))
 
 
+def _marked(view: View, verdict: Verdict) -> Verdict:
+    """A job that has finished has its metadata say so, from the write of its last status on.
+
+    Where that was refused, the next look that comes anyway tries again: finished jobs may be thousands.
+    """
+    snapshot, status = view.snapshot, verdict.status
+    if not status.finished or DeleteJob() in verdict.actions:
+        return verdict
+    mark = f"{State.SUCCEEDED if status.succeeded else State.FAILED} {digest_of_name(snapshot.job)}"
+    refused = snapshot.refusal is not None and view.now < snapshot.refusal.retry_at
+    # None is not empty: there the status cannot get lost without the rest, and the job is never marked. A copy has
+    # the mark of another job.
+    if snapshot.mark in {None, mark} or refused:
+        return verdict
+    return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))
+
+
 def _silence_due(view: View) -> Times:
     """When the silence of rank 0's supervisor becomes a condition."""
     if not view.status.finished:
@@ -98,6 +116,7 @@ AFTERWARDS = (
     Step(_with_reports, _silence_due),
     Step(_completed, _quiet_due),
     Step(_without_lost_pods, _loss_due),
+    Step(_marked, never),
 )
 
 

@@ -205,8 +205,8 @@ class Snapshot:
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
     mark: str | None = None
-    """How the job ended by its metadata, with a digest of the name of the job that it was written for; empty if it says
-    nothing. None: the job is never marked, since its status cannot get lost without the rest of it."""
+    """How the job ended by its metadata, with a digest of the name of the job that it was written for; empty if it
+    says nothing. None: the job is never marked, since its status cannot get lost without the rest of it."""
     heard: Heard | None = None
     """What rank 0's supervisor reported last; None if it was never asked, or has never answered."""
     witness: Heard | None = None

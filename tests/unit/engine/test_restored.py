@@ -17,9 +17,9 @@ BEGINS = "service +1.0 +1.1", "Pending", "Creating 2 pods"
 TABLE: Table = {
     "one that had succeeded": (succeeded.restored(), "", "Succeeded", DONE),
     "one that had failed": (failed.restored(), "", "Failed", DONE),
-    "one whose mark is of a newer version": (two.restored().marked(f"Cancelled {OWN}"), "", "Failed", DONE),
+    "one whose mark is of a newer version": (two.restored().marked(f"Cancelled {OWN}"), "Failed", "Failed", DONE),
     "one whose mark somebody has written": (
-        *(two.restored().marked(f"{2000 * '!'}\x1b[2J {OWN}"), "", "Failed", DONE),
+        *(two.restored().marked(f"{2000 * '!'}\x1b[2J {OWN}"), "Failed", "Failed", DONE),
     ),
     "one that is suspended": (succeeded.asks(suspend=True).restored(), "", "Succeeded", DONE),
     "one that had not finished starts": (two.restored(), *BEGINS),
@@ -53,8 +53,10 @@ def test_a_mark_that_is_refused_waits_without_another_look_for_it_alone() -> Non
     assert plan(refused.after(30)) == "Succeeded"
 
 
-def test_nothing_is_marked_before_the_end_is_written() -> None:
-    assert plan(two.succeeds(0, 1)) == ""
+def test_a_job_is_marked_with_the_write_of_its_last_status_and_not_before() -> None:
+    assert plan(two.succeeds(0)) == ""
+    ended = two.succeeds(0, 1)
+    assert (ended.decided().status.finished, plan(ended)) == (True, "Succeeded")
 
 
 def test_where_nobody_marks_jobs_none_is_marked() -> None:

@@ -32,7 +32,9 @@ CHAIN: tuple[Policy, ...] = (
     Policy(started, "Until a job starts or resumes, its pods belong to the past: they are no incident."),
     Policy(restarted_in_place, "What supervisors have answered counts as an incident before a pod reports it."),
     Policy(incident, "A broken gang starts again before more is learned about the last attempt.", incident_due),
-    Policy(corrected, "What ended pods report is read first: once the size changes, nobody listens to them.", ends_due),
+    Policy(
+        corrected, "What ended pods report is read first: once the size changes, nobody listens to them.", ends_due
+    ),
     Policy(resized, "A new size is taken at once, even while pods of the last attempt still run.", resize_due),
     Policy(between_attempts, "While pods of the last attempt run, nothing is created.", between_due),
     Policy(given_back, "A gang that has to give back its nodes is not completed first.", give_back_due),

@@ -18,7 +18,7 @@ from ddpjob_operator.api.reasons import DEADLINES, Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
-from ddpjob_operator.engine.decision import Action, DeleteJob, MarkFinished
+from ddpjob_operator.engine.decision import Action, DeleteJob
 from ddpjob_operator.engine.incidents.facts import Facts, told
 from ddpjob_operator.engine.incidents.ledger import Entry, culprit, excused
 from ddpjob_operator.engine.manifests.names import digest_of_name
@@ -46,7 +46,7 @@ def finished(view: View) -> Verdict | None:
         return Verdict(view.status, None, (DeleteJob(),))
     left = tuple(_left_over(view))
     grace = None if _ended_gently(view) else short_grace(view)
-    return Verdict(view.status, None, (*delete(view, left, grace=grace), *_marking(view)))
+    return Verdict(view.status, None, delete(view, left, grace=grace))
 
 
 def finished_due(view: View) -> Times:
@@ -54,20 +54,6 @@ def finished_due(view: View) -> Times:
     yield expiry(view.spec, view.status)
     if view.status.finished and view.spec.clean_pod_policy is not CleanPodPolicy.NONE:
         yield from ends_due(view)
-
-
-def _marking(view: View) -> Iterator[MarkFinished]:
-    """Has the job's metadata say how it ended.
-
-    Where that was refused, the next look that comes anyway tries again: finished jobs may be thousands.
-    """
-    snapshot, final = view.snapshot, State.SUCCEEDED if view.status.succeeded else State.FAILED
-    mark = f"{final} {digest_of_name(snapshot.job)}"
-    refused = snapshot.refusal is not None and view.now < snapshot.refusal.retry_at
-    # None is not empty: there the status cannot get lost without the rest, and the job is never marked. A copy has
-    # the mark of another job.
-    if snapshot.mark not in {None, mark} and not refused:
-        yield MarkFinished(mark)
 
 
 def _restored(view: View) -> Verdict | None:
