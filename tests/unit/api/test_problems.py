@@ -107,6 +107,10 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         ["line 6: spec.master_port: unknown field; did you mean masterPort?"],
     ),
     "an unknown field": (a_file("gpus: 2"), [f"line 6: spec.gpus: unknown field; known here: {KNOWN}"]),
+    "a field of spec outside it": (
+        a_file().replace("spec:\n", "nodes: 2\nspec:\n", 1),
+        ["line 5: nodes: unknown field; known here: apiVersion, kind, metadata, spec, status"],
+    ),
     "a typo deep in a struct": (
         a_file("restart:\n  maxRestart: 2"),
         ["line 7: spec.restart.maxRestart: unknown field; did you mean maxRestarts?"],

@@ -1,5 +1,6 @@
 """What `ddpjob logs` says beside the logs of a cluster's job."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ from ddpjob_operator.cli.cluster.job_logs import logs
 from ddpjob_operator.cli.cluster.life import UNNOTICED as NOT_YET
 from ddpjob_operator.cli.cluster.pod_logs import PodLogs
 from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.client import JobPod
+from ddpjob_operator.client import JobPod, UnreachableError
 
 FAILURE = {
     "time": "2026-01-01T12:00:00Z",
@@ -143,16 +144,36 @@ def test_the_last_lines_and_their_times_are_asked_for_and_printed(capsys: pytest
 
 
 def test_who_follows_gets_the_last_lines_of_what_runs_and_all_of_what_begins_later() -> None:
-    runs, begins = a_pod(0), a_pod(1)
+    runs, begins, former = (a_pod(rank) for rank in range(3))
     read: dict[int, Any] = {}
 
     def log(pod: JobPod, _: str, **part: Any) -> list[tuple[str, str]]:
         read[pod.rank] = part["tail"]
         return [("2026-01-01T12:00:00Z", "a line")]
 
-    jobs: Any = SimpleNamespace(watch_pods=lambda _: iter([]), pods=lambda _: [runs, begins], log=log)
-    stream = PodLogs(jobs, {}, (0, 1), which=Which(tail=5, timestamps=True))
-    stream.follow(begun=[runs])
+    jobs: Any = SimpleNamespace(watch_pods=lambda _: iter([]), pods=lambda _: [runs, begins, former], log=log)
+    stream = PodLogs(jobs, {}, range(3), which=Which(tail=5, timestamps=True))
+    stream.follow(skipped=[former], begun=[runs])
     stream.settle()
     assert read == {0: 5, 1: None}
     assert sorted(line.text for line in stream.lines()) == ["2026-01-01T12:00:00Z a line"] * 2
+
+
+def test_who_follows_loses_no_line_where_the_connection_breaks() -> None:
+    asked: list[str] = []
+
+    def log(_: JobPod, after: str, **__: Any) -> Iterator[tuple[str, str]]:
+        asked.append(after)
+        if not after:
+            yield "2026-01-01T12:00:00Z", "a line"
+            raise UnreachableError
+        yield "2026-01-01T12:00:01Z", "the last one"
+
+    jobs: Any = SimpleNamespace(
+        watch_pods=lambda _: iter([]), pods=lambda _: [a_pod(0)], pod=lambda pod: pod, log=log
+    )
+    stream = PodLogs(jobs, {}, (0,))
+    stream.follow()
+    stream.settle()
+    assert [line.text for line in stream.lines()] == ["a line", "the last one"]
+    assert asked == ["", "2026-01-01T12:00:00Z"]

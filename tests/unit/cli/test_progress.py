@@ -41,3 +41,14 @@ def test_a_step_that_is_no_number_is_not_known(line: str) -> None:
     assert report is not None
     progress.take(0, report)
     assert progress.step is None
+
+
+def test_the_step_is_the_last_one_that_every_rank_has_finished() -> None:
+    progress = LoggedProgress()
+    steps = []
+    for rank, line in [(0, "progress step=5"), (1, "progress step=3"), (1, "progress epoch=2"), (0, "saved step=6")]:
+        report = parse(line)
+        assert report is not None
+        progress.take(rank, report)
+        steps.append(progress.step)
+    assert steps == [5, 3, 5, 6]

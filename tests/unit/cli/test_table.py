@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from ddpjob_operator.cli.table import Growing, path_end, tabulate
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.cli.table import COLUMNS, Growing, path_end, row, tabulate
 
 NAME, SAID = "a-name-of-fifty-characters-" + "x" * 23, "Rank 1 failed: " + "no " * 60
 ROWS = [(NAME, "Running", SAID.strip()), ("b", "Failed", "")]
@@ -75,3 +76,14 @@ def test_a_row_is_printed_again_when_more_than_its_age_has_changed(capsys: pytes
         "b      Deleted      5m",
         "b      Pending      0s",
     ]
+
+
+@pytest.mark.parametrize(("end", "eta"), [(None, "56s"), ("Succeeded", ""), ("Failed", "")])
+def test_what_has_ended_is_as_far_as_it_came_with_no_time_left(end: str | None, eta: str) -> None:
+    said = {"type": end, "status": "True", "reason": "Any", "message": "", "observedGeneration": 1}
+    said |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"progress": {"display": "30%", "eta": "56s"}, "conditions": [said] if end else []}
+    spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
+    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": spec, "status": status})
+    cells = dict(zip(COLUMNS, row(job, "2m"), strict=True))
+    assert (cells["PROGRESS"], cells["ETA"]) == ("30%", eta)

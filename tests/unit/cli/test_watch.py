@@ -122,3 +122,15 @@ def test_a_run_that_is_suspended_is_as_old_as_before(
     assert dict(zip(header, [*cells[:2], "", *cells[2:]], strict=True))["AGE"] == "60m"
     here.status(runs, "digits", as_json=False)
     assert ["Age:", "60m"] in rows(capsys.readouterr().out)
+
+
+def test_all_runs_are_listed_as_json_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("digits", "letters"):
+        run = RunDirectory(tmp_path / "runs" / name)
+        run.create()
+        write(run, "Running")
+    assert here.status(tmp_path / "runs", None, as_json=True) == 0
+    assert [job["metadata"]["name"] for job in json.loads(capsys.readouterr().out)] == ["digits", "letters"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.client import ExistsError, RefusedError
+from ddpjob_operator.client import ClusterError, ExistsError, RefusedError, as_job
 
 from .api import A_POD, JOBS, PODS, a_job, a_list, jobs_of, refused
 
@@ -223,3 +223,11 @@ def test_a_log_is_read_from_where_is_asked_unless_it_goes_on(after: str | None, 
 def test_once_past_what_was_told_a_log_is_told_whole_though_its_clock_goes_back() -> None:
     jobs, _ = jobs_of([*LOG, f"{FIRST} again\n".encode()])
     assert [text for _, text in jobs.log(A_POD, SECOND)] == ["three", "again"]
+
+
+def test_a_job_of_a_newer_version_is_no_traceback() -> None:
+    newer = a_job() | {"spec": {"template": {"spec": {"containers": []}}, "color": "red"}}
+    with pytest.raises(
+        ClusterError, match=r"^digits has what this version of ddpjob does not know: spec\.color\. Update"
+    ):
+        as_job(newer)

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -260,3 +260,21 @@ def test_what_is_to_be_made_waits_for_its_turn_and_what_is_to_end_does_not() -> 
     little = a_job(nodes=MUCH).decision
     assert reconciler._in_turn(KEY, little) is little
     assert reconciler._in_turn(("others", "digits"), both) is both
+
+
+class Timed(WorkQueue):
+    """Keeps in how many seconds a look is wanted."""
+
+    def mark_in(self, key: Key, seconds: float) -> None:
+        self.wanted = key, seconds
+
+
+def test_a_job_for_which_only_time_passes_is_looked_at_again_in_time() -> None:
+    nothing: Any = None
+    now, queue = datetime.now(UTC), Timed()
+    api: Any = SimpleNamespace(now=lambda: now)
+    memory: Any = SimpleNamespace()
+    reconciler = Reconciler(api, nothing, queue, nothing, supervisors=nothing, witnesses=nothing, settings=Settings())
+    waits = Decision(wake_at=now + timedelta(seconds=30))
+    asyncio.run(reconciler._heed(KEY, nothing, memory, waits))
+    assert queue.wanted == (KEY, 30)

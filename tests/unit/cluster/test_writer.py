@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.cluster.conversion import Ref
 from ddpjob_operator.cluster.fair_queue import ALONE, AT_ONCE
+from ddpjob_operator.cluster.kube import objects
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError, FencedError
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import JobObject
@@ -18,6 +19,7 @@ from ddpjob_operator.engine import (
     CreatePod,
     CreateSecret,
     CreateService,
+    DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
     MarkFinished,
@@ -478,3 +480,30 @@ def test_what_ends_waits_for_nothing_that_is_made() -> None:
             task.cancel()
 
     asyncio.run(play())
+
+
+class Keeper(Answering):
+    """One that has this job once a job was to be deleted."""
+
+    def __init__(self, now: JobObject | None) -> None:
+        super().__init__({"metadata": {}})
+        self._now = now
+
+    async def get(self, *_: Any) -> Any:
+        return self._now
+
+
+def a_seen_job(uid: str = UID, version: int = 1) -> JobObject:
+    metadata = {"name": "digits", "namespace": "team", "uid": uid, "resourceVersion": str(version)}
+    return objects.read({"metadata": metadata}, JobObject)
+
+
+@pytest.mark.parametrize(
+    "now", [None, a_seen_job("another", 2), a_seen_job()], ids=["nothing", "another job", "the job"]
+)
+def test_a_job_that_was_deleted_is_known_as_long_as_it_is_there(now: JobObject | None) -> None:
+    store = Store(nobody)
+    store.jobs.saw(a_seen_job())
+    asyncio.run(a_writer(Keeper(now), store).carry_out((DeleteJob(),), JOB))
+    known = store.jobs.get(("team", "digits"))
+    assert (known and known.uid) == (now and now.metadata.uid)

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api import DDPJob, DDPJobSpec
+from ddpjob_operator.api import DDPJob, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.local import RunDirectory, open_job
 from ddpjob_operator.local.lifecycle import stops_first
 
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["x"]}]}}
+JOB = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": TEMPLATE}})
 
 
 def test_a_change_that_running_processes_cannot_follow_stops_them_first_and_no_other_does() -> None:
@@ -22,13 +23,29 @@ def test_a_change_that_running_processes_cannot_follow_stops_them_first_and_no_o
     assert not stops_first(spec(), spec(managedBy="example.com/other"))
 
 
+@pytest.mark.parametrize(
+    ("end", "goes_on"), [(None, True), ("Succeeded", True), ("Failed", False)], ids=["no end", "success", "failure"]
+)
+def test_a_run_goes_on_until_it_has_failed_which_is_kept_beside_the_next_one(
+    end: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory(tmp_path / "digits")
+    run.create()
+    first = open_job(run, JOB, [], print, fresh=False)
+    said = {"type": end, "status": "True", "reason": "Any", "message": "", "observedGeneration": 1}
+    said |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    run.save(first.model_copy(update={"status": DDPJobStatus.model_validate({"conditions": [said] if end else []})}))
+    assert (open_job(run, JOB, [], print, fresh=False).metadata.uid == first.metadata.uid) is goes_on
+    assert bool([*run.root.glob("former-*/job.json")]) is not goes_on
+
+
 Opened = Callable[..., tuple[Path | None, list[str]]]
 
 
 @pytest.fixture
 def opened_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Opens a run from a directory, and tells where its ranks then work and what was said."""
-    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": TEMPLATE}})
     run = RunDirectory(tmp_path / "runs" / "digits")
     run.create()
 
@@ -37,7 +54,7 @@ def opened_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
         directory.mkdir(exist_ok=True)
         monkeypatch.chdir(directory)
         said: list[str] = []
-        run.save(open_job(run, job, [], lambda event: said.append(event.message), fresh=fresh))
+        run.save(open_job(run, JOB, [], lambda event: said.append(event.message), fresh=fresh))
         return run.work, said
 
     return opened
@@ -50,7 +67,9 @@ def test_the_ranks_work_where_the_run_was_started_first_wherever_it_goes_on(
     said = f"the ranks work in {tmp_path}/one, where this run was started first; --fresh starts one here"
     assert opened_in("two") == (tmp_path / "one", [said])
     assert opened_in("one") == (tmp_path / "one", [])
-    assert opened_in("two", fresh=True)[0] == tmp_path / "two"
+    where, said_now = opened_in("two", fresh=True)
+    assert where == tmp_path / "two"
+    assert "1 node created" not in said_now, "the former run only ends"
 
 
 def test_where_that_directory_is_gone_they_work_where_the_run_goes_on_and_that_is_said(

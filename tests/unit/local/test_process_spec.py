@@ -123,3 +123,10 @@ def test_a_directory_of_this_machine_is_itself(
     assert process.argv == ["x", str(place)]
     assert place in process.needed
     assert bool(process.notices) is not here
+
+
+def test_variables_in_a_command_are_replaced_as_by_a_kubelet(tmp_path: Path) -> None:
+    process = translated(
+        tmp_path, container={"args": ["$(DDPJOB_PEERS)", "$(NOWHERE)", "$$(DDPJOB_PEERS)"]}, peers=LIVING
+    )
+    assert process.argv[1:] == [process.env["DDPJOB_PEERS"], "$(NOWHERE)", "$(DDPJOB_PEERS)"]

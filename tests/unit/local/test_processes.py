@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.local.processes import LocalPod
+from ddpjob_operator.engine import DeletePod
+from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.local.files import read_json, write_json
+from ddpjob_operator.local.processes import LocalPod, Pods
 
 UNDER_WAY = {"started.json": '{"pid": 1}'}
 RUNS = {"started.json": '{"pid": 1, "main": 2}'}
@@ -19,3 +22,22 @@ def test_a_pod_runs_once_its_process_does(tmp_path: Path, files: dict[str, str],
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert LocalPod(tmp_path).running is running
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "seconds"),
+    [
+        ({}, None, 30),
+        ({"terminationGracePeriodSeconds": 60}, None, 60),
+        ({"terminationGracePeriodSeconds": 60}, 5, 5),
+    ],
+    ids=["Kubernetes' default", "its own", "less than its own"],
+)
+def test_a_pod_gets_its_own_grace_period_unless_it_is_to_hurry(
+    spec: dict[str, int], given: int | None, seconds: int, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path)
+    (run.pods / "digits-0").mkdir(parents=True)
+    write_json(run.pods / "digits-0" / "pod.json", {"spec": spec})
+    Pods(run, lambda: None).delete(DeletePod("digits-0", "", given))
+    assert read_json(run.pods / "digits-0" / "delete.json") == {"gracePeriodSeconds": seconds}

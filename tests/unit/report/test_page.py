@@ -82,6 +82,15 @@ def test_the_stacks_beside_metrics_alone_are_found(tmp_path: Path) -> None:
     assert "in load_batch" in render(find(tmp_path / "metrics"), datetime(2026, 1, 1, tzinfo=UTC))
 
 
+def test_the_metrics_beside_checkpoints_that_a_pod_keeps_outside_its_run_are_found(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    write(elsewhere / "metrics" / "metrics.jsonl", line("started", 1, 0), line("progress", 1, 7, loss=0.5))
+    write(run / "pods" / "own-0" / "process.json", json.dumps({"env": {"DDPJOB_CHECKPOINT_DIR": str(elsewhere)}}))
+    page = a_page(run, ["python"])
+    assert "<dt>Step</dt><dd>7</dd>" in page
+    assert "<dt>World</dt><dd>1 process</dd>" in page, "its program does not say how many there are"
+
+
 @pytest.mark.parametrize("event", ["saved", "ended", "finished"])
 def test_the_step_is_the_last_one_and_not_that_of_the_last_line_of_progress(event: str, tmp_path: Path) -> None:
     began, told = line("started", 1, 0, total_steps=1000), line("progress", 1, 810, loss=0.5)

@@ -23,6 +23,7 @@ V2, QUOTA, PERIOD = "cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
         ({QUOTA: "300000\n", PERIOD: "100000\n"}, 1, 3),
         ({QUOTA: "-1\n", PERIOD: "100000\n"}, 1, 8),
         ({QUOTA: "no number\n", PERIOD: "100000\n"}, 1, 8),
+        ({QUOTA: "100000\n", PERIOD: "0\n"}, 1, 8),
     ],
 )
 def test_ranks_share_what_the_container_may_use(

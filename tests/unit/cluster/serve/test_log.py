@@ -1,11 +1,12 @@
-"""What of kopf's own words reaches the operator's log."""
+"""What the operator's log says, and what of kopf's own words reaches it."""
 
 import json
 import logging
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
-from ddpjob_operator.cluster.serve.log import set_up
+from ddpjob_operator.cluster.serve.log import about, set_up
 from kopf._cogs.clients.watching import WatchingError
 
 
@@ -36,3 +37,12 @@ def test_what_the_server_said_to_kopf_is_one_line_and_a_bug_is_traced(
     said = capsys.readouterr().err.strip().splitlines()
     assert (len(said) > 1) == traced, said
     assert str(error) in said[-1]
+
+
+def test_a_line_of_json_says_when_who_and_about_which_job(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up("json", "info")
+    logging.getLogger("any").warning("%s pods", 2, extra=about(("team", "digits"), "uid-1"))
+    said = json.loads(capsys.readouterr().err)
+    assert datetime.fromisoformat(said.pop("time")).tzinfo
+    job = {"namespace": "team", "job": "digits", "uid": "uid-1"}
+    assert said == {"level": "WARNING", "logger": "any", "message": "2 pods", **job}

@@ -467,6 +467,7 @@ def test_who_is_not_there_can_say_nothing() -> None:
     gang = trains().lost(1)
     assert gang.says(1, Failed(1)).said == []
     assert gang.says(7, Ping()).said == []
+    assert gang.lost(1).said == []
 
 
 def test_the_first_failure_is_the_one_that_was_heard_of_first_whatever_the_clocks_of_the_nodes_say() -> None:
