@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import page
 from .mutant import Mutant, record, recorded
+from .reach import processes
 from .run import KILLED, NO_MORE, Runner
 
 COUNT, SEED = 300, 21
@@ -41,7 +42,8 @@ def _run(most: int) -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         runner = Runner(Path(directory))
         units = dict(_told(runner.units(mutants)))
-        left = [one for one in mutants if units[one] not in {KILLED, NO_MORE} and not one.equivalent]
+        alive = (one for one in mutants if units[one] not in {KILLED, NO_MORE} and not one.equivalent)
+        left = [one for one in alive if processes(one)]
         page.write(units, dict(_told(runner.processes(left[:most]))))
 
 

@@ -54,25 +54,26 @@ class Reach:
         self._data.read()
         self._root = root
 
-    def unit(self, mutant: Mutant) -> set[str]:
-        """The unit tests that run a mutant's lines.
+    def unit(self, mutant: Mutant) -> list[set[str]]:
+        """The unit tests that may notice a mutant, in the order in which they are worth running.
 
-        Where only an import does, those that run anything else of its file, or all where there is nothing else: what
-        an import leaves behind, such as a constant, anyone may use.
+        They are those that run its lines. Where an import does, too, they are those that run anything of its file,
+        then all: what an import leaves behind, such as a constant or a table of moments, any test may use.
         """
         by_line = self._data.contexts_by_lineno(str(self._root / mutant.file))
         source = (self._root / mutant.file).read_text(encoding="utf-8")
         reached = {name for line in _statements(source, mutant) for name in by_line.get(line, ())}
-        if reached == {""}:
-            reached = {name for names in by_line.values() for name in names}
-        if reached == {""}:
-            reached = self._data.measured_contexts()
-        return reached - {""}
+        turns = [reached]
+        if "" in reached:
+            of_file = {name for names in by_line.values() for name in names}
+            turns = [of_file if reached == {""} else reached, self._data.measured_contexts()]
+        return [tests for turn in turns if (tests := turn - {""})]
 
 
 def processes(mutant: Mutant) -> Sequence[str]:
-    """The tests with real processes that use a mutant's part."""
-    return PROCESSES[max((path for path in PROCESSES if mutant.file.startswith(path)), key=len)]
+    """The tests with real processes that use a mutant's part; none for what only people who develop this run."""
+    part = max((path for path in PROCESSES if mutant.file.startswith(path)), key=len, default="")
+    return PROCESSES.get(part, ())
 
 
 def _statements(source: str, mutant: Mutant) -> set[int]:

@@ -79,13 +79,15 @@ class Runner:
     def _unit(self, copy: Copy, mutant: Mutant) -> str:
         if mutant.applied((copy.root / mutant.file).read_text(encoding="utf-8")) is None:
             return NO_MORE
-        tests = self._reach.unit(mutant)
-        if not tests:
-            return NOT_REACHED
-        only = copy.root / "only"
-        only.write_text("\n".join(tests), encoding="utf-8")
-        files = sorted({test.partition("::")[0] for test in tests})
-        return _said(copy, mutant, self._seconds, files, {ONLY: str(only)})
+        outcome = NOT_REACHED
+        for tests in self._reach.unit(mutant):
+            only = copy.root / "only"
+            only.write_text("\n".join(tests), encoding="utf-8")
+            files = sorted({test.partition("::")[0] for test in tests})
+            outcome = _said(copy, mutant, self._seconds, files, {ONLY: str(only)})
+            if outcome == KILLED:
+                break
+        return outcome
 
     def _process(self, copy: Copy, mutant: Mutant) -> str:
         return _said(copy, mutant, PROCESS_SECONDS, processes(mutant), {})
