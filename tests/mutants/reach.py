@@ -58,7 +58,8 @@ class Reach:
         """The unit tests that may notice a mutant, in the order in which they are worth running.
 
         They are those that run its lines. Where an import does, too, they are those that run anything of its file,
-        then all: what an import leaves behind, such as a constant or a table of moments, any test may use.
+        then all, by their directory: what an import leaves behind, such as a constant or a table of moments, any test
+        may use, also one that runs no line of the programs itself.
         """
         by_line = self._data.contexts_by_lineno(str(self._root / mutant.file))
         source = (self._root / mutant.file).read_text(encoding="utf-8")
@@ -66,7 +67,7 @@ class Reach:
         turns = [reached]
         if "" in reached:
             of_file = {name for names in by_line.values() for name in names}
-            turns = [of_file if reached == {""} else reached, self._data.measured_contexts()]
+            turns = [of_file if reached == {""} else reached, {UNIT}]
         return [tests for turn in turns if (tests := turn - {""})]
 
 

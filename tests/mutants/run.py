@@ -84,7 +84,7 @@ class Runner:
             only = copy.root / "only"
             only.write_text("\n".join(tests), encoding="utf-8")
             files = sorted({test.partition("::")[0] for test in tests})
-            outcome = _said(copy, mutant, self._seconds, files, {ONLY: str(only)})
+            outcome = _said(copy, mutant, self._seconds, files, {} if tests == {UNIT} else {ONLY: str(only)})
             if outcome == KILLED:
                 break
         return outcome
