@@ -1,12 +1,17 @@
 """What a wrong file or a wrong call gets: one clear message, exit code 2, and nothing started."""
 
 import errno
+import os
+import subprocess
+import sys
 from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.local.files import Lock
 
-from tests.local.here import Here, script
+from tests.local.here import BIN, DEADLINE_SECONDS, Here, script
+from tests.plant.needs import leave_out
+from tests.support.waiting import patience
 
 
 def test_a_wrong_yaml_gets_all_of_its_errors_at_once_and_starts_nothing(here: Here) -> None:
@@ -66,3 +71,37 @@ def test_a_mount_of_a_volume_that_is_not_there_is_named(here: Here) -> None:
     code, output = here.says("run", here.job("mount", *script("pass"), container=container, pod=pod))
     assert code == 2
     assert "volumeMounts[0].name: date is not a volume of the template; it has data" in output
+
+
+FULL = """
+for place in /tmp /var/tmp
+do
+  mount -t tmpfs -o size=64k full $place
+  head -c 65536 /dev/zero > $place/filled
+done
+mount -t tmpfs roomy /mnt
+cd /tmp
+"$1/ddpjob" run --run-dir /mnt/runs -- true
+echo "exit code $?; made: $(ls /mnt)"
+"$1/ddpjob-train"
+echo "exit code $?"
+"""
+
+
+def test_where_every_temporary_directory_is_full_nothing_is_begun() -> None:
+    call = ["unshare", "--mount", "sh", "-c", FULL, "sh", BIN]
+    if sys.platform != "linux" or subprocess.run([*call[:2], "true"], check=False).returncode:
+        leave_out("left out: there is no right to make a mount namespace")
+    env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+    seconds = patience(DEADLINE_SECONDS)
+    done = subprocess.run(
+        call, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, timeout=seconds
+    )
+    nowhere = "No usable temporary directory found in ['/tmp', '/var/tmp', '/usr/tmp', '/tmp']"
+    advice = "set TMPDIR to a directory of yours that has room"
+    assert done.stdout.splitlines() == [
+        f"error: cannot lock a port: {nowhere}; {advice}",
+        "exit code 2; made: ",
+        f"error: {nowhere}: {advice}, or mount an emptyDir at /tmp",
+        "exit code 2",
+    ]

@@ -20,6 +20,7 @@ from .places.variables import place_variables, presumed
 from .position import Position
 from .scheduling import run_as_batch
 from .stopping import StoppedOnRequest, StopRequest, leave_at_once
+from .storage import check_temporary
 from .supervisor.starting.program import Program
 from .supervisor.supervise import supervise
 from .world import Node, World, read_world
@@ -78,6 +79,7 @@ def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:
 
 
 def _train(config: TrainConfig, world: World, position: Position) -> None:
+    check_temporary()
     run_as_batch()
     stop = StopRequest()
     stop.listen()

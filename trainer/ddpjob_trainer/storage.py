@@ -1,6 +1,7 @@
 """What a file system error means for a job: whether it passes, and if not, what to do first."""
 
 import errno
+import tempfile
 
 from .errors import ConfigError, StorageError, StorageFullError, TrainerError
 
@@ -23,3 +24,17 @@ ADVICE: dict[type[TrainerError], str] = {
 def kind_of(number: int | None) -> type[TrainerError]:
     """What an error with this number is to a job."""
     return KINDS.get(number or 0, StorageError)
+
+
+def check_temporary() -> None:
+    """Checks whether there is a directory for temporary files: PyTorch wants one as soon as it is imported.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{error.strerror}: set TMPDIR to a directory of yours that has room, or mount an emptyDir at /tmp"
+        ) from None

@@ -14,7 +14,7 @@ from .counterparts import refuse
 from .init import init
 from .logs import logs, which_of
 from .main import BAD_INPUT
-from .phrases import INTERRUPTED, Rest
+from .phrases import INTERRUPTED, Rest, about_a_file
 from .remove import remove
 from .report import report
 from .run import run
@@ -65,17 +65,23 @@ def _check_stands_somewhere() -> None:
 
 
 def each(arguments: argparse.Namespace) -> list[argparse.Namespace]:
-    """The arguments once for each name, for a command that takes several."""
+    """The arguments once for each name, for a command that takes several; one that is given twice counts once."""
     given = vars(arguments)
-    return [argparse.Namespace(**given | {"name": name}) for name in given.get("names", ())] or [arguments]
+    names = dict.fromkeys(given.get("names", ()))
+    return [argparse.Namespace(**given | {"name": name}) for name in names] or [arguments]
 
 
 def _answer(do: Callable[[], T]) -> T | int:
     try:
         return do()
     except BadInputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
+        said = str(error)
+    except OSError as error:
+        if not isinstance(error.filename, str):
+            raise  # It is about no file, so not about one that this user cannot use.
+        said = about_a_file(error)
+    print(f"error: {said}", file=sys.stderr)
+    return BAD_INPUT
 
 
 def _call(arguments: argparse.Namespace) -> int | Rest:

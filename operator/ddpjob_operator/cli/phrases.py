@@ -1,6 +1,9 @@
 """Words and numbers that several commands print in the same way."""
 
+import os
+import pwd
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,6 +35,27 @@ def exit_code(status: DDPJobStatus) -> int:
         return TIMED_OUT
     incident = status.last_failure
     return incident.exit_code if incident is not None and incident.exit_code else 1
+
+
+def about_a_file(error: OSError) -> str:
+    """What the system says of a file and, where that is not permitted, whose it is, unless it is this user's own."""
+    owner = _owner(Path(error.filename)) if isinstance(error, PermissionError) else ""
+    return f"{error.strerror}: {error.filename}{owner and f'; it belongs to {owner}'}"
+
+
+def _owner(path: Path) -> str:
+    """Another user to whom a path belongs or, where that cannot be seen, what is above it."""
+    for place in (path, *path.absolute().parents):
+        with suppress(OSError):
+            uid = place.stat().st_uid
+            break
+    else:
+        return ""
+    if uid == os.geteuid():
+        return ""
+    with suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return f"user {uid}"
 
 
 def world(nodes: int, procs_per_node: int) -> str:

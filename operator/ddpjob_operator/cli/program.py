@@ -10,7 +10,6 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from importlib.metadata import version
 from pathlib import Path
@@ -35,16 +34,6 @@ DEFAULT_CHECKPOINT = {"path": "/checkpoints"}
 """A directory of the run, which a script finds in DDPJOB_CHECKPOINT_DIR."""
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """What this user cannot look at, such as a file in another one's directory, is said in a line."""
-    try:
-        yield
-    except OSError as error:
-        raise BadInputError(f"cannot read {error.filename}: {error.strerror}") from None
-
-
-@_told()
 def is_program(arguments: argparse.Namespace) -> bool:
     """Whether a program is named, and not a YAML file.
 
@@ -98,7 +87,6 @@ def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any
     return document_of(entrypoint(arguments), options)
 
 
-@_told()
 def checkpoint_in(directory: Path | None) -> dict[str, Any]:
     """`spec.checkpoint` for a directory of this machine, or for one of the run's own.
 
@@ -130,7 +118,6 @@ def check_can_run(document: dict[str, Any]) -> None:
         raise BadInputError(f"{shlex.quote(program)}: no such program on PATH")
 
 
-@_told()
 def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
     """What the arguments name, looked for on this machine.
 

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -13,7 +13,7 @@ from ddpjob_operator.local import RunDirectory, as_here, find_run, find_runs, kn
 
 from .describe import describe
 from .invocation import itself
-from .phrases import age, file_path
+from .phrases import about_a_file, age, file_path
 from .screen import Screen
 from .table import COLUMNS, Growing, Row, path_end, row, tabulate, whole
 
@@ -42,7 +42,7 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
 
 
 def _list(runs: Path, *, as_json: bool) -> int:
-    loaded = [*_loaded(known_runs(runs))]
+    loaded = _loaded(known_runs(runs))
     if not loaded:
         raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
     if as_json:
@@ -57,14 +57,26 @@ def _row(run: RunDirectory, job: DDPJob) -> Row:
     return row(job, age(run.made or job.status.start_time))
 
 
-def _loaded(runs: Iterable[RunDirectory]) -> Iterator[tuple[RunDirectory, DDPJob]]:
-    """The runs with their jobs; a damaged file is reported, and the other runs are still returned."""
+def _loaded(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:
+    """The runs with their jobs. A file that is damaged or that this user may not read is told, beside the others.
+
+    Raises:
+        BadInputError: there are no others.
+    """
+    loaded, wrong = [], []
     for run in runs:
         try:
             if job := run.load():
-                yield run, job
+                loaded.append((run, job))
         except BadInputError as error:
-            print(f"warning: {error}", file=sys.stderr)
+            wrong.append(str(error))
+        except PermissionError as error:
+            wrong.append(about_a_file(error))
+    if wrong and not loaded:
+        raise BadInputError("\nerror: ".join(wrong))
+    for text in wrong:
+        print(f"warning: {text}", file=sys.stderr)
+    return loaded
 
 
 def watch(runs: Path, name: str | None) -> NoReturn:

@@ -1,6 +1,5 @@
 """`ddpjob stop NAME`: a run on this machine saves and stops, and is kept, so that it can go on."""
 
-import contextlib
 import os
 import signal
 from pathlib import Path
@@ -16,12 +15,16 @@ def stop(runs: Path, name: str) -> int:
     """Stops a run, and returns once nothing of it runs.
 
     Raises:
-        BadInputError: there is no such run, or it was started again meanwhile.
+        BadInputError: there is no such run, another user runs it, or it was started again meanwhile.
     """
     run = find_run(runs, name)
     if holder := run.lock.holder():
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.kill(holder, signal.SIGINT)
+        except PermissionError:
+            raise BadInputError(f"{name} is run by another user (process {holder}), who alone can stop it") from None
+        except ProcessLookupError:
+            pass  # It has just ended by itself.
         run.lock.wait()
     _stop_what_goes_on(run)
     job = run.load()

@@ -19,6 +19,9 @@ IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/names
 CONNECTIONS = 128
 """This many logs can be followed at once, with room for a few other requests."""
 
+TEMPORARY = "set TMPDIR to a directory of yours that has room"
+"""The client writes a kubeconfig's certificates into temporary files."""
+
 
 def kubeconfigs() -> list[Path]:
     """The files that $KUBECONFIG names, or kubectl's usual one; those that exist."""
@@ -32,7 +35,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
     Nothing is requested from it yet.
 
     Raises:
-        BadInputError: there is no such file or context.
+        BadInputError: there is no such file or context, or a file cannot be read or written.
         ClusterError: no cluster is named anywhere, or the kubeconfig is unusable.
     """
     if kubeconfig is not None and not kubeconfig.is_file():
@@ -48,7 +51,10 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
     try:
         loader = _loader(joined, context)
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
-    except (ConfigException, yaml.YAMLError, OSError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; {TEMPORARY}"
+        raise BadInputError(f"cannot use the kubeconfig {joined}: {what}") from None
+    except (ConfigException, yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ClusterError(f"cannot use the kubeconfig {joined}: {' '.join(str(error).split())}") from None
     chosen = loader.current_context
     named = namespace or chosen["context"].get("namespace") or "default"

@@ -64,7 +64,7 @@ class Port:
     it and not listen yet, and a rank that finds the wrong master trains with it.
 
     Raises:
-        BadInputError: no file can be locked in the directory of the locks.
+        BadInputError: no file can be locked in the directory of the locks, or there is no such directory.
     """
 
     def __init__(self, wanted: int) -> None:
@@ -78,7 +78,7 @@ class Port:
                 return
             self.number = free_port()
         raise BadInputError(
-            f"cannot lock a port in {tempfile.gettempdir()}: {why.strerror}; set TMPDIR to a directory of yours"
+            f"cannot lock a port in {_directory()}: {why.strerror}; set TMPDIR to a directory of yours"
         )
 
 
@@ -101,7 +101,21 @@ def _taken(number: int) -> int:
 
 def lock_of(port: int) -> Path:
     """The file that is locked as long as a `ddpjob run` of this user has chosen this port."""
-    return Path(tempfile.gettempdir()) / f"ddpjob-port-{port}.{os.getuid()}"
+    return _directory() / f"ddpjob-port-{port}.{os.getuid()}"
+
+
+def _directory() -> Path:
+    """Where these files are.
+
+    Raises:
+        BadInputError: no file can be made in TMPDIR, nor where else such directories are.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise BadInputError(
+            f"cannot lock a port: {error.strerror}; set TMPDIR to a directory of yours that has room"
+        ) from None
 
 
 PORTS = range(20_000, 29_000)

@@ -38,9 +38,14 @@ def registered() -> Iterator[RunDirectory]:
     except OSError:  # None was ever made, or can be.
         return
     for link in links:
-        if not link.exists():
-            link.unlink(missing_ok=True)
-        elif (link / "job.json").exists():
+        try:
+            if not link.exists():
+                link.unlink(missing_ok=True)
+                continue
+            is_run = (link / "job.json").exists()
+        except PermissionError:
+            is_run = True  # It is in a directory that was closed to this user since; that is told where it is read.
+        if is_run:
             yield RunDirectory(link.readlink())
 
 

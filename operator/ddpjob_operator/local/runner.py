@@ -31,7 +31,7 @@ from ddpjob_operator.engine import (
 
 from .files import write_json
 from .local_spec import as_here
-from .machine import Port, share_of_gpus, threads_per_process
+from .machine import Port, free_port, share_of_gpus, threads_per_process
 from .process_spec import Machine, Ports, translate
 from .processes import Pods
 from .run_directory import RunDirectory
@@ -48,12 +48,13 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
     """Checks whether this machine can stand in for a cluster, before anything is created.
 
     Raises:
-        BadInputError: the job needs something that only a cluster has.
+        BadInputError: the job needs something that only a cluster has, or no port can be locked.
     """
     nowhere = Machine(Path.cwd(), Ports(master=0, status=0, control=0), threads=1)
     for action in decide(_seen(job)).actions:
         if isinstance(action, CreatePod):
             translate(action.build(), run, run.pods, nowhere)
+    Port(free_port())  # Else it would be found out by a run that has begun.
 
 
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MISSING) -> Snapshot:

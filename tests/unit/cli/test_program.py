@@ -97,9 +97,9 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run package", "package is a directory; name a script in it: package/__init__.py, package/train.py"),
         ("run train.sh", "train.sh is a shell script; run it as a command: ddpjob run -- bash train.sh"),
         ("run train.ipynb", "is a notebook; make a script of it first: jupyter nbconvert --to script train.ipynb"),
-        (f"run {LONG}.py", f"cannot read {LONG}.py: File name too long"),
-        (f"run {LONG}", f"cannot read {LONG}: File name too long"),
-        (f"run train.py --checkpoint {LONG}", f"cannot read {LONG}: File name too long"),
+        (f"run {LONG}.py", f"File name too long: {LONG}.py"),
+        (f"run {LONG}", f"File name too long: {LONG}"),
+        (f"run train.py --checkpoint {LONG}", f"File name too long: {LONG}"),
         ("run typo.py", "typo.py is not Python: line 2: '(' was never closed"),
         ("run package/model/fit.py", "fit.py imports from its package in line 2; run it as: -m package.model.fit"),
         (

@@ -105,6 +105,12 @@ def test_of_several_names_each_has_its_turn_whatever_becomes_of_the_others(
     assert not other.root.exists()
 
 
+def test_a_name_that_is_given_twice_has_one_turn(train: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(parse(["rm", "train", "train"])) == 0
+    assert not train.root.exists()
+    assert capsys.readouterr().out.count("train: removed") == 1
+
+
 def test_a_run_may_be_called_what_kubectl_calls_a_kind() -> None:
     assert parse(["rm", "job", "train"]).names == ["job", "train"]
 

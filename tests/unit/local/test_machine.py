@@ -1,10 +1,14 @@
 """What this machine has to share: GPUs, and ports, each held by a lock on a file where everybody may write."""
 
+import errno
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError, DDPJobSpec
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.commands import call
 from ddpjob_operator.local.machine import Port, choose_backend, free_port, lock_of
 
 
@@ -38,6 +42,19 @@ def test_where_no_file_can_be_made_one_line_says_where_and_what_to_do(monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     with pytest.raises(BadInputError, match=r"^cannot lock a port in /nowhere: No such file .* set TMPDIR to a"):
         Port(free_port())
+
+
+def test_where_no_temporary_file_can_be_made_one_line_says_so_before_anything_is_begun(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/home/me']")
+    monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=nowhere))
+    monkeypatch.setenv("XDG_STATE_HOME", str(directory / "state"))
+    monkeypatch.chdir(directory)
+    assert call(parse(["run", "--", "true"])) == 2
+    said = "No usable temporary directory found in ['/tmp', '/home/me']; set TMPDIR to a directory of yours that has"
+    assert capsys.readouterr() == ("", f"error: cannot lock a port: {said} room\n")
+    assert not [*directory.iterdir()]
 
 
 @pytest.mark.parametrize(

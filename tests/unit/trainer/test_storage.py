@@ -2,11 +2,15 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_trainer.errors import ConfigError, StorageError, StorageFullError, TrainerError
 from ddpjob_trainer.failure import report_of
+from ddpjob_trainer.supervisor.starting.program import Program
+from ddpjob_trainer.supervisor.supervise import supervise
 from ddpjob_trainer.training import content
 from ddpjob_trainer.training.checkpoint import Checkpoints
 from ddpjob_trainer.training.manifest import Manifest
@@ -51,3 +55,16 @@ def test_a_directory_that_cannot_be_used_is_told_apart_in_the_same_way(
     monkeypatch.setattr(Path, "mkdir", fail)
     with pytest.raises(kind, match=f"{tmp_path} cannot be used: {os.strerror(number)}"):
         Checkpoints(tmp_path, keep=1)
+
+
+def test_without_a_place_for_temporary_files_it_is_said_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nowhere = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+    monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=nowhere))
+    monkeypatch.setattr("ddpjob_trainer.supervisor.supervise.asyncio.run", Mock(side_effect=AssertionError))
+    program = Program(module=False, name="train.py", arguments=())
+    with pytest.raises(
+        ConfigError, match=r"^No usable .*\['/tmp'\]: set TMPDIR to a directory of yours that has room"
+    ):
+        supervise(program, "cold")

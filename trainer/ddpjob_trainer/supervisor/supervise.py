@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.failure import leave_last_words, report_path
+from ddpjob_trainer.storage import check_temporary
 
 from . import open_files
 from .curve import directory_of, recording
@@ -61,9 +62,11 @@ def supervise(
     how many seconds to wait for the other nodes if no operator starts them.
 
     Raises:
-        ConfigError: The environment does not describe a place in a gang, or not one in the leader's.
+        ConfigError: The environment does not describe a place in a gang, or not one in the leader's; or there is no
+            directory for temporary files.
         TrainerError: The control port is in use, this node is not fit for training, or others are gone.
     """
+    check_temporary()
     settings = with_secret(read_settings(os.environ, max_restarts), os.environ)
     if patience is not None and settings.patience is not None:
         settings = replace(settings, patience=patience)
