@@ -28,7 +28,7 @@ class Page:
 
 
 RECOVERY = Page(REFERENCE / "recovery.md", ("kills", "pods", "flood", "watching", "saves", "goodput", "mixed"))
-PERFORMANCE = Page(REFERENCE / "performance.md", ("start", "fairness", "churn", "targets", "contestants"))
+PERFORMANCE = Page(REFERENCE / "performance.md", ("start", "fairness", "memory", "churn", "targets", "contestants"))
 TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "launch", "scaling", "input"))
 
 
