@@ -153,7 +153,7 @@ def test_a_job_of_another_manager_stays_its_own(api: Plant, after: Values) -> No
         ("suspend", "startTime and the clock of activeDeadlineSeconds start over"),
         ("managedBy", "the operator leaves the job alone"),
         ("activeDeadlineSeconds", "active for this long"),
-        ("startDeadlineSeconds", "never yet all been running"),
+        ("startDeadlineSeconds", "without all its ranks ever having run"),
         ("scheduleTimeoutSeconds", "gives them back"),
         ("ttlSecondsAfterFinished", "deleted, with all that belongs to it"),
         ("cleanPodPolicy", "ENUM:"),
