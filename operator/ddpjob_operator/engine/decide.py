@@ -95,6 +95,7 @@ def _quiet_due(view: View) -> Times:
     """When rank 0's pod is no longer counted as running."""
     if not view.status.finished:
         yield view.quiet_at
+        yield view.missed_at
 
 
 def _loss_due(view: View) -> Times:

@@ -16,7 +16,8 @@ LOST_AFTER = timedelta(seconds=10)
 It may stay in the API forever, in nobody's way. A kubelet that is alive reports within a second or two."""
 
 QUIET_AFTER = timedelta(seconds=10)
-"""If a supervisor has not answered for this long, the status says so; nothing else follows from it yet."""
+"""If a supervisor has not answered for this long, or is missed, its node does not count as ready any more; nothing
+else follows from it yet."""
 
 KEPT_INCIDENTS = 3
 """For this many of the last incidents the pod that failed first is kept, for its log."""
@@ -132,11 +133,19 @@ class View:
     @cached_property
     def heard_running(self) -> int:
         """The same without those whose supervisors are missed: their nodes may be lost, which only shows later."""
-        heard = self.heard
-        missed = {*heard.missing} if heard is not None and heard.phase is Phase.GATHERING else set()
+        missed = {*self.heard.missing} if self.heard and self.missed_at and self.now >= self.missed_at else set()
         if self.quiet_at is not None and self.now >= self.quiet_at:
             missed.add(0)
         return sum(pod.running and pod.active and rank not in missed for rank, pod in self.current.items())
+
+    @property
+    def missed_at(self) -> datetime | None:
+        """When those that rank 0's supervisor waits for are missed, though they run: until then they may come late."""
+        heard = self.heard
+        if heard is None or heard.phase is not Phase.GATHERING:
+            return None
+        late = any(pod.running and pod.active and rank in heard.missing for rank, pod in self.current.items())
+        return heard.since + QUIET_AFTER if late else None
 
     @cached_property
     def unheard_since(self) -> datetime | None:

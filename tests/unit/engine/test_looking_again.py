@@ -70,8 +70,12 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
         None,
     ),
     # supervisors
-    "where one is missed: when it is given up": (
+    "where one is missed: when that has lasted": (
         running.hears().settled().after(5).hears("Gathering", missing=[1]).decided(),
+        in_(15),
+    ),
+    "and when it is given up": (
+        running.hears().settled().after(5).hears("Gathering", missing=[1]).decided().after(10).decided(),
         in_(65),
     ),
     "where rank 0's cannot be asked: when that has lasted": (

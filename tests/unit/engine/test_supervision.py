@@ -426,7 +426,8 @@ def test_the_next_looks_are_when_a_silence_has_lasted() -> None:
 
 
 UNHEARD: dict[str, tuple[Moment, str]] = {
-    "one of two, which the other one misses": (gang.hears("Gathering", missing=[1]), "1/2"),
+    "one of two, which may just come late": (gang.hears("Gathering", missing=[1]).after(9), "2/2"),
+    "one of two, which the other one misses": (gang.hears("Gathering", missing=[1]).after(10), "1/2"),
     "rank 0, for a moment": (silent.after(9), "2/2"),
     "rank 0": (silent.after(10), "1/2"),
     "none any more": (silent.after(10).settled().hears(), "2/2"),
