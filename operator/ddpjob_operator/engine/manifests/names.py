@@ -38,7 +38,7 @@ def present_pod_name(job: DDPJob, rank: int) -> str:
 
 
 def digest_of_name(job: DDPJob) -> str:
-    """What tells a job from its copies and no editor changes with the name: a name itself is replaced throughout."""
+    """Tells a job from its copies: whoever copies a file may replace the name wherever it occurs, but not in this."""
     return _suffix(f"{job.metadata.namespace}/{job.metadata.name}")
 
 
