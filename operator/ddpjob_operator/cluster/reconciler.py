@@ -143,8 +143,10 @@ class Reconciler:
 
     @property
     def beside(self) -> str:
-        """What cannot be done for jobs while everything else goes on, a line for each namespace."""
-        return "\n".join(f"namespace {name}: {UNMARKED} {why}" for name, why in sorted(self._writer.unmarked.items()))
+        """What cannot be done for jobs while everything else goes on, a line for each namespace that has any."""
+        unmarked = self._writer.unmarked
+        names = sorted(unmarked.keys() & {namespace for namespace, _ in self._memories})
+        return "\n".join(f"namespace {name}: {UNMARKED} {unmarked[name]}" for name in names)
 
     def know_all(self, keys: Iterable[Key]) -> None:
         """Everything that belongs to these jobs has just been listed."""

@@ -232,6 +232,24 @@ def test_what_was_refused_of_a_job_says_nothing_about_its_mark_once_it_has_finis
     assert memory.refusal is None
 
 
+def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -> None:
+    nothing: Any = None
+    listening: Any = Listening()
+    store = Store(nobody)
+    store.jobs.saw(a_seen_job(5))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = Reconciler(
+        nothing, store, WorkQueue(), nothing, supervisors=listening, witnesses=listening, settings=Settings()
+    )
+    reconciler._memory(KEY, stored)
+    reconciler._writer.unmarked[KEY[0]] = "nobody may"
+    assert reconciler.beside == "namespace team: finished jobs are not marked, all else goes on: nobody may"
+    store.jobs.forget(KEY, stored.uid)
+    asyncio.run(reconciler.round(KEY))
+    assert reconciler.beside == ""
+
+
 @pytest.mark.parametrize("pods", [MUCH, MUCH + 1])
 def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) -> None:
     nothing: Any = None
