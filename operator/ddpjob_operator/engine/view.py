@@ -140,7 +140,7 @@ class View:
 
     @property
     def missed_at(self) -> datetime | None:
-        """When those that rank 0's supervisor waits for are missed, though they run: until then they may come late."""
+        """When those that rank 0's supervisor waits for are missed, though they run: they may just come late."""
         heard = self.heard
         if heard is None or heard.phase is not Phase.GATHERING:
             return None
