@@ -103,5 +103,5 @@ def test_where_every_temporary_directory_is_full_nothing_is_begun() -> None:
         f"error: cannot lock a port: {nowhere}; {advice}",
         "exit code 2; made: ",
         f"error: {nowhere}: {advice}, or mount an emptyDir at /tmp",
-        "exit code 2",
+        "exit code 1",
     ]

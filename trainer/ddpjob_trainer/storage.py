@@ -30,11 +30,11 @@ def check_temporary() -> None:
     """Checks whether there is a directory for temporary files: PyTorch wants one as soon as it is imported.
 
     Raises:
-        ConfigError: there is none.
+        StorageError: there is none, which may pass: on another node, or in a new pod, there may be room.
     """
     try:
         tempfile.gettempdir()
     except FileNotFoundError as error:
-        raise ConfigError(
+        raise StorageError(
             f"{error.strerror}: set TMPDIR to a directory of yours that has room, or mount an emptyDir at /tmp"
         ) from None

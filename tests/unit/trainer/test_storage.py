@@ -65,6 +65,6 @@ def test_without_a_place_for_temporary_files_it_is_said_before_anything_is_start
     monkeypatch.setattr("ddpjob_trainer.supervisor.supervise.asyncio.run", Mock(side_effect=AssertionError))
     program = Program(module=False, name="train.py", arguments=())
     with pytest.raises(
-        ConfigError, match=r"^No usable .*\['/tmp'\]: set TMPDIR to a directory of yours that has room"
+        StorageError, match=r"^No usable .*\['/tmp'\]: set TMPDIR to a directory of yours that has room"
     ):
         supervise(program, "cold")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.errors import StorageError
 from ddpjob_trainer.heartbeat import EMPTY
 
 PARENTS = (Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))  # noqa: S108  (a private directory is made there)
@@ -24,7 +24,7 @@ def own_directory() -> Iterator[Path]:
     """The directory, as long as the block runs. It is locked; those of killed supervisors are not.
 
     Raises:
-        ConfigError: It cannot be created anywhere.
+        StorageError: It cannot be created anywhere.
     """
     directory, lock = _made()
     try:
@@ -40,7 +40,9 @@ def _made() -> tuple[Path, int]:
             _sweep(parent)
             return _locked(parent)
     places = " and ".join(map(str, PARENTS))
-    raise ConfigError(f"no files can be made in {places}: mount an emptyDir there, or name another place with TMPDIR")
+    raise StorageError(
+        f"no files can be made in {places}: mount an emptyDir there, or name another place with TMPDIR"
+    )
 
 
 def _locked(parent: Path) -> tuple[Path, int]:

@@ -62,8 +62,8 @@ def supervise(
     how many seconds to wait for the other nodes if no operator starts them.
 
     Raises:
-        ConfigError: The environment does not describe a place in a gang, or not one in the leader's; or there is no
-            directory for temporary files.
+        ConfigError: The environment does not describe a place in a gang, or not one in the leader's.
+        StorageError: There is no directory for temporary files.
         TrainerError: The control port is in use, this node is not fit for training, or others are gone.
     """
     check_temporary()
