@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 
 from . import Plant, PlantError, build, start_api, start_fake
+from .binaries import For
 from .images import build_images
 from .real import machine, start_real
 
@@ -42,13 +43,13 @@ def main() -> int:
 def _build() -> None:
     if lack := machine.what_is_lacking():
         print(f"left out: the size real cannot run here ({lack}); run it on Linux, as root")
-        build.build(real=False)
+        build.build()
         return
     machine.install_missing()
     # Images wait for a network and a disk most of the time, Go's compiler for the cores.
     with ThreadPoolExecutor() as beside:
         images = beside.submit(build_images)
-        build.build()
+        build.build(For.REAL)
         images.result()
 
 

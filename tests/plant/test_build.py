@@ -11,8 +11,8 @@ from tests.plant.needs import demand
 
 def test_a_second_build_has_nothing_to_do() -> None:
     demand("fake")
-    assert not build.missing(real=False), "run make plant"
-    build_again = "from tests.plant import build; build.build(real=False)"
+    assert not build.missing(), "run make plant"
+    build_again = "from tests.plant import build; build.build()"
     command = [sys.executable, "-c", build_again]
     again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert again.stdout == ""

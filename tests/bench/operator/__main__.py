@@ -17,7 +17,7 @@ from pathlib import Path
 from tests import pages
 from tests.bench import table
 from tests.plant import PlantError, build
-from tests.plant.binaries import KUBERNETES_VERSION
+from tests.plant.binaries import KUBERNETES_VERSION, For
 
 from . import report
 from .client import BenchError
@@ -91,7 +91,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     try:
         if set(flags.contestant) - {"ddpjob"}:
-            build.build(real=False, bench=True)
+            build.build(For.BENCH)
         bench.measure([CONTESTANTS[name] for name in flags.contestant], 1 if flags.quick else flags.repeats)
     except (BenchError, PlantError) as error:
         sys.exit(str(error))
