@@ -1,0 +1,72 @@
+"""By hand: `python -m tests.plant.kind run COMMAND…`, beside a docker engine. `load` is for deploy/kind/up."""
+
+import argparse
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.plant import PlantError, build
+from tests.plant.binaries import For
+from tests.plant.directory import plant_directory
+from tests.plant.images import OPERATOR, PYTHON, TRAINER
+from tests.plant.processes import start_with_us
+from tests.plant.real import machine
+from tests.plant.real.plant import NODES
+
+from .debian import fetch
+from .engine import load_images, start_engine
+from .node_image import NODE_IMAGE, build_node_image, give_node_image
+
+ROOT = Path(__file__).parents[3]
+LOAD = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.plant.kind", "load")
+
+
+def main() -> int:
+    """Does what the command line says; the exit code is the command's."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.plant.kind", description="kind, without docker or a registry."
+    )
+    commands = parser.add_subparsers(dest="does", required=True)
+    run = commands.add_parser("run", help="run a command beside a docker engine that has an image for kind's nodes")
+    run.add_argument("command", nargs=argparse.REMAINDER)
+    load = commands.add_parser("load", help="put the project's images onto nodes of kind")
+    load.add_argument("node", nargs="+")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if arguments.does == "run":
+            return _run(arguments.command)
+        load_images(arguments.node, (PYTHON, OPERATOR, TRAINER))
+    except PlantError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+def _run(command: list[str]) -> int:
+    if lack := machine.what_is_lacking():
+        raise PlantError(f"no docker engine answers, and none can be started here: {lack}")
+    machine.install_missing()
+    # Debian's files wait for a network and a disk most of the time, Go's compiler for the cores.
+    with ThreadPoolExecutor() as beside:
+        debian = beside.submit(fetch)
+        build.build(For.KIND)
+        debian.result()
+    build_node_image()
+    with plant_directory(NODES) as directory:
+        give_node_image(directory)
+        with start_engine(directory) as engine:
+            told = {"NODE": NODE_IMAGE, "LOAD": " ".join([*engine.inside, *LOAD])}
+            beside = start_with_us(*engine.network, *command, env=os.environ | engine.environment | told)
+            try:
+                return beside.wait()
+            finally:
+                beside.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

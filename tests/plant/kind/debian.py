@@ -1,0 +1,72 @@
+"""What comes from Debian, kept in the plant's cache: the docker engine, and the system of kind's nodes."""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.plant import build
+from tests.plant.errors import PlantError
+
+KEPT = build.CACHE / "kind"
+DOCKER = KEPT / "docker"
+"""Unpacked, not installed: that would start it, and change the machine's packet filter."""
+
+SUITE = "bookworm"
+PACKAGES = (
+    *("systemd", "conntrack", "iptables", "nftables", "iproute2", "ethtool", "kmod", "libseccomp2", "e2fsprogs"),
+    *("ca-certificates", "curl", "jq", "procps", "containernetworking-plugins", "busybox-static"),
+    *("python3-minimal", "libpython3-stdlib"),
+)
+"""Those of kind's own images as far as they are needed, and what its network takes in place of kindnetd."""
+STRIPPED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
+SYSTEM = KEPT / f"debian-{hashlib.sha256(repr((SUITE, PACKAGES, STRIPPED)).encode()).hexdigest()[:12]}"
+"""A tree of files."""
+
+
+def fetch() -> None:
+    """Fetches what is missing.
+
+    Raises:
+        PlantError: it cannot be had.
+    """
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / "debian.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for place, make in {DOCKER: _unpack_docker, SYSTEM: _make_system}.items():
+            if not place.exists():
+                _make(place, make)
+
+
+def _make(place: Path, make: Callable[[Path], None]) -> None:
+    for old in (*KEPT.glob(f"{place.name.partition('-')[0]}-*"), *KEPT.glob("making-*")):
+        shutil.rmtree(old)
+    with tempfile.TemporaryDirectory(prefix="making-", dir=KEPT) as folder:
+        made = Path(folder, place.name)
+        made.mkdir()
+        make(made)
+        made.rename(place)
+
+
+def _unpack_docker(folder: Path) -> None:
+    _run("apt-get", "--quiet", "download", "docker.io", folder=folder)
+    (package,) = folder.glob("docker.io_*.deb")
+    _run("dpkg-deb", "--extract", package, folder)
+    package.unlink()
+
+
+def _make_system(folder: Path) -> None:
+    _run("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, folder)
+    for name in STRIPPED:
+        shutil.rmtree(folder / name)
+        (folder / name).mkdir()
+
+
+def _run(*command: str | Path, folder: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = f"{done.stdout}{done.stderr}"[-4000:]
+        raise PlantError(f"{' '.join(map(str, command))} exited with {done.returncode}:\n{said}")

@@ -1,0 +1,161 @@
+"""A docker engine in namespaces: it lives as long as who started it, and the machine sees nothing of it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from tests.plant import build, cgroups
+from tests.plant.errors import PlantError
+from tests.plant.images import read_image
+from tests.plant.processes import Program, Programs
+from tests.plant.real.loading import load
+from tests.support.waiting import wait_for
+
+from .debian import DOCKER
+
+HERE = Path(__file__).parent
+PROGRAMS = ("containerd", "containerd-shim-runc-v2", "kind", "kubectl", "helm")
+UP_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A docker engine that runs, for itself alone.
+
+    directory  all that it keeps; docker's own folder is in there
+    program    the process that everything of it ends with
+    """
+
+    directory: Path
+    program: Program
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What docker and kind must be told to find it, and a shell to find them."""
+        return {"DOCKER_HOST": f"unix://{self.directory}/docker.sock", "PATH": _path()}
+
+    @property
+    def network(self) -> tuple[str, ...]:
+        """What comes before a command that is to reach its containers."""
+        return ("nsenter", "--target", self._first, "--net", "--")
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """What comes before a command that is to see processes and mounts as it does."""
+        return ("nsenter", "--target", self._first, "--pid", "--mount", "--")
+
+    @property
+    def _first(self) -> str:
+        """The first process inside, the child of the one that made the namespaces."""
+        return str(psutil.Process(self.program.process.pid).children()[0].pid)
+
+
+def docker(*words: str, environment: Mapping[str, str] | None = None, stdin: IO[bytes] | None = None) -> str:
+    """What docker prints.
+
+    Raises:
+        PlantError: with what it said.
+    """
+    command = [str(DOCKER / "usr/bin/docker"), *words]
+    own = os.environ | (environment or {})
+    done = subprocess.run(command, env=own, stdin=stdin, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PlantError(f"docker {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def load_images(nodes: Sequence[str], names: Sequence[str]) -> None:
+    """Puts images of the plant's store onto nodes, their layers by hard links.
+
+    For a program that DOCKER_HOST tells of the engine, and that runs in its namespaces.
+    """
+    images = [read_image(name) for name in names]
+    for node in nodes:
+        (about,) = json.loads(docker("inspect", node))
+        socket = Path(f"/proc/{about['State']['Pid']}/root/run/containerd/containerd.sock")
+        (var,) = (mount["Source"] for mount in about["Mounts"] if mount["Destination"] == "/var")
+        for image in images:
+            load(socket, Path(var, "lib"), image)
+
+
+@contextmanager
+def start_engine(directory: Path) -> Iterator[Engine]:
+    """An engine that answers, with what is in the directory's docker/ already; gone at exit.
+
+    Raises:
+        PlantError: it did not come up; the message holds the end of its log.
+    """
+    programs = Programs(directory / "logs")
+    programs.logs.mkdir(parents=True, exist_ok=True)
+    _write_files(directory)
+    name = f"{directory.name}-kind"
+    environment = {
+        "NAME": "kind",
+        "DIRECTORY": directory,
+        "LOGS": programs.logs,
+        "CGROUPS": " ".join(map(str, cgroups.make(name))),
+        "HIERARCHIES": " ".join(cgroups.hierarchies()),
+        "PATH": f"{directory}:{_path()}",
+    }
+    variables = [f"{key}={value}" for key, value in environment.items()]
+    engine = Engine(directory, programs.start("engine", "env", *variables, "bash", HERE / "engine.sh"))
+    try:
+        wait_for("docker", lambda: _answers(engine), UP_SECONDS, story=engine.program.last_words)
+        yield engine
+    finally:
+        programs.kill()
+        cgroups.remove(name)
+
+
+def _answers(engine: Engine) -> bool:
+    engine.program.check()
+    try:
+        docker("version", environment=engine.environment)
+    except PlantError:
+        return False
+    return True
+
+
+def _path() -> str:
+    own = [DOCKER / "usr/bin", DOCKER / "usr/sbin", *(build.path(name).parent for name in PROGRAMS)]
+    return ":".join([*map(str, own), os.environ["PATH"]])
+
+
+def _write_files(directory: Path) -> None:
+    runtime = directory / "runc"
+    runtime.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "runtime.py"} {build.path("runc")} "$@"\n')
+    runtime.chmod(0o755)
+    (directory / "containerd.toml").write_text(_containerd(directory))
+    (directory / "docker.json").write_text(json.dumps(_docker(directory)))
+
+
+def _containerd(directory: Path) -> str:
+    return f"""\
+version = 3
+root = "{directory}/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
+
+[grpc]
+  address = "/run/containerd/containerd.sock"
+"""
+
+
+def _docker(directory: Path) -> Mapping[str, object]:
+    return {
+        "hosts": [f"unix://{directory}/docker.sock"],
+        "data-root": str(directory / "docker"),
+        "exec-root": "/run/docker",
+        "pidfile": "/run/docker.pid",
+        "containerd": "/run/containerd/containerd.sock",
+        "storage-driver": "overlay2",
+        "exec-opts": ["native.cgroupdriver=cgroupfs"],
+    }

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# A docker engine in namespaces of its own, first and last process of it: whatever it runs is gone once this is.
+#
+# It is started outside of these namespaces, with the engine's cgroups in CGROUPS, and starts itself again inside. It
+# has no cable to the machine's network: who wants to talk to containers enters its own.
+set -euo pipefail
+
+outside() {
+  local folder
+  for folder in $CGROUPS; do echo $$ >"$folder/cgroup.procs"; done
+  exec unshare --pid --mount --net --uts --ipc --cgroup --fork --kill-child -- bash "$0" inside
+}
+
+# What docker writes into these places, such as its key and a folder for kernel modules, the machine does not get.
+mount_own() {
+  local option folder place
+  mount --make-rprivate /
+  mount -t tmpfs -o mode=755 run /run
+  for place in /etc /usr/lib; do
+    mkdir -p "/run/own$place" "/run/work$place"
+    mount -t overlay -o "lowerdir=$place,upperdir=/run/own$place,workdir=/run/work$place" overlay "$place"
+  done
+  mkdir -p /lib/modules
+  mount -t proc proc /proc
+  mount -t sysfs sysfs /sys
+  mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
+  for option in $HIERARCHIES; do
+    folder=/sys/fs/cgroup/${option#name=}
+    mkdir "$folder"
+    mount -t cgroup -o "$option" cgroup "$folder"
+  done
+  mount --make-rshared /
+}
+
+# dockerd asks its runtime for a container's life; the name servers of the machine cannot be reached from here.
+inside() {
+  hostname "$NAME"
+  mount_own
+  ip link set lo up
+  : >/etc/resolv.conf
+  containerd --config "$DIRECTORY/containerd.toml" >>"$LOGS/containerd.log" 2>&1 &
+  dockerd --config-file "$DIRECTORY/docker.json" >>"$LOGS/dockerd.log" 2>&1 &
+  wait -n || true
+  echo "containerd or dockerd ended. The end of their logs:"
+  tail -n 5 "$LOGS/containerd.log" "$LOGS/dockerd.log"
+  return 1
+}
+
+"${1:-outside}"

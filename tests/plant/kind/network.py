@@ -1,0 +1,70 @@
+"""The network of the pods, on a node of kind: what its own kindnetd does, which cannot be had here.
+
+A program of the node, which runs there with Python alone. It gives the node's pods their addresses, and knows the way
+to those of all others. Until the node has joined the cluster it ends at once, and systemd starts it again.
+"""
+
+import json
+import re
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+AUTHORITY = "/etc/kubernetes/pki/ca.crt"
+IDENTITY = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
+CONFIG = Path("/etc/cni/net.d/10-plant.conflist")
+POLL_SECONDS = 1.0
+
+
+def cni(pods: str) -> dict[str, Any]:
+    """What containerd does for a pod: a cable to its node, which routes."""
+    ipam = {
+        "type": "host-local",
+        "ranges": [[{"subnet": pods}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "dataDir": "/run/cni",
+    }
+    plugins = [{"type": "ptp", "ipam": ipam}, {"type": "portmap", "capabilities": {"portMappings": True}}]
+    return {"cniVersion": "1.0.0", "name": "plant", "plugins": plugins}
+
+
+def routes(nodes: list[Any], here: str) -> list[str]:
+    """Commands for ip: the way to the pods of all nodes but one's own."""
+    return [
+        f"route replace {node['spec']['podCIDR']} via {_address(node)}"
+        for node in nodes
+        if node["metadata"]["name"] != here and "podCIDR" in node["spec"] and _address(node)
+    ]
+
+
+def _address(node: Any) -> str:
+    addresses = node["status"].get("addresses", ())
+    return next((str(one["address"]) for one in addresses if one["type"] == "InternalIP"), "")
+
+
+def main() -> None:
+    """Keeps both as the API server says."""
+    context = ssl.create_default_context(cafile=AUTHORITY)
+    context.load_cert_chain(IDENTITY)
+    (server,) = re.findall(r"server: (\S+)", KUBECONFIG.read_text())
+    here, known = socket.gethostname(), list[str]()
+    while True:
+        with urllib.request.urlopen(f"{server}/api/v1/nodes", context=context, timeout=10) as answer:
+            nodes = json.load(answer)["items"]
+        own = next((node["spec"].get("podCIDR") for node in nodes if node["metadata"]["name"] == here), None)
+        if (wanted := routes(nodes, here)) != known:
+            subprocess.run(["ip", "-batch", "-"], input="\n".join(wanted), text=True, check=True)
+            known = wanted
+        if own and not CONFIG.exists():
+            CONFIG.parent.mkdir(parents=True, exist_ok=True)
+            CONFIG.write_text(json.dumps(cni(own)))
+        time.sleep(POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
