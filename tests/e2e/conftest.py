@@ -67,7 +67,8 @@ def _wait_for_admission(plant: Plant) -> None:
 @contextmanager
 def _cluster() -> Iterator[Plant]:
     if EXTERNAL:
-        yield External.of_kubeconfig()
+        with External.of_kubeconfig() as plant:
+            yield plant
         return
     demand("real")
     with start_real(STRICT, nodes=2, images=(OPERATOR, TRAINER)) as plant:

@@ -2,10 +2,12 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 from tests.plant import Plant, PlantError, build
 from tests.plant.certificates import Authority
@@ -18,16 +20,23 @@ class External(Plant):
     """A cluster that others have brought up, as far as tests can use it without its machines."""
 
     @classmethod
-    def of_kubeconfig(cls) -> "External":
-        """The current context's.
+    @contextmanager
+    def of_kubeconfig(cls) -> Iterator["External"]:
+        """The current context's. What was started here to reach it is gone at exit.
 
         Raises:
             PlantError: there is no kubeconfig.
         """
         if "KUBECONFIG" not in os.environ:
             raise PlantError("PLANT=external needs KUBECONFIG: the kubeconfig of the cluster to test on")
-        directory = Path(mkdtemp())
-        return cls(directory, "", Authority(), Programs(directory / "logs"), service_accounts=True)
+        with TemporaryDirectory() as folder:
+            directory = Path(folder)
+            plant = cls(directory, "", Authority(), Programs(directory / "logs"), service_accounts=True)
+            try:
+                yield plant
+            finally:
+                plant.api.close()
+                plant.programs.kill()
 
     @property
     def kubeconfig(self) -> Path:
