@@ -83,7 +83,7 @@ e2e-kind: $(READY) ## The same on a kind cluster, which it makes: with docker an
 	  $(MAKE) --no-print-directory plant
 	  beside="$(ENGINE)"
 	fi
-	exec $$beside bash -euc 'export KUBECONFIG=$$(deploy/kind/up); PLANT=external exec $(BIN)/pytest tests/e2e -rs'
+	exec $$beside bash -euc 'export KUBECONFIG=$$(deploy/kind/up); PLANT=external exec $(BIN)/pytest tests/e2e tests/kind -rs'
 
 wheel: ## Build what other projects install, into dist/
 	@if uv=$$(command -v uv || command -v $(BIN)/uv); then

@@ -8,6 +8,7 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
 
     <!-- not run: REASON -->           before bash: only a reader can run this
     <!-- on a cluster -->              before bash: run by tests/e2e, on nodes with the operator and our images
+    <!-- on kind -->                 before bash: run by tests/kind, with the cluster that it makes itself
     <!-- in a project -->            before bash: run by tests/wheel, in a project beside a clone
     <!-- not valid: REASON -->         before yaml: a DDPJob with mistakes
     <!-- first terminal -->            before bash: goes on while the page's other commands run
@@ -33,6 +34,7 @@ NOT_VALID = "not valid: "
 HERE = "here"
 ON_A_CLUSTER = "on a cluster"
 IN_A_PROJECT = "in a project"
+ON_KIND = "on kind"
 FIRST_TERMINAL = "first terminal"
 CTRL_C = "first terminal: Ctrl-C"
 AS_PRINTED = ": as printed"
@@ -57,8 +59,8 @@ class Block:
 
     @property
     def where(self) -> str:
-        """HERE, ON_A_CLUSTER or IN_A_PROJECT."""
-        return next((place for place in (ON_A_CLUSTER, IN_A_PROJECT) if self.note.startswith(place)), HERE)
+        """HERE, ON_A_CLUSTER, ON_KIND or IN_A_PROJECT."""
+        return next((place for place in (ON_A_CLUSTER, ON_KIND, IN_A_PROJECT) if self.note.startswith(place)), HERE)
 
     @property
     def terminal(self) -> str:
@@ -66,7 +68,7 @@ class Block:
         return self.note.removeprefix(f"{ON_A_CLUSTER}, ")
 
     def runs(self, where: str) -> bool:
-        """Whether these are commands that a test can run HERE, ON_A_CLUSTER or IN_A_PROJECT."""
+        """Whether these are commands that a test can run there: one of the places above."""
         return self.language == "bash" and not self.note.startswith(NOT_RUN) and self.where == where
 
 

@@ -41,6 +41,8 @@ class Choice:
 
     def has(self, stage: Stage) -> bool:
         """Whether anything of a stage is to run."""
+        if stage.full and not self.stages and (not self.full or self.rooms is not None):
+            return False
         return bool(stage.make or self.runs(stage)) and (not self.stages or stage.name in self.stages)
 
 

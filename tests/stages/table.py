@@ -21,11 +21,13 @@ class Stage:
 
     make  a target that is the whole stage; without its success nothing else is tried
     runs  where it is pytest's
+    full  whether only all tests together have it, or its own name
     """
 
     name: str
     make: str = ""
     runs: tuple[Tests, ...] = ()
+    full: bool = False
 
     @property
     def tests(self) -> list[str]:
@@ -71,6 +73,8 @@ STAGES = (
     # Speed has the cores to itself. Plans go on beside each other in one process, on one plant.
     Stage("speed", runs=(Tests((SPEED,)),)),
     Stage("faults", runs=(Tests((FAULTS,)),)),
+    # The tests of the real nodes again, on a cluster as users have: on nodes of kind.
+    Stage("kind", make="e2e-kind", full=True),
 )
 
 NEVER_RETRIED = ("tests/model/", "tests/faults/")

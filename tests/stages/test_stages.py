@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.stages import __main__ as stages
+from tests.stages import table
+
 ONLY_ONE = """
 import sys
 from tests.stages import __main__ as stages
@@ -99,3 +102,9 @@ def test_orphans():
 def cpu(output: str) -> float:
     """The CPU seconds of all stages."""
     return float(next(line for line in output.splitlines() if line.startswith("all ")).split()[-1])
+
+
+def test_kind_is_a_stage_of_all_tests_together_or_by_its_name() -> None:
+    (kind,) = (stage for stage in table.STAGES if stage.name == "kind")
+    lines = ([], ["unit"], ["--full"], ["kind"])
+    assert [words for words in lines if stages._choice(words).has(kind)] == [["--full"], ["kind"]]

@@ -29,6 +29,7 @@ def test_no_folder_imports_another_one_s_conftest() -> None:
 
 
 def test_each_test_is_in_a_stage() -> None:
-    staged = ("tests/unit", *(test for stage in STAGES for test in stage.tests))
+    by_make = ("tests/unit", "tests/kind")
+    staged = (*by_make, *(test for stage in STAGES for test in stage.tests))
     files = (file.relative_to(TESTS.parent).as_posix() for file in TESTS.rglob("test_*.py"))
     assert [file for file in files if not f"{file}/".startswith(tuple(f"{test}/" for test in staged))] == []
