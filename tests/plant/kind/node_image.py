@@ -57,6 +57,7 @@ PROGRAMS = {
 BUILT = [words[0] for words in PROGRAMS.values() if words[0] != "busybox"]
 FILTERS = ("xtables-nft-multi", "nft", "conntrack")
 """The programs with which kube-proxy writes its rules."""
+RECIPE = (Path(__file__), HERE / "node.sh", HERE / "network.py", Path(policies.__file__))
 AS_IPTABLES = tuple(f"{name}{does}" for name in ("iptables", "ip6tables") for does in ("", "-save", "-restore"))
 WITH_LIBRARIES = """
 cd "$0"; to=$1; shift
@@ -115,9 +116,8 @@ def _build(directory: Path) -> None:
 
 def _place() -> Path:
     made_of = hashlib.sha256(repr((SYSTEM.name, [build.path(name) for name in (*ON_PATH, *BUILT)])).encode())
-    for file in (*sorted(HERE.rglob("node/**/*")), *sorted(HERE.glob("*.*")), Path(policies.__file__)):
-        if file.is_file():
-            made_of.update(file.read_bytes())
+    for file in (*RECIPE, *sorted((HERE / "node").rglob("*.*"))):
+        made_of.update(file.read_bytes())
     return KEPT / f"node-{made_of.hexdigest()[:12]}"
 
 
