@@ -75,15 +75,16 @@ test-changed: $(READY) ## The full tests of what differs from BASE (main), for d
 e2e: $(if $(filter external,$(PLANT)),$(READY),plant) ## Real nodes, training and faults; PLANT=external: on the cluster of KUBECONFIG
 	@$(BIN)/pytest tests/e2e -rs
 
-# By a death signal, as nobody else hears of it when make is killed.
-ENGINE := setpriv --pdeathsig TERM $(BIN)/python -m tests.plant.kind run
+# The tutorial comes second: it installs what the others have taken away, and takes the cluster away at its end.
+ON_KIND := export KUBECONFIG=$$(deploy/kind/up) PLANT=external; code=0; \
+  for tests in e2e kind; do $(BIN)/pytest tests/$$tests -rs || code=1; done; exit $$code
 e2e-kind: $(READY) ## The same on a kind cluster, which it makes: with docker and kind, or in a docker engine that it builds
 	@beside=
 	if ! docker info >/dev/null 2>&1; then
 	  $(MAKE) --no-print-directory plant
-	  beside="$(ENGINE)"
+	  beside="$(BIN)/python -m tests.plant.kind run"
 	fi
-	exec $$beside bash -euc 'export KUBECONFIG=$$(deploy/kind/up); PLANT=external exec $(BIN)/pytest tests/e2e tests/kind -rs'
+	exec $$beside bash -euc '$(ON_KIND)'
 
 wheel: ## Build what other projects install, into dist/
 	@if uv=$$(command -v uv || command -v $(BIN)/uv); then

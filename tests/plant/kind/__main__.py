@@ -1,10 +1,12 @@
 """By hand: `python -m tests.plant.kind run COMMAND…`, beside a docker engine. `load` is for deploy/kind/up."""
 
 import argparse
+import ctypes
 import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from tests.plant import PlantError, build
@@ -20,6 +22,7 @@ from .debian import fetch
 from .engine import load_images, start_engine
 from .node_image import NODE_IMAGE, build_node_image, give_node_image
 
+PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).parents[3]
 LOAD = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.plant.kind", "load")
 
@@ -50,14 +53,14 @@ def main() -> int:
 
 def _run(command: list[str]) -> int:
     if lack := what_this_machine_lacks("real"):
-        told = (
-            f"left out: no docker engine answers, and none can be brought up here ({lack}); install docker and kind"
-        )
+        message = f"left out: no docker engine answers, and none can run here ({lack}); install docker and kind"
         if is_required():
-            raise PlantError(told)
-        print(told)
+            raise PlantError(message)
+        print(message)
         return 0
-    machine.install_missing()
+    # Nobody else hears of it when make is killed.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    machine.install_missing(machine.PACKAGES | {"iptables": "iptables"})
     # Debian's files wait for a network and a disk most of the time, Go's compiler for the cores.
     with ThreadPoolExecutor() as beside:
         debian = beside.submit(fetch)
@@ -72,7 +75,8 @@ def _run(command: list[str]) -> int:
             try:
                 return beside.wait()
             finally:
-                beside.kill()
+                with suppress(ProcessLookupError):
+                    os.killpg(beside.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ def _make(place: Path, make: Callable[[Path], None]) -> None:
 
 
 def _unpack_docker(folder: Path) -> None:
+    _run("apt-get", "--quiet", "update")
     _run("apt-get", "--quiet", "download", "docker.io", folder=folder)
     (package,) = folder.glob("docker.io_*.deb")
     _run("dpkg-deb", "--extract", package, folder)
