@@ -57,7 +57,7 @@ def test_what_the_image_lacks_is_there_before_ranks_start_and_what_cannot_be_had
     assert f"{lacks}: ddpjob submit --pip ddpjobtiny --pip ddpjobneeded " in status["lastFailure"]["message"]
 
 
-@pytest.mark.full("tests/unit/cli/test_needs.py has the volume's YAML; Kubernetes and containerd do the rest")
+@pytest.mark.full("tests/unit/cli/test_pod_options.py has the volume's YAML; Kubernetes and containerd do the rest")
 def test_the_files_of_an_image_are_a_volume(team: Team, tmp_path: Path) -> None:
     code = "import os; print('python' in ' '.join(os.listdir('/other/usr/bin')), os.access('/other', os.W_OK))"
     submitted(team, tmp_path, "--name", "files", "--image-volume", f"{PYTHON}:/other", "--", "python", "-c", code)

@@ -1,12 +1,16 @@
 """The house of tests is as its page says."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.stages.table import STAGES
 
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS / "README.md").read_text(encoding="utf-8")
+PLACE = re.compile(r"(?:[\w-]+/)+[\w-]+|test_\w+")
+"""How a reason names a file or a folder: with those that it is in, or a test's by its name alone."""
 ANOTHERS = re.compile(r"^\s*(from|import) tests\.\S*conftest", re.MULTILINE)
 
 
@@ -33,3 +37,21 @@ def test_each_test_is_in_a_stage() -> None:
     staged = (*by_make, *(test for stage in STAGES for test in stage.tests))
     files = (file.relative_to(TESTS.parent).as_posix() for file in TESTS.rglob("test_*.py"))
     assert [file for file in files if not f"{file}/".startswith(tuple(f"{test}/" for test in staged))] == []
+
+
+def test_what_only_the_full_tests_run_is_shown_where_their_reason_says() -> None:
+    there = [
+        f"/{place.with_suffix('').as_posix()}" for room in (TESTS, TESTS.parent / "docs") for place in room.rglob("*")
+    ]
+    named = [(place, reason) for reason in _reasons() for place in PLACE.findall(reason)]
+    assert named
+    missing = {place: reason for place, reason in named if not any(one.endswith(f"/{place}") for one in there)}
+    assert missing == {}
+
+
+def _reasons() -> Iterator[str]:
+    """The reasons that stand in marks which leave a test to the full tests; those of a table name no file."""
+    for file in TESTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.full":
+                yield from (one.value for one in node.args if isinstance(one, ast.Constant))
