@@ -250,3 +250,17 @@ def test_a_terminal_that_draws_nothing_gets_progress_in_lines(term: str, monkeyp
     with display.following(lost=lambda: None):
         display.tell(Event(warning=True, reason="Stalled", message="no step"))
     assert terminal.getvalue() == "ddpjob: Stalled: no step\n[rank 0] progress step=1/5 loss=0.5\n"
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
+def test_where_no_colours_are_wanted_the_live_picture_stays(
+    no_color: str, monkeypatch: pytest.MonkeyPatch, *, coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    terminal = io.StringIO()
+    display = Display(Screen(file=terminal, force_terminal=True, width=80), Lines())
+    with display.following(lost=lambda: None, heard=DDPJobStatus):
+        display.tell(Event(warning=True, reason="Stalled", message="no step"))
+    shown = terminal.getvalue()
+    assert ("waiting for the first step" in shown, "\x1b[?25l" in shown) == (True, True), "a picture that is drawn"
+    assert ("\x1b[33m" in shown) is coloured, "yellow, as a warning is"
