@@ -438,7 +438,10 @@ def test_somebody_without_rights_is_told_which_and_whom_to_ask_for(user: User) -
 def test_a_cluster_without_ddpjob_is_told_how_it_gets_there(tmp_path: Path) -> None:
     with start_api() as bare:
         somebody = User(bare, "default", tmp_path)
-        for arguments in (["submit", EXAMPLE], ["status"], ["delete", "x"]):
+        (tmp_path / "train.py").touch()
+        for arguments in (["submit", "train.py"], ["status"], ["delete", "x"]):
             code, said = somebody.call(*arguments)
-            assert (code, said.count("\n")) == (2, 1), said
+            assert (code, said.count("error: "), "Traceback" in said) == (2, 1, False), said
             assert "DDPJob is not installed in the cluster of context plant: helm install" in said
+        maps = bare.get("/api/v1/namespaces/default/configmaps?labelSelector=ddpjob.dev/code")
+        assert maps["items"] == [], "its code is not sent either"

@@ -141,8 +141,10 @@ def _suspended() -> dict[str, Any]:
 def test_what_is_refused_makes_nothing_and_is_told_in_one_line(engineer: Engineer) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "jobs-only"}}
     bind(engineer, role | {"rules": [{"apiGroups": ["ddpjob.dev"], "resources": ["*"], "verbs": ["*"]}]})
+    forbidden = "code travels in a ConfigMap, and the cluster of context plant does not allow it: "
+    code, said = engineer.submit("train.py")
+    assert (code, said.count("error: "), forbidden in said) == (1, 1, True), said
     mistakes = {
-        ("train.py",): "code travels in a ConfigMap, and the cluster of context plant does not allow it: ",
         ("missing.py",): "there is no missing.py in ",
         ("train.py", "--memory", "lots"): "--memory lots: must be a quantity",
         ("train.py", "--volume", "data"): "--volume data: must be CLAIM:/path",

@@ -1,4 +1,4 @@
-"""The `ddpjob` command. Exit codes: that of the job; 2 for bad input; 1 if a cluster does not do its part."""
+"""The `ddpjob` command. Exit codes: the job's; 2 if it cannot be done as asked; 1 if a cluster does not do it."""
 
 import io
 import signal

@@ -12,7 +12,7 @@ from ddpjob_operator.api.contract import API_VERSION, GROUP, KIND
 
 from .archive import Archive
 from .cluster import Cluster, Document
-from .errors import RefusedError
+from .errors import ClusterError, RefusedError
 from .jobs import Jobs
 
 LABEL = f"{GROUP}/code"
@@ -91,7 +91,8 @@ class Code:
         """Asks the API server whether this ConfigMap could be created; creates nothing.
 
         Raises:
-            BadInputError: it could not, or the user may not.
+            BadInputError: there is no such namespace.
+            ClusterError: it could not for another reason, such as that the user may not.
         """
         self._make(wanted, {"dryRun": "All"})
 
@@ -99,7 +100,8 @@ class Code:
         """The ConfigMap as it exists, and whether it was created now.
 
         Raises:
-            BadInputError: it cannot be created, or another one has its name.
+            BadInputError: another one has its name, or there is no such namespace.
+            ClusterError: it cannot be created for another reason, such as that the user may not.
         """
         while True:
             if (made := self._make(wanted, {})) is not None:
@@ -172,7 +174,7 @@ class Code:
             if error.reason == "AlreadyExists":
                 return None
             if error.forbidden:
-                raise BadInputError(f"code travels in a ConfigMap, and {error}") from None
+                raise ClusterError(f"code travels in a ConfigMap, and {error}") from None
             if error.details.get("kind") == "namespaces":
                 hint = f"make it with: kubectl create namespace {self.cluster.namespace}"
                 raise BadInputError(f"no namespace {self.cluster.namespace} in {self.cluster}; {hint}") from None

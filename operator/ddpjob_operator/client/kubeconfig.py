@@ -13,7 +13,6 @@ from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 from ddpjob_operator.api import BadInputError
 
 from .cluster import Cluster
-from .errors import ClusterError
 
 IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 CONNECTIONS = 128
@@ -35,8 +34,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
     Nothing is requested from it yet.
 
     Raises:
-        BadInputError: there is no such file or context, or a file cannot be read or written.
-        ClusterError: no cluster is named anywhere, or the kubeconfig is unusable.
+        BadInputError: there is no such file or context, no cluster is named anywhere, or the kubeconfig is unusable.
     """
     if kubeconfig is not None and not kubeconfig.is_file():
         raise BadInputError(f"no kubeconfig {kubeconfig}; name a file that exists")
@@ -55,7 +53,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
         what = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; {TEMPORARY}"
         raise BadInputError(f"cannot use the kubeconfig {joined}: {what}") from None
     except (ConfigException, yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ClusterError(f"cannot use the kubeconfig {joined}: {' '.join(str(error).split())}") from None
+        raise BadInputError(f"cannot use the kubeconfig {joined}: {' '.join(str(error).split())}") from None
     chosen = loader.current_context
     named = namespace or chosen["context"].get("namespace") or "default"
     return Cluster(ApiClient(configuration), chosen["name"], named)
@@ -84,7 +82,7 @@ def _from_within(configuration: Configuration, namespace: str | None) -> Cluster
         named = os.environ.get("KUBECONFIG")
         where = f" at {named} (KUBECONFIG)" if named else ""
         message = f"no cluster is named: there is no kubeconfig{where}. Set KUBECONFIG to yours, or give --kubeconfig"
-        raise ClusterError(message) from None
+        raise BadInputError(message) from None
     own = IN_CLUSTER_NAMESPACE.read_text(encoding="utf-8").strip() if IN_CLUSTER_NAMESPACE.exists() else "default"
     return Cluster(ApiClient(configuration), "in-cluster", namespace or own)
 

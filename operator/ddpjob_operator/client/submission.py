@@ -16,7 +16,7 @@ def check(jobs: Jobs, document: Document, code: Document | None, found: Document
 
     Raises:
         ExistsError: there is a job of this name.
-        BadInputError: one of them could not be created, or the user may not create it.
+        BadInputError: one of them could not be created.
         ClusterError: the cluster does not do its part.
     """
     if found is None:
@@ -58,8 +58,8 @@ def replace(
     A client that dies before the end leaves it suspended; the same call goes on.
 
     Raises:
-        BadInputError: it may not be changed like this, has finished, or no longer exists.
-        ClusterError: the cluster does not do its part.
+        BadInputError: it may not be changed like this, or no longer exists.
+        ClusterError: it has ended or was deleted before it could be changed, or the cluster does not do its part.
     """
     check(jobs, document, code, found)
     store = Code(jobs.cluster)
@@ -87,12 +87,10 @@ def _wait_until_stopped(jobs: Jobs, job: Document, tell: Callable[[str], None]) 
     told = False
     for seen in jobs.watch(job):
         if seen is None:
-            raise BadInputError(f"{job['metadata']['name']} is not there any more")
+            raise ClusterError(f"{job['metadata']['name']} was deleted")
         status = as_job(seen).status
         if status.finished:
-            raise BadInputError(
-                f"{job['metadata']['name']} has {status.state.lower()} meanwhile, and stays as it was"
-            )
+            raise ClusterError(f"{job['metadata']['name']} has {status.state.lower()} meanwhile, and stays as it was")
         seen_to = status.observed_generation >= seen["metadata"]["generation"]
         if seen_to and status.is_true(ConditionType.SUSPENDED):
             return

@@ -61,16 +61,16 @@ def test_a_cluster_that_does_not_answer_is_named_with_its_address(call: Call) ->
 @pytest.mark.parametrize(
     ("config", "arguments", "code", "message"),
     [
-        (None, ["delete", "x"], 1, "/kubeconfig (KUBECONFIG). Set KUBECONFIG to yours, or give --kubeconfig"),
+        (None, ["delete", "x"], 2, "/kubeconfig (KUBECONFIG). Set KUBECONFIG to yours, or give --kubeconfig"),
         (None, ["status", "--kubeconfig", "nowhere"], 2, "no kubeconfig nowhere; name a file that exists"),
         (CONFIG, ["status", "--context", "hare"], 2, "no context named hare in"),
         (CONFIG, ["status", "--context", "hare"], 2, "did you mean here?"),
-        (CONFIG, ["status", "--context", "broken"], 1, "Expected object with name gone in"),
+        (CONFIG, ["status", "--context", "broken"], 2, "Expected object with name gone in"),
         (CONFIG | {"current-context": ""}, ["status"], 2, "no current context; choose with --context: here, broken"),
         ({}, ["status"], 2, "names no context; is it a kubeconfig?"),
-        ("", ["status"], 1, "file is empty"),
-        ("{", ["status"], 1, "cannot use the kubeconfig"),
-        ("- 1", ["status"], 1, "cannot use the kubeconfig"),
+        ("", ["status"], 2, "file is empty"),
+        ("{", ["status"], 2, "cannot use the kubeconfig"),
+        ("- 1", ["status"], 2, "cannot use the kubeconfig"),
     ],
 )
 def test_a_kubeconfig_that_is_no_use_says_why_in_one_line(

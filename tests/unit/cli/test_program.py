@@ -262,7 +262,7 @@ def test_a_mistake_gets_one_message(
 def test_without_a_cluster_it_is_said_how_to_name_one(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, *words.split()) == 1
+    assert call(monkeypatch, *words.split()) == 2
     said = "no cluster is named: there is no kubeconfig at nowhere (KUBECONFIG)."
     assert capsys.readouterr().err == f"error: {said} Set KUBECONFIG to yours, or give --kubeconfig\n"
 

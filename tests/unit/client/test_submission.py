@@ -81,7 +81,7 @@ def test_where_nobody_knows_whether_the_job_was_made_its_code_stays() -> None:
 def test_what_is_refused_at_once_makes_nothing() -> None:
     for answers, error in (
         ([refused(409, "AlreadyExists", name="train")], ExistsError),
-        ([{}, refused(403, "Forbidden")], BadInputError),
+        ([{}, refused(403, "Forbidden")], ClusterError),
         ([refused(404)], BadInputError),
     ):
         jobs, asked = jobs_of(*answers)

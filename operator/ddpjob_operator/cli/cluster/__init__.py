@@ -58,7 +58,7 @@ def where_there(name: str | None) -> str | None:
     """
     try:
         cluster = connect()
-    except (BadInputError, ClusterError):
+    except BadInputError:
         return None  # The kubeconfig names no cluster.
     return f"namespace {cluster.namespace} of {cluster}" if Jobs(cluster).has(name) else None
 

@@ -1,0 +1,80 @@
+"""How a command that is not carried out ends: with 2 if nothing was changed, with 1 if the cluster is why."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.api.contract import API_VERSION, KIND
+from ddpjob_operator.cli import cluster as commands
+from ddpjob_operator.cli.main import main
+from ddpjob_operator.client import Document
+
+from tests.unit.client.api import a_cluster, a_job, a_list, refused
+
+NO_DDPJOB = refused(404)
+GONE = refused(404, "NotFound", name="digits")
+FORBIDDEN = refused(403, "Forbidden")
+BROKEN = refused(500)
+ELSEWHERE = refused(404, "NotFound", kind="namespaces", name="team")
+NOT_INSTALLED = "DDPJob is not installed in the cluster of context here: helm install"
+CANNOT_ANSWER = "the cluster of context here cannot answer now: no"
+REFUSES = "the cluster of context here refuses: no"
+PACKED = {"metadata": {"name": "code", "uid": "uid-2", "resourceVersion": "5"}}
+SPEC = {"nodes": 1, "template": {"spec": {"containers": [{"name": "trainer", "image": "x"}]}}}
+RUNS: Document = {**a_job(), "spec": SPEC}
+CONDITION = {"type": "Succeeded", "status": "True", "reason": "Finished", "message": "", "observedGeneration": 1}
+ENDED = {"state": "Succeeded", "conditions": [{**CONDITION, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+SUCCEEDED: Document = {**RUNS, "status": ENDED}
+SUSPENDING = [RUNS, RUNS, RUNS, {}, {}]
+"""Answers to `--replace` until the job is to save and stop."""
+
+REFUSED: dict[str, tuple[str, list[Any], int, str]] = {
+    "a script, without DDPJob": ("submit train.py", [NO_DDPJOB], 2, NOT_INSTALLED),
+    "a file, without DDPJob": ("submit job.yaml", [NO_DDPJOB], 2, NOT_INSTALLED),
+    "jobs, without DDPJob": ("status -n team", [NO_DDPJOB], 2, NOT_INSTALLED),
+    "an option": ("submit train.py --memory lots", [], 2, "--memory lots: must be a quantity"),
+    "no such namespace": ("submit train.py", [ELSEWHERE], 2, "no namespace team in the cluster of context here"),
+    "the server finds it wrong": ("submit train.py", [refused(422)], 2, "the API server refuses train: no"),
+    "the name is taken": ("submit train.py", [refused(409, "AlreadyExists")], 2, "train exists already in"),
+    "no such job": ("delete -n team digits", [GONE, a_list()], 2, "no DDPJob digits in namespace team"),
+    "it has ended": ("resume -n team digits", [SUCCEEDED], 2, "digits has succeeded, for good"),
+    "no right to submit": ("submit train.py", [FORBIDDEN], 1, REFUSES),
+    "no right to send code": ("submit train.py", [{}, FORBIDDEN], 1, f"code travels in a ConfigMap, and {REFUSES}"),
+    "no right to see jobs": ("status -n team", [FORBIDDEN], 1, REFUSES),
+    "no right to change a job": ("suspend -n team digits", [RUNS, FORBIDDEN], 1, REFUSES),
+    "an unknown user": ("status -n team", [refused(401)], 1, "the cluster of context here does not know you"),
+    "no answer now": ("status -n team", [BROKEN], 1, CANNOT_ANSWER),
+    "refused halfway": ("submit train.py", [{}, {}, PACKED, FORBIDDEN, {}], 1, REFUSES),
+    "broken halfway": ("submit train.py", [{}, {}, PACKED, BROKEN], 1, CANNOT_ANSWER),
+    "deleted halfway": ("submit job.yaml --replace", [*SUSPENDING, a_list()], 1, "digits was deleted"),
+    "ended halfway": ("submit job.yaml --replace", [*SUSPENDING, a_list(SUCCEEDED)], 1, "digits has succeeded"),
+}
+"""What is called, what the cluster answers, the exit code, and how the one line of error begins."""
+
+
+@pytest.fixture(autouse=True)
+def _programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    job = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "digits"}, "spec": SPEC}
+    Path("job.yaml").write_text(json.dumps(job))
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_is_not_done_is_told_in_one_line_and_by_the_exit_code(
+    case: tuple[str, list[Any], int, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, answers, code, message = case
+    cluster = a_cluster(*answers)
+    monkeypatch.setattr(commands, "connect", lambda *_: cluster)
+    monkeypatch.setattr(sys, "argv", ["ddpjob", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.startswith(f"error: {message}"), said.count("\n")) == (code, True, 1), said
+    assert cluster.answers == [], "each was asked for"
+    granted = cluster.asked[:-1]
+    changes = [method for method, _, _, query in granted if method != "GET" and "dryRun" not in (query or {})]
+    assert code == 1 or changes == [], "nothing was changed"
