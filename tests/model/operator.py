@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from ddpjob_operator.engine import Action, Decision, Refusal, decide
 
-from .promises import check_said
+from .promises import check_said, check_words
 from .world import World
 
 RETRY = timedelta(seconds=5)
@@ -38,7 +38,8 @@ class Operator:
         wake_at = self.decision.wake_at
         assert decide(snapshot) == self.decision, "the same moment, the same decision"
         assert wake_at is None or wake_at > self.world.now
-        check_said(snapshot)
+        check_words(snapshot, self.decision)
+        check_said(snapshot, self.decision)
         if self.decision.empty:
             until = self.world.now + LONG if wake_at is None else wake_at - MOMENT
             later = decide(replace(snapshot, now=max(until, self.world.now)))

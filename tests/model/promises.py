@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine import Snapshot, decide
+from ddpjob_operator.engine import Decision, Snapshot, decide
 from ddpjob_operator.engine.incidents.evidence import OOM_KILLED
 from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_operator.engine.view import LOST_AFTER, View
+
+from tests.unit.engine.prose import deeds, in_other_words
 
 from .pods import RealPod
 
@@ -62,18 +64,28 @@ def check_gang(world: "World") -> None:
     }
     assert len(worlds) <= 1, f"a world of mixed attempts: {worlds}"
     view = View(world.seen())
-    kept = [pod for pod in world.seen().pods if pod.name in view.kept]
+    kept = [pod for pod in view.snapshot.pods if pod.name in view.kept]
     assert len(kept) <= 3, f"more than the last three incidents' first pods: {kept}"
     assert not any(pod.active for pod in kept), f"kept although it may still run: {kept}"
 
 
-def check_said(snapshot: Snapshot) -> None:
+def check_words(snapshot: Snapshot, decision: Decision) -> None:
+    """No decision rests on a word that was written for people."""
+    other = in_other_words(snapshot)
+    said, status = other.job.status, snapshot.job.status
+    assert deeds(other, decide(other)) == deeds(snapshot, decision), (
+        f"decided otherwise where {status.state} ({status.message}) was called {said.state} ({said.message})"
+    )
+
+
+def check_said(snapshot: Snapshot, decision: Decision) -> None:
     """Of one moment all is said at once, or nearly: not one thing, then another, then the first again."""
     said: list[DDPJobStatus] = []
-    while (status := decide(snapshot).status) is not None:
+    while (status := decision.status) is not None:
         said.append(status)
         assert len(said) <= AT_ONCE, f"nothing happens, and the status changes: {said}"
         snapshot = replace(snapshot, job=snapshot.job.model_copy(update={"status": status}))
+        decision = decide(snapshot)
 
 
 def check_creation(world: "World", pod: RealPod) -> None:

@@ -2,13 +2,11 @@
 
 import importlib
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, State
+from ddpjob_operator.api import Cause
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import (
@@ -25,6 +23,7 @@ from ddpjob_operator.engine import (
 from jsonschema import Draft202012Validator
 
 from .builders import Moment
+from .prose import deeds, in_other_words
 
 NAMES = [path.stem for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem != Path(__file__).stem]
 TABLES: dict[str, dict[str, Moment]] = {
@@ -79,19 +78,8 @@ def test_once_carried_out_nothing_is_left_to_do_or_say(moment: Moment) -> None:
 
 @every_moment
 def test_no_decision_rests_on_a_word_that_was_written_for_people(moment: Moment) -> None:
-    said = moment.snapshot.job.status.model_copy(update={"message": "Noise", "state": State.STALLED})
-    other = Moment(replace(moment.snapshot, job=moment.snapshot.job.with_status(said)))
-    assert deeds(other) == deeds(moment)
-
-
-def deeds(moment: Moment) -> tuple[Any, ...]:
-    """What a decision does, and what it will have to remember."""
-    decision, words = moment.decision, {"message": "", "state": State.PENDING}
-    status = (decision.status or moment.status).model_copy(update=words)
-    actions = [
-        replace(one, job=one.job.with_status(status)) if hasattr(one, "job") else one for one in decision.actions
-    ]
-    return status, actions, decision.events, decision.wake_at
+    other = in_other_words(moment.asked)
+    assert deeds(other, decide(other)) == deeds(moment.asked, moment.decision)
 
 
 @every_moment

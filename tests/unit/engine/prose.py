@@ -1,0 +1,29 @@
+"""What a decision comes to without the words that are for people: `status.state` and `status.message`."""
+
+from dataclasses import replace
+from typing import Any
+
+from ddpjob_operator.api import DDPJobStatus, State
+from ddpjob_operator.engine import Decision, Snapshot
+
+
+def in_other_words(snapshot: Snapshot) -> Snapshot:
+    """The same moment of a job whose status says something else to people."""
+    status = snapshot.job.status
+    state = next(state for state in State if state != status.state)
+    said = status.model_copy(update={"message": "Noise", "state": state})
+    return replace(snapshot, job=snapshot.job.with_status(said))
+
+
+def deeds(snapshot: Snapshot, decision: Decision) -> tuple[Any, ...]:
+    """What a decision does, and what it will have to remember."""
+    actions = [
+        replace(one, job=one.job.with_status(_without_words(one.job.status))) if hasattr(one, "job") else one
+        for one in decision.actions
+    ]
+    status = _without_words(decision.status or snapshot.job.status)
+    return status, actions, decision.events, decision.wake_at, decision.needs
+
+
+def _without_words(status: DDPJobStatus) -> DDPJobStatus:
+    return status.model_copy(update={"message": "", "state": State.PENDING})
