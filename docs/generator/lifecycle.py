@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, RestartAction, State
 from ddpjob_operator.api.reasons import ADVICE, Reason
 from ddpjob_operator.api.rules import FIXED
+from ddpjob_operator.engine.afterwards import AFTERWARDS
 from ddpjob_operator.engine.conditions import ANNOUNCED, WARNINGS
 from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.policies import CHAIN
@@ -58,9 +59,10 @@ def changes() -> str:
 
 
 def policies() -> str:
-    """The chain of policies in its order."""
-    rows = ((code(one.name), first_paragraph(one.decides), one.here) for one in CHAIN)
-    return table(("Policy", "In one sentence", "Why here"), rows)
+    """The chain of policies in its order, and after it the steps in theirs."""
+    chain = ((code(one.name), first_paragraph(one.decides), one.here) for one in CHAIN)
+    steps = ((code(one.name), first_paragraph(one.takes), one.here) for one in AFTERWARDS)
+    return table(("Policy or step", "In one sentence", "Why here"), (*chain, *steps))
 
 
 def _event(condition: ConditionType) -> str:

@@ -1,24 +1,22 @@
 """The engine: what is there -> what to do and what to say, or what it has to know first."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ddpjob_operator.api import ConditionType, DDPJobStatus, State
+from ddpjob_operator.api import ConditionType, DDPJobStatus
 
+from .afterwards import AFTERWARDS, Step
 from .changes import changed
-from .conditions import REPORTED, completed, events
-from .decision import Decision, DeleteJob, DeletePod, MarkFinished
-from .manifests.names import digest_of_name
+from .conditions import REPORTED, events
+from .decision import Decision
 from .policies import CHAIN, Policy, Verdict
-from .policies.verdict import Times, never
 from .questions import unmet
 from .snapshot import Snapshot
-from .supervision import silent_at, with_reports
 from .view import View
 
 
-def decide(snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN) -> Decision:
+def decide(
+    snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN, afterwards: tuple[Step, ...] = AFTERWARDS
+) -> Decision:
     """Decides everything from what is true now, and carries out nothing.
 
     Reads no clock and keeps no memory: the same snapshot gives the same decision, and when nothing is left to do for
@@ -29,7 +27,7 @@ def decide(snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN) -> Decision:
         return Decision(needs=needs)
     # Always found: the last policy of the chain has a verdict for every moment.
     place, verdict = next((n, said) for n, policy in enumerate(chain) if (said := policy.decides(view)) is not None)
-    for step in AFTERWARDS:
+    for step in afterwards:
         verdict = step.takes(view, verdict)
     status = verdict.status
     news = status != view.status
@@ -40,85 +38,6 @@ def decide(snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN) -> Decision:
         wake_at=_next_look(view, verdict, chain[: place + 1]),
         can_wait=news and not verdict.actions and _is_minor(view.status, status),
     )
-
-
-def _with_reports(view: View, verdict: Verdict) -> Verdict:
-    """Adds what supervisors report to the status, whatever was decided."""
-    return replace(verdict, status=with_reports(view, verdict.status))
-
-
-def _completed(view: View, verdict: Verdict) -> Verdict:
-    """Adds what follows from the rest of the status, and keeps the fields that only a newer operator knows."""
-    status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked)
-    same = status == view.status
-    return replace(verdict, status=view.status if same else view.status.kept_in(status))
-
-
-def _without_lost_pods(view: View, verdict: Verdict) -> Verdict:
-    """Removes pods whose nodes do not answer from the API, if the operator's administrator permits it.
-
-    A pod that still has to be accounted for stays: one created in its place would have the same name.
-    """
-    if not view.snapshot.settings.force_delete_lost_pods:
-        return verdict
-    then = view.with_status(verdict.status)
-    present = () if then.winds_down else tuple(then.current.values())
-    # Without a grace period, since no kubelet is left to confirm the end.
-    lost = (pod for pod in view.overdue if not pod.forced and pod not in present)
-    return replace(verdict, actions=(*verdict.actions, *(DeletePod(pod.name, pod.uid, 0) for pod in lost)))
-
-
-def _marked(view: View, verdict: Verdict) -> Verdict:
-    """A job that has finished has its metadata say so, from the write of its last status on.
-
-    Where that was refused, the next look that comes anyway tries again: finished jobs may be thousands.
-    """
-    snapshot, status = view.snapshot, verdict.status
-    if not status.finished or DeleteJob() in verdict.actions:
-        return verdict
-    mark = f"{State.SUCCEEDED if status.succeeded else State.FAILED} {digest_of_name(snapshot.job)}"
-    refused = snapshot.refusal is not None and view.now < snapshot.refusal.retry_at
-    # None is not empty: there the status cannot get lost without the rest, and the job is never marked. A copy has
-    # the mark of another job.
-    if snapshot.mark in {None, mark} or refused:
-        return verdict
-    return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))
-
-
-def _silence_due(view: View) -> Times:
-    """When the silence of rank 0's supervisor becomes a condition."""
-    if not view.status.finished:
-        yield silent_at(view)
-
-
-def _quiet_due(view: View) -> Times:
-    """When rank 0's pod is no longer counted as running."""
-    if not view.status.finished:
-        yield view.quiet_at
-        yield view.missed_at
-
-
-def _loss_due(view: View) -> Times:
-    """When another pod counts as lost."""
-    if view.snapshot.settings.force_delete_lost_pods:
-        yield view.next_loss
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What is done to every verdict, whichever policy it comes from."""
-
-    takes: Callable[[View, Verdict], Verdict]
-    due: Callable[[View], Times]
-    """When time alone will change what it does."""
-
-
-AFTERWARDS = (
-    Step(_with_reports, _silence_due),
-    Step(_completed, _quiet_due),
-    Step(_without_lost_pods, _loss_due),
-    Step(_marked, never),
-)
 
 
 def _next_look(view: View, verdict: Verdict, asked: tuple[Policy, ...]) -> datetime | None:

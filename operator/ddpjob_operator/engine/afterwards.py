@@ -1,0 +1,101 @@
+"""What is done to every verdict, one step after another: the rest of the status, and what no policy thinks of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ddpjob_operator.api import State
+
+from .conditions import completed
+from .decision import DeleteJob, DeletePod, MarkFinished
+from .manifests.names import digest_of_name
+from .policies import Verdict
+from .policies.verdict import Times, never
+from .supervision import silent_at, with_reports
+from .view import View
+
+
+def reported(view: View, verdict: Verdict) -> Verdict:
+    """Adds what supervisors report to the status, whatever was decided."""
+    return replace(verdict, status=with_reports(view, verdict.status))
+
+
+def derived(view: View, verdict: Verdict) -> Verdict:
+    """Adds what follows from the rest of the status, and keeps the fields that only a newer operator knows."""
+    status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked)
+    same = status == view.status
+    return replace(verdict, status=view.status if same else view.status.kept_in(status))
+
+
+def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
+    """Removes pods whose nodes do not answer from the API, if the operator's administrator permits it.
+
+    A pod that still has to be accounted for stays: one created in its place would have the same name.
+    """
+    if not view.snapshot.settings.force_delete_lost_pods:
+        return verdict
+    then = view.with_status(verdict.status)
+    present = () if then.winds_down else tuple(then.current.values())
+    # Without a grace period, since no kubelet is left to confirm the end.
+    lost = (pod for pod in view.overdue if not pod.forced and pod not in present)
+    return replace(verdict, actions=(*verdict.actions, *(DeletePod(pod.name, pod.uid, 0) for pod in lost)))
+
+
+def marked(view: View, verdict: Verdict) -> Verdict:
+    """A job that has finished has its metadata say so, from the write of its last status on.
+
+    Where that was refused, the next look that comes anyway tries again: finished jobs may be thousands.
+    """
+    snapshot, status = view.snapshot, verdict.status
+    if not status.finished or DeleteJob() in verdict.actions:
+        return verdict
+    mark = f"{State.SUCCEEDED if status.succeeded else State.FAILED} {digest_of_name(snapshot.job)}"
+    refused = snapshot.refusal is not None and view.now < snapshot.refusal.retry_at
+    # None is not empty: there the status cannot get lost without the rest, and the job is never marked. A copy has
+    # the mark of another job.
+    if snapshot.mark in {None, mark} or refused:
+        return verdict
+    return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))
+
+
+def _silence_due(view: View) -> Times:
+    """When the silence of rank 0's supervisor becomes a condition."""
+    if not view.status.finished:
+        yield silent_at(view)
+
+
+def _quiet_due(view: View) -> Times:
+    """When rank 0's pod is no longer counted as running."""
+    if not view.status.finished:
+        yield view.quiet_at
+        yield view.missed_at
+
+
+def _loss_due(view: View) -> Times:
+    """When another pod counts as lost."""
+    if view.snapshot.settings.force_delete_lost_pods:
+        yield view.next_loss
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done to every verdict, whichever policy it comes from."""
+
+    takes: Callable[[View, Verdict], Verdict]
+    """Adds to a verdict, or leaves it as it is."""
+    here: str
+    """Why it stands where it does: before the next one, and after those before it."""
+    due: Callable[[View], Times] = never
+    """When time alone will change what it does."""
+
+    @property
+    def name(self) -> str:
+        """Its function's name."""
+        return self.takes.__name__
+
+
+AFTERWARDS: tuple[Step, ...] = (
+    Step(reported, "What supervisors report is part of the status before anything follows from that.", _silence_due),
+    Step(derived, "The status is complete before anything is added to the actions that it authorises.", _quiet_due),
+    Step(without_lost_pods, "What a job leaves behind is removed before it is marked as finished.", _loss_due),
+    Step(marked, "Nothing waits for the mark: it comes after all else that is done."),
+)

@@ -1,0 +1,59 @@
+"""Why the steps after the chain stand in this order: of each two neighbours a moment on which both do something."""
+
+from itertools import pairwise
+
+import pytest
+from ddpjob_operator.engine.afterwards import AFTERWARDS, Step
+from ddpjob_operator.engine.decide import decide
+
+from .builders import Moment, a_job
+
+gang = a_job(nodes=2).running().hears().settled()
+once = a_job(nodes=2, restart={"maxRestarts": 0}).allows(force_delete_lost_pods=True)
+lost = once.running().node_dies(1).decided().after(60)
+over = once.marked("").running().fails(0).decided().overdue(1)
+
+BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
+    "a gang of which a stall is reported is in the state that follows from it": (
+        *("reported", "derived"),
+        gang.hears("Stalled", stall={"rank": 1, "message": "rank 1 is stopped"}),
+    ),
+    "a pod is lost by the attempt that was decided on, which nothing derived changes": (
+        *("derived", "without_lost_pods"),
+        lost,
+    ),
+    "a job that ends without a pod that was lost is marked last": (
+        *("without_lost_pods", "marked"),
+        over,
+    ),
+}
+INDIFFERENT = {("derived", "without_lost_pods")}
+"""Neighbours that could stand the other way round."""
+
+
+def swapped(first: str) -> tuple[Step, ...]:
+    """The steps with this one after the next."""
+    place = [step.name for step in AFTERWARDS].index(first)
+    return (*AFTERWARDS[:place], AFTERWARDS[place + 1], AFTERWARDS[place], *AFTERWARDS[place + 2 :])
+
+
+def without(name: str) -> tuple[Step, ...]:
+    """The steps but this one."""
+    return tuple(step for step in AFTERWARDS if step.name != name)
+
+
+@pytest.mark.parametrize(("first", "then", "moment"), BOTH_ACT.values(), ids=BOTH_ACT)
+def test_the_order_matters_unless_the_two_are_listed_as_indifferent(first: str, then: str, moment: Moment) -> None:
+    for one in (first, then):
+        assert decide(moment.asked, afterwards=without(one)) != moment.decision, f"{one} does nothing"
+    same = decide(moment.asked, afterwards=swapped(first)) == moment.decision
+    assert same == ((first, then) in INDIFFERENT)
+
+
+def test_of_all_neighbours_it_is_known_whether_their_order_matters() -> None:
+    neighbours = [(first.name, then.name) for first, then in pairwise(AFTERWARDS)]
+    assert [(first, then) for first, then, _ in BOTH_ACT.values()] == neighbours
+
+
+def test_each_step_says_why_it_stands_where_it_stands() -> None:
+    assert all(step.here.endswith(".") for step in AFTERWARDS)
