@@ -24,14 +24,14 @@ def goes_on(team: Team) -> None:
 
 
 def test_a_quota_that_is_met_half_way(team: Team) -> None:
-    team.limit_pods(1)
+    team.limit("pods", 1)
     team.apply(a_job())
     said = blocked(team)
     assert said["reason"] == "QuotaExceeded"
     assert "exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1" in said["message"]
     assert team.status()["message"] == said["message"]
     wait_for("an event that says so", lambda: team.events()["Blocked"])
-    team.limit_pods(2)
+    team.limit("pods", 2)
     goes_on(team)
 
 

@@ -110,13 +110,13 @@ def test_an_elastic_job_that_may_not_look_out_for_a_place_says_so_and_goes_on(fa
     team.apply(elastic())
     running(team, 4)
     scout = fake.wait("a pod to look out for a place", lambda: next(filter(looks_out, team.pods()), None))
-    team.limit_pods(4)
+    team.limit("pods", 4)
     team.delete("pods", scout["metadata"]["name"], wait=True)
     blocked = team.condition("Blocked")
     status = team.status()
     assert (status["state"], blocked["reason"]) == ("Running", "QuotaExceeded")
     assert status["message"].startswith("4 nodes running; the gang cannot grow: "), status["message"]
-    team.limit_pods(5)
+    team.limit("pods", 5)
     fake.wait("a pod to look out again", lambda: any(map(looks_out, team.pods())))
     team.condition("Blocked", "False")
     assert team.status()["attempt"] == status["attempt"]

@@ -2,19 +2,8 @@
 
 from datetime import datetime
 
-from ddpjob_operator.api.contract import Label
-
-from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition
-
-
-def exit_codes(team: Team) -> dict[str, int]:
-    """By rank, of the pods that have ended."""
-    codes = {}
-    for pod in team.pods():
-        ended = pod["status"]["containerStatuses"][0]["state"].get("terminated")
-        if ended:
-            codes[pod["metadata"]["labels"][Label.RANK]] = ended["exitCode"]
-    return codes
+from tests.plant import Plant
+from tests.support.jobs import FOR_LONG, SAVING, STUBBORN, Team, a_job, condition, exit_codes, kept
 
 
 def test_a_job_has_succeeded_when_every_rank_has(team: Team) -> None:
@@ -72,3 +61,19 @@ def test_a_rank_that_lingers_after_the_others_is_stalled(team: Team) -> None:
     failure = team.wait("Running")["lastFailure"]
     assert (failure["rank"], failure["cause"], failure["action"]) == (1, "Stalled", "Restart")
     assert failure["message"] == "has not finished 2 s after the other ranks (finishTimeoutSeconds)"
+
+
+def test_ranks_that_ended_well_because_somebody_deleted_their_pods_have_not_finished(unattended: Plant) -> None:
+    team = Team(unattended)
+    with team.operator():
+        team.apply(a_job(annotations=SAVING))
+        team.wait("Running")
+    with kept(team):
+        for pod in team.pods():
+            team.delete("pods", pod["metadata"]["name"])
+        unattended.wait("all to save", lambda: exit_codes(team) == {"0": 0, "1": 0})
+        with team.operator():  # It sees them only now: an operator that is there sees the deletion first.
+            team.until("{.status.attempt}=2")
+            status = team.wait("Running")
+    assert (status["lastFailure"]["cause"], status["lastFailure"]["action"]) == ("PodDeleted", "RestartFree")
+    assert (status.get("restarts", 0), status["disruptions"]) == (0, 1)

@@ -7,7 +7,17 @@ import pytest
 from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
-from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, meanwhile, writes
+from tests.support.jobs import (
+    FOR_LONG,
+    STUBBORN,
+    Team,
+    a_job,
+    condition,
+    exit_codes,
+    kept,
+    meanwhile,
+    writes,
+)
 
 MARKS = {
     "labels": {
@@ -52,6 +62,26 @@ def test_resuming_begins_a_new_attempt_with_the_clock_at_zero_and_the_budget_kep
     assert started(team) > before
     assert (status["attempt"], status["restarts"], status["budget"]["used"]) == (3, 1, 1)
     assert not status.get("disruptions")
+
+
+@pytest.mark.parametrize(("policy", "codes"), [("AllRanks", {"0": 0, "1": 0}), ("RankZero", {"0": 0, "1": 143})])
+def test_ranks_that_saved_and_ended_with_0_start_again_though_their_pods_are_still_there(
+    fake: Plant, team: Team, policy: str, codes: dict[str, int]
+) -> None:
+    team.apply(a_job(annotations=FOR_LONG, successPolicy=policy))
+    team.wait("Running")
+    team.tell(*(team.pod(int(rank)) for rank, code in codes.items() if code == 0), saves="true")
+    with kept(team):
+        team.change(suspend=True)
+        team.wait("Suspended")
+        fake.wait("all to have ended", lambda: exit_codes(team) == codes)
+        team.change(suspend=False)
+        team.until("{.status.attempt}=2")
+        status = team.wait("Running")
+    assert not {"SuccessCriteriaMet", "Succeeded"} & {one["type"] for one in status["conditions"]}
+    assert not status.get("restarts", 0) + status.get("disruptions", 0)
+    team.finish()
+    team.wait("Succeeded")
 
 
 def test_what_changed_while_it_was_suspended_is_what_goes_on(team: Team) -> None:

@@ -38,6 +38,7 @@ def steered(**how: Any) -> dict[str, Any]:
 
 
 FOR_LONG = steered(runs_for="2h")
+SAVING = FOR_LONG | steered(saves="true")
 STUBBORN = FOR_LONG | steered(ignores_sigterm="true")
 WHOLE_NODES = {"limits": {"nvidia.com/gpu": 8}}
 """Resources of a trainer beside which no other finds room on a node."""
@@ -164,12 +165,12 @@ class Team:
         self.tell(pod, runs_for="0s", **({"exit_code": "1"} | how))
         return pod
 
-    def limit_pods(self, most: int) -> None:
-        """Has a quota that admits no more pods than that, and waits until it counts those that there are."""
-        spec = {"hard": {"pods": str(most)}}
-        self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"}, "spec": spec})
-        quota = self.path("resourcequotas", "pods")
-        counted = lambda: self.plant.get(quota).get("status", {}).get("hard", {}).get("pods")  # noqa: E731
+    def limit(self, resource: str, most: int) -> None:
+        """Has a quota that admits no more of a resource than that, and waits until it counts what there is."""
+        spec = {"hard": {resource: str(most)}}
+        self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": resource}, "spec": spec})
+        quota = self.path("resourcequotas", resource)
+        counted = lambda: self.plant.get(quota).get("status", {}).get("hard", {}).get(resource)  # noqa: E731
         self.plant.wait("the quota to be counted", lambda: counted() == str(most))
 
     def empty(self) -> bool:
@@ -236,6 +237,29 @@ def meanwhile(team: Team) -> None:
     team.apply(a_job("meanwhile", nodes=1))
     team.wait("Succeeded", "meanwhile")
     team.delete("ddpjobs", "meanwhile", wait=True)
+
+
+@contextmanager
+def kept(team: Team) -> Iterator[None]:
+    """The present pods stay in the API meanwhile, though they are deleted and have ended: a finalizer keeps them."""
+    pods = [team.path("pods", pod["metadata"]["name"]) for pod in team.pods()]
+    for pod in pods:
+        team.plant.api.patch(pod, {"metadata": {"finalizers": ["example.com/keeps"]}})
+    try:
+        yield
+    finally:
+        for pod in pods:
+            team.plant.api.patch(pod, {"metadata": {"finalizers": None}})
+
+
+def exit_codes(team: Team) -> dict[str, int]:
+    """By rank, of the pods that have ended."""
+    codes = {}
+    for pod in team.pods():
+        ended = pod["status"]["containerStatuses"][0]["state"].get("terminated")
+        if ended:
+            codes[pod["metadata"]["labels"][Label.RANK]] = ended["exitCode"]
+    return codes
 
 
 @contextmanager
