@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -85,6 +87,41 @@ def test_rules_may_change_while_the_job_runs(team: Team) -> None:
     team.change(restart={"rules": [{"exitCodes": ["1-255"], "action": "Fail"}]})
     team.fails(0)
     assert team.wait("Failed")["lastFailure"]["rule"] == "spec.restart.rules[0]"
+
+
+def scaled(team: Team, nodes: int, attempt: int) -> dict[str, Any]:
+    """The status of the job once this attempt runs with so many nodes."""
+    team.scale(nodes)
+    team.until(f"{{.status.attempt}}={attempt}")
+    team.until(f"{{.status.ready}}={nodes}/{nodes}")
+    return team.wait("Running")
+
+
+@pytest.mark.full("waits for a window to pass; tests/unit/engine/test_hindsight.py has rules that come afterwards")
+@pytest.mark.parametrize("action", ["Fail", "RestartFree"])
+def test_a_rule_of_afterwards_is_for_the_next_incident_whatever_becomes_of_the_job_meanwhile(
+    team: Team, action: str
+) -> None:
+    # A window of a second is soon over: what was paid in it can no longer be given back.
+    restart = {"backoffSeconds": 0, "windowSeconds": 1}
+    team.apply(a_job(annotations=FOR_LONG, restart=restart))
+    team.wait("Running")
+    team.fails(1, exit_code="3")
+    team.until("{.status.attempt}=2")
+    ran = datetime.fromisoformat(condition(team.wait("Running"), "Running")["lastTransitionTime"])
+    team.plant.wait("the window to be over", lambda: datetime.now(ran.tzinfo) > ran + timedelta(seconds=1.5))
+    team.change(restart={**restart, "rules": [{"exitCodes": [3], "action": action}]})
+    status = scaled(team, 3, attempt=3)
+    assert (status["restarts"], status.get("disruptions", 0), status["budget"]["used"]) == (1, 0, 0)
+    assert (status["lastFailure"]["action"], status["lastFailure"]["rule"]) == ("Restart", "default")
+    team.fails(1, exit_code="3")
+    if action == "Fail":
+        status = team.wait("Failed")
+    else:
+        team.until("{.status.attempt}=4")
+        status = team.wait("Running")
+        assert (status["restarts"], status["disruptions"], status["budget"]["used"]) == (1, 1, 0)
+    assert (status["lastFailure"]["action"], status["lastFailure"]["rule"]) == (action, "spec.restart.rules[0]")
 
 
 def test_one_fault_that_takes_all_ranks_down_costs_one_restart(unattended: Plant) -> None:
