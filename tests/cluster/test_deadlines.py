@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.plant import Plant
-from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, silent
+from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, silent, steered
 
 
 def when(status: dict[str, Any], name: str) -> datetime:
@@ -71,6 +71,24 @@ def test_a_gang_that_never_came_up_fails_and_tells_what_it_waited_for(team: Team
     assert status["message"].startswith("Not all pods ran within 1 s (startDeadlineSeconds): ")
     assert "Unschedulable: 0/4 nodes are available" in status["message"]
     team.plant.wait("the pods to go", lambda: not team.pods())
+
+
+def test_a_gang_whose_ranks_all_run_has_come_up_though_its_service_is_refused(fake: Plant, team: Team) -> None:
+    team.apply(a_job(annotations=FOR_LONG | steered(waits_for="ContainerCreating")))
+    team.condition("Created")
+    team.limit("services", 0)
+    team.delete("services", "digits")
+    assert team.condition("Blocked")["reason"] == "QuotaExceeded"
+    team.tell(*(pod["metadata"]["name"] for pod in team.pods()), waits_for=None)
+    fake.wait("all to run", lambda: {pod["status"]["phase"] for pod in team.pods()} == {"Running"})
+    passed = when(team.status(), "startTime") + timedelta(seconds=1)
+    fake.wait("the time to pass", lambda: datetime.now(passed.tzinfo) > passed)
+    team.change(startDeadlineSeconds=1)
+    team.until("{.status.observedGeneration}=2")
+    assert "FailureTarget" not in {one["type"] for one in team.status()["conditions"]}
+    team.fails(1)  # From now on not all run; but they have.
+    team.until("{.status.attempt}=2")
+    assert team.status()["restarts"] == 1
 
 
 def test_a_gang_that_has_run_once_is_past_the_deadline_for_its_start(team: Team) -> None:
