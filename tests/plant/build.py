@@ -66,7 +66,7 @@ def build(*uses: For) -> None:
         PlantError: no Go, no room on the disk, or a build that failed.
     """
     CACHE.mkdir(parents=True, exist_ok=True)
-    with _lock():
+    with locked(CACHE / "lock"):
         if not (left := missing(*uses)):
             return
         _check_disk()
@@ -219,8 +219,10 @@ def _check_disk() -> None:
 
 
 @contextmanager
-def _lock() -> Iterator[None]:
-    with (CACHE / "lock").open("w") as file:
+def locked(lock: Path) -> Iterator[None]:
+    """As long as the block runs, no other process is in one with this lock: each waits, and says so."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

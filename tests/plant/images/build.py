@@ -1,6 +1,5 @@
 """Builds the images into the store: a base, as no registry is asked for one, and the project's own on top of it."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.plant.build import CACHE, uv
+from tests.plant.build import CACHE, locked, uv
 from tests.plant.errors import PlantError
 
 from .store import STORE, names
@@ -52,8 +51,7 @@ def build_images() -> None:
         PlantError: no room on the disk, or a build that failed.
     """
     STORE.mkdir(parents=True, exist_ok=True)
-    with (STORE.parent / "images.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(STORE.parent / "images.lock"):
         _build_all()
 
 

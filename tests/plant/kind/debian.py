@@ -1,6 +1,5 @@
 """What comes from Debian, kept in the plant's cache: the docker engine, and the system of kind's nodes."""
 
-import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -10,19 +9,18 @@ from pathlib import Path
 
 from tests.plant import build
 from tests.plant.errors import PlantError
+from tests.plant.images.build import STRIPPED, SUITE
 
 KEPT = build.CACHE / "kind"
 DOCKER = KEPT / "docker"
 """Unpacked, not installed: that would start it, and change the machine's packet filter."""
 
-SUITE = "bookworm"
 PACKAGES = (
     *("systemd", "conntrack", "iptables", "nftables", "iproute2", "ethtool", "kmod", "libseccomp2", "e2fsprogs"),
     *("ca-certificates", "curl", "jq", "procps", "containernetworking-plugins", "busybox-static"),
     *("python3-minimal", "libpython3-stdlib"),
 )
 """Those of kind's own images as far as they are needed, and what its network takes in place of kindnetd."""
-STRIPPED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
 SYSTEM = KEPT / f"debian-{hashlib.sha256(repr((SUITE, PACKAGES, STRIPPED)).encode()).hexdigest()[:12]}"
 """A tree of files."""
 
@@ -33,9 +31,7 @@ def fetch() -> None:
     Raises:
         PlantError: it cannot be had.
     """
-    KEPT.mkdir(parents=True, exist_ok=True)
-    with (KEPT / "debian.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with build.locked(KEPT / "debian.lock"):
         for place, make in {DOCKER: _unpack_docker, SYSTEM: _make_system}.items():
             if not place.exists():
                 _make(place, make)

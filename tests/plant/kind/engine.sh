@@ -5,15 +5,11 @@
 # has no cable to the machine's network: who wants to talk to containers enters its own.
 set -euo pipefail
 
-outside() {
-  local folder
-  for folder in $CGROUPS; do echo $$ >"$folder/cgroup.procs"; done
-  exec unshare --pid --mount --net --uts --ipc --cgroup --fork --kill-child -- bash "$0" inside
-}
+source "$(dirname "$0")/../namespaces.sh"
 
 # What docker writes into these places, such as its key and a folder for kernel modules, the machine does not get.
 mount_own() {
-  local option folder place
+  local place
   mount --make-rprivate /
   mount -t tmpfs -o mode=755 run /run
   for place in /etc /usr/lib; do
@@ -21,14 +17,7 @@ mount_own() {
     mount -t overlay -o "lowerdir=$place,upperdir=/run/own$place,workdir=/run/work$place" overlay "$place"
   done
   mkdir -p /lib/modules
-  mount -t proc proc /proc
-  mount -t sysfs sysfs /sys
-  mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
-  for option in $HIERARCHIES; do
-    folder=/sys/fs/cgroup/${option#name=}
-    mkdir "$folder"
-    mount -t cgroup -o "$option" cgroup "$folder"
-  done
+  mount_kernel
   mount --make-rshared /
 }
 

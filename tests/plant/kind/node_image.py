@@ -3,7 +3,6 @@
 It is kept as the folder of a docker engine that has it: an engine that begins with a copy, by hard links, has it too.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -75,9 +74,7 @@ def build_node_image() -> None:
     Raises:
         PlantError: with what went wrong.
     """
-    KEPT.mkdir(parents=True, exist_ok=True)
-    with (KEPT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with build.locked(KEPT / "lock"):
         if (place := _place()).exists():
             return
         print(f"building {NODE_IMAGE}: Debian, what kind adds to it, and Kubernetes", flush=True)

@@ -6,11 +6,7 @@
 # revives containerd.
 set -euo pipefail
 
-outside() {
-  local folder
-  for folder in $CGROUPS; do echo $$ >"$folder/cgroup.procs"; done
-  exec unshare --pid --mount --net --uts --ipc --cgroup --fork --kill-child -- bash "$0" inside
-}
+source "$(dirname "$0")/../namespaces.sh"
 
 # Through the door that is still open: /proc shows the switch's process until the node's own takes its place.
 connect() {
@@ -22,21 +18,12 @@ connect() {
   ip -batch - <<<"$ROUTES"
 }
 
-# A cgroup namespace's mounts begin at the node's own cgroups: it sees no other.
 mount_own() {
-  local option folder
   mount --make-rshared /
   mount --bind "$DIRECTORY/lib" /var/lib
   mount --bind "$DIRECTORY/log" /var/log
   mount -t tmpfs -o mode=755 run /run
-  mount -t proc proc /proc
-  mount -t sysfs sysfs /sys
-  mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
-  for option in $HIERARCHIES; do
-    folder=/sys/fs/cgroup/${option#name=}
-    mkdir "$folder"
-    mount -t cgroup -o "$option" cgroup "$folder"
-  done
+  mount_kernel
 }
 
 # Should a program end, the node's own log says so: that is the one shown when the plant does not come up.
