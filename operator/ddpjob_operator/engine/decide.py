@@ -35,20 +35,20 @@ def decide(
         status=status if news else None,
         actions=verdict.actions,
         events=(*verdict.events, *events(view.status, status)) if news else (),
-        wake_at=_next_look(view, verdict, chain[: place + 1]),
+        wake_at=_next_look(view, verdict, (*chain[: place + 1], *afterwards)),
         can_wait=news and not verdict.actions and _is_minor(view.status, status),
     )
 
 
-def _next_look(view: View, verdict: Verdict, asked: tuple[Policy, ...]) -> datetime | None:
+def _next_look(view: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -> datetime | None:
     """The next moment at which time alone changes the decision.
 
-    `asked` are the policies up to the one that decided: those after it are not asked while it has a verdict.
+    `asked` are the policies up to the one that decided, and the steps that follow. The policies between are not asked
+    while that one has a verdict.
     """
     # By the new status: what it begins, such as a backoff, has an end of its own.
     then = view if verdict.status is view.status else view.with_status(verdict.status)
-    dues = (*(policy.due for policy in asked), *(step.due for step in AFTERWARDS))
-    times = (verdict.wake_at, *(time for due in dues for time in due(then)))
+    times = (verdict.wake_at, *(time for one in asked for time in one.due(then)))
     return min((time for time in times if time is not None and time > view.now), default=None)
 
 
