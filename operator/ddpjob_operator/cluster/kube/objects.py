@@ -62,14 +62,17 @@ class Packed:
     def __init__(self, what: Any) -> None:
         """Packs what JSON can express."""
         text = msgspec.json.encode(what)
-        self._content = text if len(text) <= SMALL_BYTES else zlib.compress(text, level=1)
         self.size = len(text)
         """Bytes of JSON."""
+        self._content = text if self._is_small else zlib.compress(text, level=1)
 
     def read(self) -> Any:
         """What is in it."""
-        small = self.size <= SMALL_BYTES
-        return msgspec.json.decode(self._content if small else zlib.decompress(self._content))
+        return msgspec.json.decode(self._content if self._is_small else zlib.decompress(self._content))
+
+    @property
+    def _is_small(self) -> bool:
+        return self.size <= SMALL_BYTES
 
 
 _NOTHING = Packed(None)
