@@ -164,6 +164,16 @@ OTHER_PODS = DDPJobStatus(incarnations=Incarnations(default=2))
     ids=["the same pods", "another attempt in place", "other pods"],
 )
 def test_a_refusal_counts_for_the_pods_that_were_refused(status: DDPJobStatus, remembered: bool) -> None:  # noqa: FBT001  A table.
+    assert is_still_refused(DDPJobStatus(), status) == remembered
+
+
+def test_what_was_refused_of_a_job_says_nothing_about_its_mark_once_it_has_finished() -> None:
+    done = a_job().running().succeeds(0).settled().status
+    assert not is_still_refused(DDPJobStatus(incarnations=done.incarnations), done)
+
+
+def is_still_refused(before: DDPJobStatus, then: DDPJobStatus) -> bool:
+    """Whether something that was refused while the job had the first status is, once it has the second."""
     nothing: Any = None
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
@@ -173,10 +183,9 @@ def test_a_refusal_counts_for_the_pods_that_were_refused(status: DDPJobStatus, r
         Obliging(6), store, WorkQueue(), nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
     )
     memory = reconciler._memory(KEY, stored)
-    there = reconciler._there(KEY, stored, DDPJobStatus())
-    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), there)
-    asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=status)))
-    assert (memory.refusal is not None) == remembered
+    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, stored, before))
+    asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=then)))
+    return memory.refusal is not None
 
 
 @pytest.mark.parametrize(
@@ -214,22 +223,6 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     with pytest.raises(ApiError, match="no answer"):
         asyncio.run(reconciler.round(KEY))
     assert (memory.refusal is not None) == remembered
-
-
-def test_what_was_refused_of_a_job_says_nothing_about_its_mark_once_it_has_finished() -> None:
-    nothing: Any = None
-    store, done = Store(nobody), a_job().running().succeeds(0).settled().status
-    store.jobs.saw(a_seen_job(5))
-    stored = store.jobs.get(KEY)
-    assert stored
-    reconciler = Reconciler(
-        Obliging(6), store, WorkQueue(), nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
-    )
-    memory = reconciler._memory(KEY, stored)
-    before = reconciler._there(KEY, stored, DDPJobStatus(incarnations=done.incarnations))
-    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), before)
-    asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=done)))
-    assert memory.refusal is None
 
 
 def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -> None:
