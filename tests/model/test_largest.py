@@ -123,7 +123,11 @@ class Loop(asyncio.SelectorEventLoop):
 def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
     """One that has just started, beside such an API server."""
     nobody: Any = SimpleNamespace(
-        record=lambda *_: None, attend=lambda *_: None, forget=lambda _: None, heard=lambda *_: None
+        record=lambda *_: None,
+        attend=lambda *_: None,
+        forget=lambda _: None,
+        heard=lambda *_: None,
+        asked=lambda *_: None,
     )
     connection: Any = server
     keys = WorkQueue()

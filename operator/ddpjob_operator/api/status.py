@@ -472,7 +472,9 @@ def _kept(before: Any, after: Any) -> Any:
     if isinstance(after, _Said) and isinstance(before, _Said):
         if after.KEY and getattr(before, after.KEY) != getattr(after, after.KEY):
             return after  # Another one, such as the next incident.
-        fields = ((name, getattr(before, name), getattr(after, name)) for name in type(after).model_fields)
+        old = vars(before)
+        # Nearly all fields are the same objects, and this is done for each new status.
+        fields = ((name, old[name], now) for name, now in vars(after).items() if old[name] is not now)
         changes = {name: kept for name, was, now in fields if (kept := _kept(was, now)) is not now}
         unknown, said = before.model_extra or {}, after.model_extra or {}
         changes |= {name: value for name, value in unknown.items() if name not in said}

@@ -114,6 +114,7 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
     settings.watching.chunk_size = CHUNK
     settings.queueing.idle_timeout = IDLE_SECONDS
     settings.persistence.diffbase_storage = _NothingToCompare()
+    settings.persistence.progress_storage = _NothingToKeep()
     settings.networking.error_backoffs = BACKOFF_SECONDS
     await kopf.operator(
         registry=registry,
@@ -148,6 +149,25 @@ class _NothingToCompare(kopf.DiffBaseStorage):
 
     def store(self, **_: Any) -> None:
         pass
+
+
+class _NothingToKeep(kopf.ProgressStorage):
+    """kopf searches each object for what its handlers have left in it. Ours leave nothing."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
+
+    def purge(self, **_: Any) -> None:
+        pass
+
+    def touch(self, **_: Any) -> None:
+        pass
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
 
 
 def _login(**_: object) -> kopf.ConnectionInfo:

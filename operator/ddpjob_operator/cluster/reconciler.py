@@ -299,15 +299,19 @@ class Reconciler:
         memory.looked = memory.current = True
 
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
+        pods, asked = self._store.pods.owned_by(stored.uid), self._supervisors.asked(key, stored.uid)
+        # Otherwise each decision about a job that runs would be made twice.
+        still_there = any(asked and (pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
         return Snapshot(
             now=self._api.now(),
             job=self._store.job(stored),
-            pods=self._store.pods.owned_by(stored.uid),
+            pods=pods,
             service=self._store.service(key, stored.uid),
             refusal=memory.refusal,
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
             heard=self._supervisors.heard(key, stored.uid),
+            answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,
         )
 

@@ -91,6 +91,12 @@ class Supervisors:
         supervisor = self._supervisors.get(key)
         return supervisor.heard if supervisor is not None and supervisor.job_uid == job_uid else None
 
+    def asked(self, key: Key, job_uid: str) -> Asked | None:
+        """The supervisor that is being asked about a job."""
+        supervisor = self._supervisors.get(key)
+        known = supervisor is not None and supervisor.job_uid == job_uid and supervisor.task is not None
+        return supervisor.asked if supervisor is not None and known else None
+
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> Heard | None:
         """What was last reported of a job; from now on only this supervisor is asked."""
         supervisor = self._supervisors.get(key)

@@ -44,6 +44,7 @@ class WorkQueue:
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        QUEUE_DEPTH.set_function(lambda: len(self._dirty))
 
     def open(self) -> None:
         """Work may begin."""
@@ -64,7 +65,10 @@ class WorkQueue:
             self._offer(key)
 
     def mark_in(self, key: Key, seconds: float) -> None:
-        """Asks for a look after a while at the latest; of several such requests the earliest counts."""
+        """Asks for a look after a while at the latest; of several such requests the earliest counts.
+
+        Each look has to ask again: it knows better.
+        """
         loop = asyncio.get_running_loop()
         when = loop.time() + max(seconds, 0.0)
         known = self._timers.get(key)
@@ -80,9 +84,9 @@ class WorkQueue:
             self._changed.clear()
             await self._changed.wait()
         self._dirty.discard(key)
+        self.forget(key)
         self._working.add(key)
         self._idle.clear()
-        QUEUE_DEPTH.set(len(self._dirty))
         return key
 
     def is_its_turn(self, key: Key) -> bool:
@@ -172,4 +176,3 @@ class WorkQueue:
 
     def _want(self, key: Key) -> None:
         self._dirty.add(key)
-        QUEUE_DEPTH.set(len(self._dirty))

@@ -164,15 +164,20 @@ def _is_news(old: Condition | None, new: Condition) -> bool:
 
 
 def _condition(view: View, say: Say, known: Condition | None) -> Condition:
-    status = "True" if say.value else "False"
-    same = known is not None and known.status == status
+    status, message = "True" if say.value else "False", say.message[:MESSAGE_LENGTH]
+    generation, since = view.snapshot.job.metadata.generation, view.now
+    if known is not None and known.status == status:
+        since = known.last_transition_time
+        # Usual, and to check all values again takes longer than everything else here.
+        if (known.reason, known.message, known.observed_generation) == (say.reason, message, generation):
+            return known
     return Condition(
         type=say.type,
         status=status,
         reason=say.reason,
-        message=say.message[:MESSAGE_LENGTH],
-        last_transition_time=known.last_transition_time if known and same else view.now,
-        observed_generation=view.snapshot.job.metadata.generation,
+        message=message,
+        last_transition_time=since,
+        observed_generation=generation,
     )
 
 

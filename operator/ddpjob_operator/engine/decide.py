@@ -5,7 +5,6 @@ from datetime import datetime
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 
 from .afterwards import AFTERWARDS, Step
-from .changes import changed
 from .conditions import REPORTED, events
 from .decision import Decision
 from .policies import CHAIN, Policy, Verdict
@@ -48,17 +47,18 @@ def _next_look(view: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -
     """
     # By the new status: what it begins, such as a backoff, has an end of its own.
     then = view if verdict.status is view.status else view.with_status(verdict.status)
-    times = (verdict.wake_at, *(time for one in asked for time in one.due(then)))
+    dues = {one.due for one in asked}  # Some have the same.
+    times = (verdict.wake_at, *(time for due in dues for time in due(then)))
     return min((time for time in times if time is not None and time > view.now), default=None)
 
 
 COUNTING = REPORTED | {ConditionType.RUNNING}
 """Conditions whose messages change with each pod or with what a program reports."""
 
-MINOR = (
+MINOR = {
     *("message", "ready", "ready_nodes", "state", "reason", "supervised", "progress", "checkpoint", "stragglers"),
     *("completed_indexes", "last_completed_time"),
-)
+}
 
 
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
@@ -66,14 +66,15 @@ def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
 
     Or says the same in other words, if the words are a program's.
     """
-    same = after.model_copy(update={name: getattr(before, name) for name in MINOR})
-    return _what_matters(same) == _what_matters(before)
+    old = vars(before)
+    changes = {name for name, value in vars(after).items() if value != old[name]}
+    return changes <= MINOR | {"conditions"} and _what_matters(before) == _what_matters(after)
 
 
-def _what_matters(status: DDPJobStatus) -> DDPJobStatus:
-    conditions = tuple(
-        condition.model_copy(update={"message": ""}) if condition.type in COUNTING else condition
-        for condition in status.conditions
-        if condition.type is not ConditionType.CREATED
-    )
-    return changed(status, conditions=conditions)
+def _what_matters(status: DDPJobStatus) -> list[tuple[object, ...]]:
+    """Of the conditions."""
+    return [
+        (one.type, one.status, one.reason, one.last_transition_time, "" if one.type in COUNTING else one.message)
+        for one in status.conditions
+        if one.type is not ConditionType.CREATED
+    ]

@@ -20,7 +20,7 @@ from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, Settings, 
 
 from tests.unit.engine.builders import a_job
 
-from .manifests import UID, nobody
+from .manifests import UID, a_pod, nobody, trainer
 
 KEY = ("team", "digits")
 
@@ -29,17 +29,20 @@ class Listening:
     """Stands in for what listens."""
 
     def __init__(self) -> None:
-        self.asked: Asked | None = None
+        self.whom: Asked | None = None
 
     def attend(self, _key: object, _uid: str, asked: Asked | None) -> Heard | None:
-        self.asked = asked
+        self.whom = asked
         return None
+
+    def asked(self, _key: object, _uid: str) -> Asked | None:
+        return self.whom
 
     def heard(self, _key: object, _uid: str) -> Heard | None:
         return None
 
     def forget(self, _key: object) -> None:
-        self.asked = None
+        self.whom = None
 
 
 def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> None:
@@ -59,7 +62,7 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
             found = asyncio.run(reconciler._answered(KEY, stored, snapshot, needs))
             snapshot = replace(moment.snapshot, answered=found.answered)
         reconciler._listen_no_more(KEY, snapshot)
-        listens_to.append([asked and asked.pod for asked in (first.asked, others.asked)])
+        listens_to.append([asked and asked.pod for asked in (first.whom, others.whom)])
     names = [pod.name for pod in silent.pods]
     assert listens_to == [[names[0], None], names, [names[0], None], [None, None]]
 
@@ -126,6 +129,27 @@ class Silent(Conflicting):
 
     async def replace_status(self, *_: Any) -> Any:
         raise ApiError(0, "NoAnswer", "no answer")
+
+
+@pytest.mark.parametrize(
+    ("state", "needs"),
+    [({"running": {}}, False), ({"terminated": {"exitCode": 0}}, True)],
+    ids=["its pod runs", "its pod has ended"],
+)
+def test_a_supervisor_that_is_asked_already_is_no_question(state: dict[str, Any], needs: bool) -> None:  # noqa: FBT001
+    nothing: Any = None
+    listening: Any = Listening()
+    store = Store(nobody)
+    store.jobs.saw(a_seen_job(5))
+    store.pods.saw(a_pod(podIP="10.0.0.1", containerStatuses=trainer(**state)))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = Reconciler(
+        Silent(5), store, WorkQueue(), nothing, supervisors=listening, witnesses=listening, settings=Settings()
+    )
+    listening.attend(KEY, UID, Asked("digits-0-1", "10.0.0.1", 8080))
+    snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
+    assert (snapshot.answered.supervisor is None) == needs
 
 
 class Obliging(Conflicting):

@@ -155,6 +155,17 @@ def test_of_several_wishes_for_later_the_earliest_counts() -> None:
     scene(play)
 
 
+def test_a_look_makes_an_earlier_wish_for_a_later_one_void() -> None:
+    async def play(keys: WorkQueue) -> None:
+        keys.mark_in(A, 0.05)
+        keys.mark(A)
+        keys.done(await keys.take())
+        await asyncio.sleep(0.1)
+        assert await given(keys) == []
+
+    scene(play)
+
+
 def test_nothing_is_given_out_once_closed_and_closing_waits_for_the_work_in_hand() -> None:
     async def play(keys: WorkQueue) -> None:
         keys.mark(A)

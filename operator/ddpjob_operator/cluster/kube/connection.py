@@ -91,6 +91,7 @@ class Connection:
         self._session = aiohttp.ClientSession(
             base_url=self._info.server.rstrip("/") + "/",
             connector=aiohttp.TCPConnector(ssl=_ssl_context(self._info), limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT},
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, connect=CONNECT_SECONDS),
         )
