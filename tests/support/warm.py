@@ -23,6 +23,9 @@ from tests.plant.processes import Program, Programs, start_with_us
 
 TEMPLATE = Path(__file__).with_name("template.py")
 
+INHERITED = dict(os.environ)
+"""Read once: for each test pytest sets and deletes a variable, perhaps while another thread starts a program."""
+
 
 class Fork:
     """A forked process, with what is used of `subprocess.Popen`."""
@@ -97,7 +100,7 @@ def fork_operator(programs: Programs, name: str, environment: Mapping[str, str],
     programs.logs.mkdir(exist_ok=True)
     log = programs.logs / f"{name}.log"
     process = _template("ddpjob_operator.cluster.command").fork(
-        ["ddpjob-operator", *flags], os.environ | environment, log
+        ["ddpjob-operator", *flags], {**INHERITED, **environment}, log
     )
     programs.running[name] = Program(name, log, process)
     return programs.running[name]
