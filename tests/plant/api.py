@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -217,12 +218,15 @@ def _start_etcd(plant: Plant) -> None:
 def _start_apiserver(plant: Plant, address: str, port: int, *flags: str) -> None:
     pki = plant.directory / "pki"
     shutil.copy(HERE / "audit.yaml", plant.directory)
+    # Its own Service leads to it where pods can reach it; endpoints at a loopback address are not valid.
+    reconciler = "none" if ip_address(address).is_loopback else "lease"
     plant.programs.start(
         "kube-apiserver",
         build.path("kube-apiserver"),
         f"--etcd-servers=unix://{plant.directory}/etcd/clients",
         f"--bind-address={address}",
         f"--advertise-address={address}",
+        f"--endpoint-reconciler-type={reconciler}",
         f"--secure-port={port}",
         f"--client-ca-file={pki}/ca.crt",
         f"--tls-cert-file={pki}/apiserver.crt",

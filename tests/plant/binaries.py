@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum, auto
 
-KUBERNETES_VERSION = "v1.36.3"
+KUBERNETES_VERSION = "v1.37.2"
 
 _VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
 
