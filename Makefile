@@ -107,7 +107,7 @@ generate: $(READY) ## Rewrite what is generated: schemas, reference pages, golde
 	  echo "deploy/install.yaml is left as it is: helm is not on PATH, nor built by make plant"
 	fi
 
-KUBERNETES := 1.36.3
+KUBERNETES := 1.37.2
 vendor-kubernetes: $(READY) ## Take the pod template's schema from the Kubernetes release named here (needs Go)
 	@cd "$$(mktemp -d)" && go mod init vendor 2>/dev/null
 	module=$$(go mod download -json k8s.io/kubernetes@v$(KUBERNETES) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
