@@ -8,6 +8,7 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
 
     <!-- not run: REASON -->           before bash: only a reader can run this
     <!-- on a cluster -->              before bash: run by tests/e2e, on nodes with the operator and our images
+    <!-- with pod groups -->         before bash: run by tests/scheduling, on a cluster whose scheduler places groups
     <!-- on kind -->                 before bash: run by tests/kind, with the cluster that it makes itself
     <!-- in a project -->            before bash: run by tests/wheel, in a project beside a clone
     <!-- not valid: REASON -->         before yaml: a DDPJob with mistakes
@@ -35,6 +36,8 @@ HERE = "here"
 ON_A_CLUSTER = "on a cluster"
 IN_A_PROJECT = "in a project"
 ON_KIND = "on kind"
+WITH_POD_GROUPS = "with pod groups"
+PLACES = (ON_A_CLUSTER, ON_KIND, IN_A_PROJECT, WITH_POD_GROUPS)
 FIRST_TERMINAL = "first terminal"
 CTRL_C = "first terminal: Ctrl-C"
 AS_PRINTED = ": as printed"
@@ -59,8 +62,8 @@ class Block:
 
     @property
     def where(self) -> str:
-        """HERE, ON_A_CLUSTER, ON_KIND or IN_A_PROJECT."""
-        return next((place for place in (ON_A_CLUSTER, ON_KIND, IN_A_PROJECT) if self.note.startswith(place)), HERE)
+        """One of PLACES, or HERE."""
+        return next((place for place in PLACES if self.note.startswith(place)), HERE)
 
     @property
     def terminal(self) -> str:

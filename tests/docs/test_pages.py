@@ -11,12 +11,10 @@ from tests.docs.pages import (
     CTRL_C,
     FIRST_TERMINAL,
     HERE,
-    IN_A_PROJECT,
     NOT_RUN,
     NOT_VALID,
-    ON_A_CLUSTER,
-    ON_KIND,
     PAGES,
+    PLACES,
     ROOT,
     blocks,
     pages_that_run,
@@ -44,7 +42,7 @@ def test_every_block_is_of_a_kind_that_is_checked(name: str) -> None:
     assert text.count("```") == 2 * len(blocks(PAGES[name])), "a fence is not closed, or indented"
     for block in blocks(PAGES[name]):
         assert (
-            block.terminal in {"", FIRST_TERMINAL, CTRL_C, ON_A_CLUSTER, ON_KIND, IN_A_PROJECT}
+            block.terminal in {"", FIRST_TERMINAL, CTRL_C, *PLACES}
             or block.note.startswith((NOT_RUN, NOT_VALID))
             or block.note.endswith(AS_PRINTED)
         )

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ON_A_CLUSTER, pages_that_run
+from tests.docs.reading import read_with
 from tests.support.jobs import Team
-
-from .reading import read_with
 
 TRAINS_TO_ITS_END = "README.md"
 """Read in test_training.py, which looks at what has come of it: once is enough."""

@@ -8,10 +8,10 @@ import yaml
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.client.code import LABEL
 
+from tests.docs.reading import read_with
 from tests.plant import Plant
 from tests.support.jobs import Team
 
-from .reading import read_with
 from .work import CODE_MOUNT, EXAMPLE, LONG, PLAIN_SCRIPT, a_training, logs, submitted, with_script
 
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}

@@ -184,6 +184,35 @@ NEW_JOBS = [
         {"spec.nodes": 4, "spec.elastic": {"maxNodes": 3}},
         {"spec.nodes": 3, "spec.elastic": {"maxNodes": 3}},
     ),
+    *(
+        Case(
+            f"spec.scheduling.{field}",
+            "must be exactly one of",
+            {f"spec.scheduling.{field}": bad},
+            {f"spec.scheduling.{field}": good},
+        )
+        for field, bad, good in [
+            ("schedulingPolicy", {}, {"gang": {}}),
+            ("schedulingPolicy", {"basic": {}, "gang": {}}, {"basic": {}}),
+            ("disruptionMode", {}, {"all": {}}),
+            ("disruptionMode", {"single": {}, "all": {}}, {"single": {}}),
+        ]
+    ),
+    *(
+        Case(
+            "spec.scheduling.schedulingPolicy.gang.minCount",
+            "is more than nodes",
+            nodes | {"spec.scheduling": {"schedulingPolicy": {"gang": {"minCount": bad}}}},
+            nodes | {"spec.scheduling": {"schedulingPolicy": {"gang": {"minCount": good}}}},
+        )
+        for nodes, bad, good in [(Values(), 2, 1), ({"spec.nodes": 3}, 4, 3)]
+    ),
+    Case(
+        "spec.scheduling",
+        "cannot be set together with template.spec.schedulingGroup",
+        {"spec.scheduling": {}, "spec.template.spec.schedulingGroup": {"podGroupName": "mine"}},
+        {"spec.template.spec.schedulingGroup": {"podGroupName": "mine"}},
+    ),
     _rules("", "matches nothing; give one of exitCodes, signals, causes", {}, {"exitCodes": [3]}),
     _rules("", "matches nothing", {}, {"signals": ["SIGBUS"]}),
     _rules("", "matches nothing", {}, {"causes": ["OutOfMemory"]}),

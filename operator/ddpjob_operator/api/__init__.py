@@ -7,6 +7,7 @@ from .causes import Cause
 from .job import DDPJob, Metadata
 from .problems import BadInputError, InvalidJobError, Problem
 from .restart import Restart, RestartAction, RestartMode, RestartRule, Signal
+from .scheduling import DisruptionMode, GangPolicy, Scheduling, SchedulingPolicy
 from .spec import Backend, Checkpoint, CleanPodPolicy, DDPJobSpec, Elastic, NetworkPolicy, Preflight, SuccessPolicy
 from .status import (
     AvoidedNode,
@@ -38,7 +39,9 @@ __all__ = [
     "DDPJob",
     "DDPJobSpec",
     "DDPJobStatus",
+    "DisruptionMode",
     "Elastic",
+    "GangPolicy",
     "Incarnations",
     "Incident",
     "InvalidJobError",
@@ -53,6 +56,8 @@ __all__ = [
     "RestartAction",
     "RestartMode",
     "RestartRule",
+    "Scheduling",
+    "SchedulingPolicy",
     "Signal",
     "State",
     "Straggler",

@@ -18,6 +18,10 @@ class Reason(StrEnum):
     """A pod that is not the job's already has the name of one of its pods."""
     NETWORK_POLICY_TAKEN = "NetworkPolicyTaken"
     """A NetworkPolicy that is not the job's already has its name."""
+    WORKLOAD_TAKEN = "WorkloadTaken"
+    """A Workload that is not the job's already has the name of one of its own."""
+    POD_GROUP_TAKEN = "PodGroupTaken"
+    """A PodGroup that is not the job's already has the name of one of its own."""
     IMAGE_MISSING = "ImageMissing"
     """The trainer's container names no image, and the operator's administrator has set none."""
     QUOTA_EXCEEDED = "QuotaExceeded"
@@ -102,6 +106,8 @@ ADVICE: dict[Reason | Cause, str] = {
     "by itself.",
     Reason.POD_TAKEN: "Delete the pod, or give the job another name. The pod of a deleted job goes away by itself.",
     Reason.NETWORK_POLICY_TAKEN: "Delete the NetworkPolicy, or give the job another name.",
+    Reason.WORKLOAD_TAKEN: "Delete the Workload, or give the job another name.",
+    Reason.POD_GROUP_TAKEN: "Delete the PodGroup, or give the job another name.",
     Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask the operator's "
     "administrator to set `trainerImage`.",
     Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised: "

@@ -388,6 +388,9 @@ class DDPJobStatus(_Said):
     """What `spec.networkPolicy` says or, if it is not set, the operator's setting when the job first started."""
     trainer_image: str | None = None
     """The image for containers whose template names none: the operator's setting when the job first started."""
+    pod_group: Annotated[str, Field(max_length=63)] | None = None
+    """Name of the PodGroup by which the cluster's scheduler places the present pods, and of its Workload; not set if
+    the operator could make none when the gang last started as a whole."""
     supervised: bool = False
     """Whether a supervisor in rank 0's pod has answered since the gang last started as a whole."""
     progress: Progress | None = None

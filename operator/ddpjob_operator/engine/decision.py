@@ -9,7 +9,15 @@ from datetime import datetime
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 
-from .manifests.children import build_network_policy, build_pod, build_reserve, build_secret, build_service
+from .manifests.children import (
+    build_network_policy,
+    build_pod,
+    build_pod_group,
+    build_reserve,
+    build_secret,
+    build_service,
+    build_workload,
+)
 from .manifests.names import present_pod_name
 from .settings import Settings
 from .snapshot import NOTHING, Manifest, Needs
@@ -58,6 +66,42 @@ class CreateSecret:
     def build(self) -> Manifest:
         """The Secret's manifest, without its value."""
         return build_secret(self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateWorkload:
+    """Create the Workload of the present attempt's PodGroup, before that. If it exists already, that is success."""
+
+    job: DDPJob
+
+    def build(self) -> Manifest:
+        """The Workload's manifest."""
+        return build_workload(self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePodGroup:
+    """Create the PodGroup that the present attempt's pods name, before them. If it exists, that is success."""
+
+    job: DDPJob
+
+    def build(self) -> Manifest:
+        """The PodGroup's manifest."""
+        return build_pod_group(self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWorkload:
+    """Delete the Workload of a former attempt's PodGroup. If it is gone already, that is success."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePodGroup:
+    """Delete the PodGroup of a former attempt. If it is gone already, that is success."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +161,10 @@ Action = (
     | CreateNetworkPolicy
     | DeleteNetworkPolicy
     | CreateSecret
+    | CreateWorkload
+    | CreatePodGroup
+    | DeleteWorkload
+    | DeletePodGroup
     | CreatePod
     | DeletePod
     | StopPod

@@ -139,6 +139,17 @@ class Service(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroup:
+    """Pods that the cluster's scheduler places together."""
+
+    name: str
+    waiting: Waiting | None = None
+    """Why the scheduler has not placed them yet, if it says so."""
+    deleting: bool = False
+    """Whether it goes as soon as no pod of it is left; until then the scheduler still heeds it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """What the cluster said when it refused to create something of the job: a quota, a policy, a name in use."""
 
@@ -204,6 +215,10 @@ class Snapshot:
     """What is wrong with the nodes that were asked about, in a sentence; empty if nothing is."""
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
+    pod_groups: tuple[PodGroup, ...] | None = None
+    """The job's own PodGroups. None: nobody can make any here, since the cluster has no such API or forbids it."""
+    workloads: frozenset[str] = frozenset()
+    """Names of the Workloads that belong to them."""
     mark: str | None = None
     """How the job ended by its metadata, with a digest of the name of the job that it was written for; empty if it
     says nothing. None: the job is never marked, since its status cannot get lost without the rest of it."""

@@ -8,7 +8,7 @@ from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobSt
 from ddpjob_operator.api.words import counted
 
 from .reports import Heard, Phase
-from .snapshot import Pod, Service, Snapshot
+from .snapshot import Pod, PodGroup, Service, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)
 """A deleted pod that its kubelet has not reported gone this long after its grace period was lost with its node.
@@ -118,6 +118,12 @@ class View:
     def missing(self) -> tuple[int, ...]:
         """Ranks of the present attempt that lack a pod: a rank that has finished no longer needs one."""
         return tuple(rank for rank in range(self.nodes) if rank not in self.current and rank not in self.finished)
+
+    @property
+    def pod_group(self) -> PodGroup | None:
+        """The group that the present attempt's pods name, if they name one of ours and it exists."""
+        name, groups = self.status.pod_group, self.snapshot.pod_groups or ()
+        return next((group for group in groups if group.name == name), None)
 
     @cached_property
     def placed(self) -> int:

@@ -16,6 +16,7 @@ def as_here(spec: DDPJobSpec) -> DDPJobSpec:
             "checkpoint": _kept(spec),
             "elastic": None,  # A missing node is one that is yet to be made, not one without a place.
             "schedule_timeout_seconds": A_YEAR,
+            "scheduling": None,
             "ttl_seconds_after_finished": None,
             "clean_pod_policy": CleanPodPolicy.RUNNING if policy is CleanPodPolicy.NONE else policy,
             "managed_by": None,
@@ -42,3 +43,5 @@ def differences(spec: DDPJobSpec) -> Iterator[str]:
         yield "cleanPodPolicy None is Running on this machine: no process is left behind when the job has finished"
     if spec.elastic is not None:
         yield "elastic does nothing on this machine: there is always room for all nodes"
+    if spec.scheduling is not None:
+        yield "scheduling does nothing on this machine: all nodes have their place here"

@@ -11,16 +11,12 @@ from ddpjob_operator.api.contract import DEFAULT_CONTROL_PORT, DEFAULT_STATUS_PO
 from ddpjob_operator.engine import (
     Action,
     Asked,
-    CreateNetworkPolicy,
     CreatePod,
     CreateSecret,
     CreateService,
     Decision,
-    DeleteJob,
-    DeleteNetworkPolicy,
     DeletePod,
     Event,
-    MarkFinished,
     Pod,
     Service,
     Settings,
@@ -198,8 +194,8 @@ class Runner:
                 self._pods.delete(action)
             case StopPod(name):
                 self._pods.stop(name)
-            case DeleteJob() | MarkFinished() | CreateNetworkPolicy() | DeleteNetworkPolicy():
-                pass  # None is asked for: no job expires here or gets a mark, and policies are reported as wanted.
+            case _:
+                pass  # None is asked for: no job expires here or gets a mark or a group, and policies are as wanted.
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)

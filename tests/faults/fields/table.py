@@ -168,6 +168,14 @@ FIELDS: dict[str, Field] = {
         None, GOES_ON, GOES_ON, job=IN_ELASTIC, refused={Change.LEAST: "is more than elastic.maxNodes"}
     ),
     "elastic.shrinkAfterSeconds": _always(GOES_ON, GOES_ON, GOES_ON, job=IN_ELASTIC),
+    # where: the next attempt follows
+    "scheduling.schedulingPolicy.gang.minCount": _always(
+        GOES_ON,
+        None,
+        GOES_ON,
+        job={"scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}},
+        refused={Change.GREATEST: "is more than nodes"},
+    ),
     # time
     "activeDeadlineSeconds": _always(
         _fails("DeadlineExceeded"), GOES_ON, GOES_ON, job={"activeDeadlineSeconds": 3600}

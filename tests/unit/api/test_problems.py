@@ -13,8 +13,8 @@ TRAINER = "spec.template.spec.containers[0]"
 KNOWN = (
     "nodes, procsPerNode, backend, masterPort, statusPort, controlPort, waitForMaster, networkPolicy, suspend, "
     "managedBy, activeDeadlineSeconds, startDeadlineSeconds, scheduleTimeoutSeconds, successPolicy, "
-    "finishTimeoutSeconds, cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, stallTimeoutSeconds, "
-    "preflight, checkpoint, template"
+    "finishTimeoutSeconds, cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, scheduling, "
+    "stallTimeoutSeconds, preflight, checkpoint, template"
 )
 NAME = (
     "Name of the job: at most 52 lower-case letters, digits and dashes, the first a letter and the last no dash. "

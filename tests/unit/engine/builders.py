@@ -17,16 +17,21 @@ from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreatePodGroup,
     CreateSecret,
     CreateService,
+    CreateWorkload,
     Decision,
     DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
+    DeletePodGroup,
+    DeleteWorkload,
     Disruption,
     Exit,
     MarkFinished,
     Pod,
+    PodGroup,
     Refusal,
     Service,
     Settings,
@@ -338,6 +343,26 @@ class Moment:
         """Such a Service stands under the job's name."""
         return Moment(replace(self.snapshot, service=service))
 
+    def grouped(self) -> "Moment":
+        """The cluster has PodGroups, and the operator may make them."""
+        return Moment(replace(self.snapshot, pod_groups=self.snapshot.pod_groups or ()))
+
+    def ungrouped(self) -> "Moment":
+        """The cluster has no PodGroups any more."""
+        return Moment(replace(self.snapshot, pod_groups=None, workloads=frozenset()))
+
+    def no_room(self, message: str) -> "Moment":
+        """The scheduler says why it does not place the gang."""
+        return self._each_group(lambda group: replace(group, waiting=Waiting("Unschedulable", message)))
+
+    def group_goes(self) -> "Moment":
+        """Somebody deletes the present PodGroup, which stays for as long as it has pods."""
+        return self._each_group(lambda group: replace(group, deleting=True))
+
+    def group_is_gone(self) -> "Moment":
+        """The PodGroup is not there any more."""
+        return Moment(replace(self.snapshot, pod_groups=()))
+
     def asks(self, **spec: Any) -> "Moment":
         """The user changes the spec."""
         job = self.snapshot.job
@@ -403,6 +428,25 @@ class Moment:
         pods = (change(pod) if mine else pod for pod, mine in zip(self.pods, chosen, strict=True))
         return self._with_pods(tuple(pods))
 
+    def _each_group(self, change: Callable[[PodGroup], PodGroup]) -> "Moment":
+        return Moment(replace(self.snapshot, pod_groups=tuple(map(change, self.snapshot.pod_groups or ()))))
+
+    def _grouped(self, action: Action) -> "Moment":
+        """With what becomes of Workloads and PodGroups. Of a Secret nobody may look whether it is there."""
+        workloads, groups = self.snapshot.workloads, self.snapshot.pod_groups or ()
+        match action:
+            case CreateWorkload(job):
+                workloads |= {job.status.pod_group or ""}
+            case DeleteWorkload(name):
+                workloads -= {name}
+            case CreatePodGroup(job):
+                groups = (*groups, PodGroup(job.status.pod_group or ""))
+            case DeletePodGroup(name):
+                groups = tuple(group for group in groups if group.name != name)
+            case _:
+                return self
+        return Moment(replace(self.snapshot, workloads=workloads, pod_groups=groups))
+
     def _carried_out(self, action: Action) -> "Moment":
         match action:
             case CreateService():
@@ -411,8 +455,6 @@ class Moment:
                 made: dict[str, Any] = {"network_policy": isinstance(action, CreateNetworkPolicy)}
                 changed = {"mark": action.mark} if isinstance(action, MarkFinished) else made
                 return Moment(replace(self.snapshot, **changed))
-            case CreateSecret():
-                return self  # Nobody may look whether it is there.
             case CreatePod():
                 return self._with_made((action,))
             case StopPod(name):
@@ -423,28 +465,35 @@ class Moment:
                 raise AssertionError("no moment comes after the job's deletion")
             case DeletePod(name, _, grace):
                 return self._without(name, grace)
+            case _:
+                return self._grouped(action)
+
+
+BESIDE: dict[type[Action], tuple[str, ...]] = {
+    CreateService: ("service",),
+    CreateNetworkPolicy: ("policy",),
+    DeleteNetworkPolicy: ("-policy",),
+    CreateWorkload: ("workload",),
+    DeleteWorkload: ("-workload",),
+    CreatePodGroup: ("group",),
+    DeletePodGroup: ("-group",),
+    CreateSecret: (),
+}
+"""What stands beside a job's pods, in words of `plan`."""
 
 
 def plan(moment: Moment) -> str:
     """The actions of a decision in a line.
 
-    `service`, `policy`: it is made; `-policy`: it is removed; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as
-    one that only looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with
-    its own; `!1.0`: it is stopped and stays; `Failed`: the job is marked so; `-job`: the job itself is deleted. The
-    Secret, which is made before any pod (`test_secret.py`), is left out.
+    `service`, `policy`, `workload`, `group`: it is made; `-policy` and so on: it is removed; `+2.0`: rank 0 of
+    incarnation 2 is created, `+2.0?`: as one that only looks out for a place; `-1.0/5`: that of incarnation 1 is
+    deleted with 5 s of grace, `/full`: with its own; `!1.0`: it is stopped and stays; `Failed`: the job is marked so;
+    `-job`: the job itself is deleted. The Secret, which is made before any pod (`test_secret.py`), is left out.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
     said = []
     for action in moment.decision.actions:
         match action:
-            case CreateService():
-                said.append("service")
-            case CreateNetworkPolicy():
-                said.append("policy")
-            case DeleteNetworkPolicy():
-                said.append("-policy")
-            case CreateSecret():
-                pass
             case CreatePod(rank, job, reserve=reserve):
                 said.append(f"+{job.status.incarnations.of(rank)}.{rank}{'?' * reserve}")
             case StopPod(name):
@@ -455,4 +504,6 @@ def plan(moment: Moment) -> str:
                 said.append("-job")
             case DeletePod(name, _, grace):
                 said.append(f"-{named[name]}/{'full' if grace is None else grace}")
+            case _:
+                said += BESIDE[type(action)]
     return " ".join(said)

@@ -12,8 +12,10 @@ from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import (
     CreateNetworkPolicy,
     CreatePod,
+    CreatePodGroup,
     CreateSecret,
     CreateService,
+    CreateWorkload,
     DeleteJob,
     Manifest,
     Service,
@@ -152,7 +154,7 @@ def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(moment: Mo
 
 def manifests(moment: Moment) -> list[Manifest]:
     """All that a decision makes."""
-    made = (CreatePod, CreateService, CreateNetworkPolicy, CreateSecret)
+    made = (CreatePod, CreateService, CreateNetworkPolicy, CreateSecret, CreateWorkload, CreatePodGroup)
     return [action.build() for action in moment.decision.actions if isinstance(action, made)]
 
 
@@ -165,7 +167,8 @@ def test_every_reason_of_a_decision_is_met_in_some_table() -> None:
         for condition in one.status.conditions
     }
     of_the_adapters = {
-        *(Reason.POD_TAKEN, Reason.NETWORK_POLICY_TAKEN, Reason.POD_SECURITY_VIOLATION),
+        *(Reason.POD_TAKEN, Reason.NETWORK_POLICY_TAKEN, Reason.WORKLOAD_TAKEN, Reason.POD_GROUP_TAKEN),
+        Reason.POD_SECURITY_VIOLATION,
         *(Reason.FORBIDDEN, Reason.WEBHOOK_FAILED, Reason.INVALID),
     }
     assert WORDS - of_the_adapters - met == set()

@@ -8,8 +8,10 @@ import yaml
 from ddpjob_operator.engine import (
     CreateNetworkPolicy,
     CreatePod,
+    CreatePodGroup,
     CreateSecret,
     CreateService,
+    CreateWorkload,
     Manifest,
     Settings,
     pod_name,
@@ -71,6 +73,12 @@ checkpointed = a_job(
     },
 )
 
+in_a_group = a_job(
+    nodes=2,
+    scheduling={"disruptionMode": {"all": {}}},
+    template={"spec": {"priorityClassName": "high", "containers": [{"name": "trainer", "image": "trainer:1"}]}},
+).grouped()
+
 PODS: dict[str, tuple[Moment, int]] = {
     "one-process-per-node": (a_job(nodes=2), 1),
     "several-processes-per-node": (a_job(nodes=2, procsPerNode=4), 1),
@@ -80,6 +88,7 @@ PODS: dict[str, tuple[Moment, int]] = {
     "checkpoint-on-a-volume-of-the-template": (a_job(checkpoint={"path": "/data/runs"}, template=WITH_DATA), 0),
     "template-that-wins": (a_job(template=OPINIONATED), 0),
     "after-a-restart": (a_job(nodes=2).running().fails(0).decided().gone().after(1), 0),
+    "in-a-group": (in_a_group, 1),
     "after-a-resize": (a_job(nodes=2).running().asks(nodes=4).decided().gone(), 3),
 }
 
@@ -107,6 +116,16 @@ def test_the_network_policy_is_its_golden_file(golden: Golden) -> None:
     snapshot = replace(a_job(networkPolicy="Enabled").snapshot, settings=Settings(operator_namespace="ddpjob-system"))
     made = (one for one in Moment(snapshot).decision.actions if isinstance(one, CreateNetworkPolicy))
     golden("network-policy.yaml", as_yaml(next(made).build()))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("workload", CreateWorkload), ("pod-group", CreatePodGroup)], ids=["workload", "pod group"]
+)
+def test_what_the_scheduler_places_a_gang_by_is_its_golden_file(
+    name: str, kind: type[CreateWorkload | CreatePodGroup], golden: Golden
+) -> None:
+    made = next(action for action in in_a_group.decision.actions if isinstance(action, kind))
+    golden(f"{name}.yaml", as_yaml(made.build()))
 
 
 def test_the_secret_is_its_golden_file(golden: Golden) -> None:

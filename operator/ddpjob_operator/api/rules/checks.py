@@ -187,6 +187,30 @@ def few_enough_nodes(job: Any) -> Found:
         yield _at(("spec", "nodes"), it=nodes, bound=f" ({most})")
 
 
+def one_choice(*path: str) -> Check:
+    """Of the fields of a mapping exactly one is set."""
+
+    def check(job: Any) -> Found:
+        if isinstance(mapping(job, path[:-1]).get(path[-1]), dict) and len(mapping(job, path)) != 1:
+            yield _at(path)
+
+    return check
+
+
+def gang_within_nodes(job: Any) -> Found:
+    """A job has the pods that its scheduler is to place together."""
+    path = ("spec", "scheduling", "schedulingPolicy", "gang")
+    least, nodes = mapping(job, path).get("minCount"), mapping(job, ("spec",)).get("nodes", 1)
+    if isinstance(least, int) and isinstance(nodes, int) and least > nodes:
+        yield _at((*path, "minCount"), it=least, bound=f" ({nodes})")
+
+
+def one_group(job: Any) -> Found:
+    """A pod is in one PodGroup: one that we make, or the template's own."""
+    if "schedulingGroup" in mapping(job, POD) and "scheduling" in mapping(job, ("spec",)):
+        yield _at(("spec", "scheduling"))
+
+
 def shared_names(job: Any) -> Found:
     """A pod's containers are told apart by their names, those that run before it too."""
     names = [container.get("name") for _, container in mappings(job, (*POD, "containers"))]

@@ -22,6 +22,7 @@ POD = "spec.template.spec"
 METADATA = "spec.template.metadata"
 RESTART_RULES = "spec.restart.rules[]"
 CONTAINERS = f"{POD}.containers"
+SCHEDULING = "spec.scheduling"
 
 OF_THE_CRD = "the CRD's own bounds refuse it"
 OF_THE_POD = "its pods are refused: the job is Blocked, with reason Invalid"
@@ -221,6 +222,33 @@ RULES: tuple[Rule, ...] = (
         "{it} is more than elastic.maxNodes{bound}",
         checks.few_enough_nodes,
         "!has(self.elastic) || !has(self.elastic.maxNodes) || self.nodes <= self.elastic.maxNodes",
+        "spec",
+    ),
+    *(
+        Rule(
+            f"{SCHEDULING}.{field}",
+            "two choices at once, or none",
+            f"must be exactly one of {' and '.join(choices)}",
+            checks.one_choice("spec", "scheduling", field),
+            " != ".join(f"has(self.{choice})" for choice in choices),
+            f"{SCHEDULING}.{field}",
+        )
+        for field, choices in (("schedulingPolicy", ("basic", "gang")), ("disruptionMode", ("single", "all")))
+    ),
+    Rule(
+        f"{SCHEDULING}.schedulingPolicy.gang.minCount",
+        "more pods than the job has",
+        "{it} is more than nodes{bound}",
+        checks.gang_within_nodes,
+        "self.?scheduling.?schedulingPolicy.?gang.?minCount.orValue(0) <= self.nodes",
+        "spec",
+    ),
+    Rule(
+        SCHEDULING,
+        "a PodGroup of the operator's beside one of yours",
+        "cannot be set together with template.spec.schedulingGroup, which names a PodGroup of your own; keep one",
+        checks.one_group,
+        "!has(self.scheduling) || !has(self.template.spec.schedulingGroup)",
         "spec",
     ),
     Rule(

@@ -1,12 +1,22 @@
-"""The Service, the NetworkPolicy, the Secret and the pods of a job, as they are created."""
+"""The Service, the NetworkPolicy, the Secret, the PodGroups and the pods of a job, as they are created."""
 
 import copy
 
-from ddpjob_operator.api import Backend, Checkpoint, DDPJob, PodSecurity
+from ddpjob_operator.api import (
+    Backend,
+    Checkpoint,
+    DDPJob,
+    GangPolicy,
+    PodSecurity,
+    Scheduling,
+    SchedulingPolicy,
+)
 from ddpjob_operator.api.contract import (
     API_VERSION,
+    GROUP,
     KIND,
     MANAGER,
+    MAX_NODES,
     SECRET_DIRECTORY,
     TERMINATION_LOG_PATH,
     TRAINER_CONTAINER,
@@ -23,6 +33,8 @@ from .pod_security import restrict
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
 SECRET_VOLUME = "ddpjob-secret"  # noqa: S105  (a name)
+SCHEDULING_API = "scheduling.k8s.io/v1beta1"
+GROUP_TEMPLATE = "nodes"
 SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
 
@@ -99,6 +111,53 @@ def build_secret(job: DDPJob) -> Manifest:
     }
 
 
+def build_workload(job: DDPJob) -> Manifest:
+    """The Workload of an attempt: what its PodGroup is made from, with a way back to the job."""
+    return {
+        "apiVersion": SCHEDULING_API,
+        "kind": "Workload",
+        "metadata": {**_owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
+        "spec": {
+            "controllerRef": {"apiGroup": GROUP, "kind": KIND, "name": job.metadata.name},
+            "podGroupTemplates": [{"name": GROUP_TEMPLATE, **_placement(job)}],
+        },
+    }
+
+
+def build_pod_group(job: DDPJob) -> Manifest:
+    """The PodGroup that the pods of an attempt name."""
+    return {
+        "apiVersion": SCHEDULING_API,
+        "kind": "PodGroup",
+        "metadata": {**_owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
+        "spec": {
+            "workloadRef": {"workloadName": job.status.pod_group, "templateName": GROUP_TEMPLATE},
+            **_placement(job),
+        },
+    }
+
+
+def _placement(job: DDPJob) -> Manifest:
+    """How the pods of the present attempt are placed.
+
+    Kubernetes' scheduler refuses a group whose priority is not that of its pods.
+    """
+    asked, pod = job.spec.scheduling or Scheduling(), job.spec.template["spec"]
+    mode = {"disruptionMode": asked.disruption_mode.to_dict()} if asked.disruption_mode else {}
+    priority = {"priorityClassName": pod["priorityClassName"]} if "priorityClassName" in pod else {}
+    return {"schedulingPolicy": _policy(job, asked.scheduling_policy or SchedulingPolicy()), **mode, **priority}
+
+
+def _policy(job: DDPJob, asked: SchedulingPolicy) -> Manifest:
+    """By default no pod is placed before there is room for all, or for as many as an elastic gang can do with."""
+    if asked.basic is not None:
+        return {"basic": {}}
+    assert job.status.nodes is not None, "an attempt was started"
+    least = (asked.gang or GangPolicy()).min_count or (job.spec.elastic.min_nodes if job.spec.elastic else MAX_NODES)
+    # A gang that has shrunk may have fewer pods than were asked for.
+    return {"gang": {"minCount": min(least, job.status.nodes)}}
+
+
 def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     """The present pod of a rank: the template, and what makes it a member of the gang.
 
@@ -114,6 +173,8 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     pod.setdefault("topologySpreadConstraints", _spread(job))
     pod.setdefault("tolerations", []).extend(_tolerations(pod))
     _avoid(pod, job)
+    if job.status.pod_group:
+        pod["schedulingGroup"] = {"podGroupName": job.status.pod_group}
     if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template with an account wants its token.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
@@ -142,9 +203,12 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
 def build_reserve(job: DDPJob, rank: int) -> Manifest:
     """A pod beyond the present size of the gang: it takes a machine if one has room, pulls the image, and waits.
 
-    Its trainer never starts. Once it has a machine, the gang can grow, and starts again with a real pod.
+    Its trainer never starts. Once it has a machine, the gang can grow, and starts again with a real pod. It is in no
+    group: it would count as one of the pods that are placed together.
     """
     pod = build_pod(job, rank)
+    if job.status.pod_group:
+        del pod["spec"]["schedulingGroup"]
     trainer = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
     others = [one for one in pod["spec"].get("initContainers", ()) if one["name"] != WAIT_CONTAINER]
     pod["spec"]["initContainers"] = [reserve_container(trainer), *others]

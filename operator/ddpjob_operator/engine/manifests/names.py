@@ -22,6 +22,11 @@ def network_policy_name(job: DDPJob) -> str:
     return f"{job.metadata.name}-{_suffix(job.metadata.uid)}"
 
 
+def pod_group_name(job: DDPJob, incarnation: int) -> str:
+    """`<job>-<suffix>`: each attempt of the whole gang has a PodGroup of its own, with the suffix of its pods."""
+    return f"{job.metadata.name}-{_suffix(f'{job.metadata.uid}/{incarnation}')}"
+
+
 def secret_name(job: DDPJob) -> str:
     """`<job>-<hash>`: never that of a former job's Secret, which is about to be removed and must not become ours."""
     return f"{job.metadata.name}-{hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:SECRET_HASH_LENGTH]}"

@@ -15,6 +15,11 @@ NO_IMAGE = (
     "administrator set one for jobs that name none (trainerImage)"
 )
 
+NO_POD_GROUP = (
+    "spec.scheduling has no effect on this attempt: when it started, the cluster served no PodGroups "
+    "(scheduling.k8s.io/v1beta1), or did not let the operator make them"
+)
+
 
 def awaited(view: View) -> str:
     """What a gang that has not come up is waiting for, in a sentence."""
@@ -67,18 +72,30 @@ def _given_back(view: View) -> str:
 
 def so_many_run(view: View) -> str:
     """How many of the pods are running, and what the others are waiting for."""
-    return f"{view.running + view.succeeded} of {view.pods(view.nodes)} running{_waiting_for(view)}"
+    told = "; ".join(part for part in (_waiting_for(view), ungrouped(view)) if part)
+    return f"{view.running + view.succeeded} of {view.pods(view.nodes)} running{f'; {told}' if told else ''}"
+
+
+def ungrouped(view: View) -> str:
+    """That the present attempt has no PodGroup although the job says how it is to be placed; empty if that is not so.
+
+    The template's own one is the template's matter.
+    """
+    return NO_POD_GROUP if view.spec.scheduling is not None and not view.status.pod_group else ""
 
 
 def _waiting_for(view: View) -> str:
-    """Which rank the gang is waiting for, why, and how many more for the same reason."""
+    """What the scheduler says of the whole gang or, once it is placed, which rank it is waiting for and why."""
+    group = view.pod_group
+    if group is not None and group.waiting is not None and not view.placed:
+        return f"no room for the gang yet: {group.waiting}"
     waiting = [pod for pod in view.current.values() if not pod.running and pod.active]
     if not waiting:
         return ""
     first = next((pod for pod in waiting if pod.waiting), waiting[0])
     alike = sum(pod.waiting == first.waiting and (pod.node is None) == (first.node is None) for pod in waiting) - 1
     more = f" and {alike} more" if alike else ""
-    return f"; rank {first.rank}{more}: {first.waiting or _silent(first)}{_volumes(view, first)}"
+    return f"rank {first.rank}{more}: {first.waiting or _silent(first)}{_volumes(view, first)}"
 
 
 def _volumes(view: View, pod: Pod) -> str:

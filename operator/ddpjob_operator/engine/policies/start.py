@@ -7,12 +7,13 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.conditions import Obstacle, Say, updated
+from ddpjob_operator.engine.decision import Action, CreateNetworkPolicy, DeleteNetworkPolicy
 from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.snapshot import Service
 from ddpjob_operator.engine.supervision import comes_up, is_outdated, missed, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 
-from .obstacles import in_the_way, name_taken, no_image, so_many_run, starts_again
+from .obstacles import in_the_way, name_taken, no_image, so_many_run, starts_again, ungrouped
 from .size import lacking, look_out
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict
@@ -80,10 +81,17 @@ def children(view: View) -> Verdict | None:
     obstacle, refusal = in_the_way(view), view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:
         return Verdict(_seen(view), refusal.message, blocked=obstacle)
-    beside = "Creating the Service" if view.service is Service.MISSING else "Setting the NetworkPolicy right"
     pods = f"Creating {len(view.missing)} of {view.pods(view.nodes)}"
-    message = obstacle.message if obstacle else pods if view.missing else beside
+    message = obstacle.message if obstacle else pods if view.missing else _beside(view, actions)
     return Verdict(_seen(view), message, actions, blocked=obstacle)
+
+
+def _beside(view: View, actions: tuple[Action, ...]) -> str:
+    """What is done if no pod is missing."""
+    if view.service is Service.MISSING:
+        return "Creating the Service"
+    of_policy = any(isinstance(action, CreateNetworkPolicy | DeleteNetworkPolicy) for action in actions)
+    return f"Setting the {'NetworkPolicy' if of_policy else 'PodGroup'} right"
 
 
 def children_due(view: View) -> Times:
@@ -97,6 +105,7 @@ def under_way(view: View) -> Verdict | None:
     """All pods exist: they start, run and finish. A pod of a former attempt that appears late is deleted."""
     late = delete(view, view.previous, grace=short_grace(view))
     made = f"{counted(view.nodes, 'node')} created"  # Pods on a cluster, processes on one machine.
+    made = "; ".join(part for part in (made, ungrouped(view)) if part)
     created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=made)
     if not view.up:
         message = so_many_run(view)

@@ -1,27 +1,39 @@
 """Steps that several policies take: starting again, creating what is missing, stopping what runs."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Unpack
 
-from ddpjob_operator.api import Budget, Cause, ConditionType, DDPJob, DDPJobStatus, NetworkPolicy
+from ddpjob_operator.api import (
+    Budget,
+    Cause,
+    ConditionType,
+    DDPJob,
+    DDPJobStatus,
+    Incarnations,
+    NetworkPolicy,
+)
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine.changes import StatusChanges
+from ddpjob_operator.engine.changes import StatusChanges, changed
 from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreatePodGroup,
     CreateSecret,
     CreateService,
+    CreateWorkload,
     DeleteNetworkPolicy,
     DeletePod,
+    DeletePodGroup,
+    DeleteWorkload,
     StopPod,
 )
 from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.incidents.price import backoff, present
-from ddpjob_operator.engine.manifests.names import network_policy_name
+from ddpjob_operator.engine.manifests.names import network_policy_name, pod_group_name
 from ddpjob_operator.engine.snapshot import Pod, Service
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
@@ -128,12 +140,23 @@ def waiting_to_end(view: View, count: int) -> str:
 
 def next_attempt(view: View) -> StatusChanges:
     """The gang starts again, every rank with a new pod: former pods are those of smaller incarnations."""
+    incarnations = view.status.incarnations.renewed()
     return {
         "attempt": attempt_after(view),
-        "incarnations": view.status.incarnations.renewed(),
+        "incarnations": incarnations,
+        "pod_group": _own_group(view, incarnations),
         "avoided_nodes": view.avoided,
         "supervised": False,
     }
+
+
+def _own_group(view: View, incarnations: Incarnations) -> str | None:
+    """The PodGroup of an attempt with these pods.
+
+    None if nobody can make one here, or if the template names another one.
+    """
+    possible = view.snapshot.pod_groups is not None and "schedulingGroup" not in view.spec.template["spec"]
+    return pod_group_name(view.snapshot.job, incarnations.default) if possible else None
 
 
 def attempt_after(view: View, ended: int = 0) -> int:
@@ -173,13 +196,32 @@ def _chosen_policy(view: View) -> str:
 
 def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Action, ...]:
     """Creates what the job needs and does not have, and these pods."""
+    if view.snapshot.pod_groups is None:  # Or no longer: a server that does not know them refuses pods that name one.
+        status = changed(status, pod_group=None)
     job = view.snapshot.job.with_status(status)
     service = (CreateService(job),) if view.service is Service.MISSING else ()
     living = _living(view, status)
     pods = tuple(CreatePod(rank, job, living) for rank in ranks)
     # We may not read Secrets, so it is created each time before pods that need it are.
     secret = (CreateSecret(job),) if pods else ()
-    return (*_network_policy(view, job), *service, *secret, *pods)
+    return (*_network_policy(view, job), *service, *_pod_groups(view, job), *secret, *pods)
+
+
+def _pod_groups(view: View, job: DDPJob) -> Iterator[Action]:
+    """Creates the attempt's PodGroup and deletes those of former ones.
+
+    Each attempt has its own: all but minCount of one is immutable, it says only once why it waits, and pods of a
+    former attempt whose nodes do not answer would count as placed.
+    """
+    wanted, workloads, groups = job.status.pod_group, view.snapshot.workloads, view.snapshot.pod_groups
+    if groups is None:
+        return
+    if wanted and wanted not in workloads:
+        yield CreateWorkload(job)
+    if wanted and all(group.name != wanted for group in groups):
+        yield CreatePodGroup(job)
+    yield from (DeleteWorkload(name) for name in sorted(workloads - {wanted}))
+    yield from (DeletePodGroup(group.name) for group in groups if not (group.name == wanted or group.deleting))
 
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:

@@ -12,12 +12,15 @@ from tests.plant import build
 from tests.support.jobs import Team
 
 
-def read_with(team: Team, name: str, directory: Path) -> None:
-    """Has a page read in the team's namespace; what is not true fails the test, which then tells of the jobs."""
+def read_with(team: Team, name: str, directory: Path, where: str = ON_A_CLUSTER) -> None:
+    """Has a page read in the team's namespace; what is not true fails the test, which then tells of the jobs.
+
+    where  which of the page's commands can be run on that cluster
+    """
     path = f"{ROOT / '.venv' / 'bin'}:{build.path('kubectl').parent}:{os.environ['PATH']}"
     environment = {"KUBECONFIG": str(_kubeconfig(team, directory)), "PATH": path}
     try:
-        read(name, Reader(directory / "ddpjob", ON_A_CLUSTER, environment))
+        read(name, Reader(directory / "ddpjob", where, environment))
     except pytest.fail.Exception:
         print(team.kubectl("get", "ddp,pods", "--output", "yaml"), team.kubectl("get", "events"))
         raise

@@ -1,0 +1,47 @@
+"""How the cluster's own scheduler places a gang: `spec.scheduling`, in the words of Kubernetes' Job."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from .contract import MAX_NODES
+from .model import Model
+
+
+class NoDetails(Model):
+    """A choice that has no details: `{}`."""
+
+
+class GangPolicy(Model):
+    """The pods get their machines together, or none gets one."""
+
+    min_count: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
+    """The fewest pods that are placed together; the others follow as there is room. Without it all of them or, of an
+    elastic job, `elastic.minNodes`."""
+
+
+class SchedulingPolicy(Model):
+    """How the pods are placed: exactly one of these."""
+
+    basic: NoDetails | None = None
+    """Each pod by itself, as if there were no group."""
+    gang: GangPolicy | None = None
+    """Together, or not at all."""
+
+
+class DisruptionMode(Model):
+    """Which pods the scheduler takes away to make room for others: exactly one of these."""
+
+    single: NoDetails | None = None
+    """As few as are needed."""
+    all: NoDetails | None = None
+    """All of them or none."""
+
+
+class Scheduling(Model):
+    """How the cluster's scheduler places the pods of an attempt."""
+
+    scheduling_policy: SchedulingPolicy | None = None
+    """Whether the pods are placed together. Without it they are a gang."""
+    disruption_mode: DisruptionMode | None = None
+    """Which pods are preempted together. Without it, what the scheduler does by default: as few as are needed."""
