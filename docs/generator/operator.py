@@ -6,6 +6,7 @@ from ddpjob_operator.cluster.kube.rights import (
     NAMESPACE_RIGHTS,
     NODE_RIGHTS,
     OWNER_RIGHTS,
+    POD_GROUP_RIGHTS,
     RIGHTS,
 )
 from ddpjob_operator.cluster.serve.metrics import REGISTRY
@@ -35,6 +36,7 @@ def rights() -> str:
                 ("in the namespaces that it looks after", RIGHTS),
                 ("there too; without it finished jobs are not marked, and all else goes on", MARK_RIGHTS),
                 ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
+                ("there too; without it gangs are placed pod by pod", POD_GROUP_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
                 ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),

@@ -15,6 +15,7 @@ from ddpjob_operator.cluster.kube.rights import (
     NAMESPACE_RIGHTS,
     NODE_RIGHTS,
     OWNER_RIGHTS,
+    POD_GROUP_RIGHTS,
     RIGHTS,
 )
 from ddpjob_operator.cluster.options import parse
@@ -140,9 +141,8 @@ def test_where_a_selector_chooses_namespaces_it_may_also_watch_them_and_everywhe
 
 def test_it_has_the_rights_that_the_operator_asks_for() -> None:
     objects = named(render())
-    asked = [
-        (key, verb) for some in (RIGHTS, MARK_RIGHTS, OWNER_RIGHTS) for key, words in some.items() for verb in words
-    ]
+    everywhere = (RIGHTS, MARK_RIGHTS, OWNER_RIGHTS, POD_GROUP_RIGHTS)
+    asked = [(key, verb) for some in everywhere for key, words in some.items() for verb in words]
     granted = [(key, verb) for key, words in verbs(objects["ClusterRole", RELEASE]).items() for verb in words]
     assert sorted(granted) == sorted(asked)
     assert verbs(objects["Role", f"{RELEASE}-lease"]) == {key: set(words) for key, words in LEASE_RIGHTS.items()}

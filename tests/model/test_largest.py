@@ -136,8 +136,17 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
     if server.has_service:
         store.services.saw(SERVICES.object.decode(server.service()))
     api = ApiClient(connection, lambda: True)
-    settings = Settings()
-    return Reconciler(api, store, keys, nobody, supervisors=nobody, witnesses=nobody, settings=settings), keys, store
+    reconciler = Reconciler(
+        api,
+        store,
+        keys,
+        nobody,
+        supervisors=nobody,
+        witnesses=nobody,
+        settings=Settings(),
+        grouped=lambda _: False,
+    )
+    return reconciler, keys, store
 
 
 async def looks(server: Server) -> None:

@@ -85,6 +85,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+# Where the cluster has them, its own scheduler places each gang as a whole.
+- apiGroups: [scheduling.k8s.io]
+  resources: [workloads, podgroups]
+  verbs: [get, list, watch, create, delete]
 {{- end -}}
 
 {{/* Binds the operator's service account. */}}

@@ -12,6 +12,7 @@ from ddpjob_operator.engine import (
     Disruption,
     Exit,
     Pod,
+    PodGroup,
     Waiting,
     document_of,
 )
@@ -23,6 +24,7 @@ from .kube.objects import (
     NodeObject,
     Object,
     ObjectMeta,
+    PodGroupObject,
     PodObject,
     PodStatus,
     StatusCondition,
@@ -96,6 +98,17 @@ def pod_of(seen: PodObject) -> Pod | None:
         gone_by=metadata.deletion_timestamp,
         forced=metadata.deletion_grace_period_seconds == 0,
         lingering=ended is not None and any(one.state.running is not None for one in status.container_statuses),
+    )
+
+
+def pod_group_of(seen: PodGroupObject) -> PodGroup:
+    """The PodGroup. Once its pods were placed the scheduler says no more, whatever becomes of them."""
+    conditions = {condition.type: condition for condition in seen.status.conditions}
+    placed = conditions.get("PodGroupInitiallyScheduled", NOTHING)
+    return PodGroup(
+        name=seen.metadata.name,
+        waiting=Waiting(placed.reason, placed.message) if placed.status == "False" else None,
+        deleting=seen.metadata.deletion_timestamp is not None,
     )
 
 

@@ -14,12 +14,24 @@ from typing import Any
 
 from .job_watch import watch
 from .kube import rights
-from .kube.api_client import DDPJOBS, NETWORK_POLICIES, PODS, SERVICES, ApiClient, ApiError, FencedError, Resource
+from .kube.api_client import (
+    DDPJOBS,
+    NETWORK_POLICIES,
+    POD_GROUPS,
+    PODS,
+    SERVICES,
+    WORKLOADS,
+    ApiClient,
+    ApiError,
+    FencedError,
+    Resource,
+)
 from .kube.backoff import backoff
 from .kube.connection import Connection
 from .kube.lease import LeaderElector
 from .namespaces import Namespaces
 from .options import OperatorOptions
+from .pod_group_access import PodGroupAccess
 from .reconciler import Reconciler
 from .recorder import EventRecorder
 from .reflector import OURS, Reflector
@@ -67,11 +79,14 @@ class Operator:
         self._namespaces = Namespaces(
             unfenced, options.namespaces, options.namespace_selector, enter=self._enter, leave=self._leave
         )
+        self._pod_groups = PodGroupAccess(unfenced)
         self._store = Store(self._queue.mark, self._namespaces.serves)
         self._beside: list[tuple[Resource[Any], Cache[Any, Any]]] = [
             (PODS, self._store.pods),
             (SERVICES, self._store.services),
             (NETWORK_POLICIES, self._store.policies),
+            (WORKLOADS, self._store.workloads),
+            (POD_GROUPS, self._store.pod_groups),
         ]
         """The kinds of objects that belong to jobs."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
@@ -87,6 +102,7 @@ class Operator:
             supervisors=self._supervisors,
             witnesses=self._witnesses,
             settings=options.settings,
+            grouped=self._pod_groups.granted,
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
@@ -263,8 +279,10 @@ class Operator:
         jobs, version = await self._api.list(DDPJOBS, namespace)
         await self._store.jobs.listed(jobs, version, in_namespace(namespace))
         known = self._store.jobs.keys(namespace)
+        await self._pod_groups.look(namespace)
         for reflector in self._reflectors[namespace]:
-            await reflector.list()
+            if reflector.wanted:
+                await reflector.list()
         self._reconciler.know_all(known)  # The pods of a job that came meanwhile may not be in these lists.
 
     async def _enter(self, namespace: str) -> None:
@@ -275,8 +293,12 @@ class Operator:
         """
         if not self._leading:
             return
+        if namespace in self._reflectors:  # Else it is one of all.
+            await self._pod_groups.look(namespace)
         kinds: list[tuple[Resource[Any], Cache[Any, Any]]] = [*self._beside, (DDPJOBS, self._store.jobs)]
         for resource, cache in kinds:  # Jobs last: the first look at one finds what belongs to it.
+            if not self._is_there(resource, namespace):
+                continue
             labels = "" if resource is DDPJOBS else OURS
             objects, version = await self._api.list(resource, namespace, labels)
             await cache.listed(objects, version, in_namespace(namespace))
@@ -290,13 +312,18 @@ class Operator:
     def _following(self, namespace: str | None) -> tuple[Reflector[Any, Any], ...]:
         """The followers of what belongs to jobs in a namespace."""
 
-        def wanted() -> bool:
-            return namespace is None or self._namespaces.serves(namespace)
+        def follower(resource: Resource[Any], cache: Cache[Any, Any]) -> Reflector[Any, Any]:
+            def wanted() -> bool:
+                served = namespace is None or self._namespaces.serves(namespace)
+                return served and self._is_there(resource, namespace)
 
-        return tuple(
-            Reflector(self._api, resource, namespace, cache, wanted=wanted, refused=self._namespaces.doubt)
-            for resource, cache in self._beside
-        )
+            return Reflector(self._api, resource, namespace, cache, wanted=wanted, refused=self._namespaces.doubt)
+
+        return tuple(follower(resource, cache) for resource, cache in self._beside)
+
+    def _is_there(self, resource: Resource[Any], namespace: str | None) -> bool:
+        """Whether the API server has such objects, and shows us those of a namespace."""
+        return resource not in {WORKLOADS, POD_GROUPS} or self._pod_groups.granted(namespace)
 
     async def _follow(self, reflector: Reflector[Any, Any]) -> None:
         """From the moment at which this replica leads: a standby lists everything then anyway."""

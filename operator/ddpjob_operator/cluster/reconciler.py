@@ -5,7 +5,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -20,6 +20,7 @@ from ddpjob_operator.engine import (
     Decision,
     Event,
     Needs,
+    PodGroup,
     Refusal,
     Settings,
     Snapshot,
@@ -127,7 +128,9 @@ class Reconciler:
         supervisors: Supervisors,
         witnesses: Supervisors,
         settings: Settings,
+        grouped: Callable[[str], bool],
     ) -> None:
+        """`grouped`: whether PodGroups can be made in a namespace."""
         self._api = api
         self._store = store
         self._queue = queue
@@ -135,6 +138,7 @@ class Reconciler:
         self._supervisors = supervisors
         self._witnesses = witnesses
         self._settings = settings
+        self._grouped = grouped
         self._apart = ThreadPoolExecutor(1, "apart")
         """One thread: each would take as large a share of the time as everything else together."""
         self._writer = Writer(api, store, queue.alone, self._apart)
@@ -264,7 +268,12 @@ class Reconciler:
     def _there(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> object:
         """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
         beside = self._store.service(key, stored.uid), bool(self._store.policies.owned_by(stored.uid))
-        return status.finished, status.incarnations, *beside
+        groups = {group.name for group in self._store.pod_groups.owned_by(stored.uid)}
+        return status.finished, status.incarnations, *beside, groups, {*self._store.workloads.owned_by(stored.uid)}
+
+    def _groups(self, key: Key, stored: StoredJob) -> tuple[PodGroup, ...] | None:
+        """The job's own PodGroups; None where nobody can make any."""
+        return self._store.pod_groups.owned_by(stored.uid) if self._grouped(key[0]) else None
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
         """Writes the status and returns the job with it; None if it has changed since it was read.
@@ -310,6 +319,8 @@ class Reconciler:
             refusal=memory.refusal,
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
+            pod_groups=self._groups(key, stored),
+            workloads=frozenset(self._store.workloads.owned_by(stored.uid)),
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,

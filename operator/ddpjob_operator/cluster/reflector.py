@@ -59,6 +59,11 @@ class Reflector(Generic[O, T]):
         self._version: int | None = None
         """Everything that happened up to this version is known; None: unknown."""
 
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody wants to know."""
+        return self._wanted()
+
     def __str__(self) -> str:
         return f"{self._resource.plural} in {self._namespace or 'all namespaces'}"
 

@@ -16,10 +16,10 @@ from typing import Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
-from ddpjob_operator.engine import Pod, Service
+from ddpjob_operator.engine import Pod, PodGroup, Service
 
-from .conversion import Ref, owner_of, pod_of, ref_of
-from .kube.objects import JobMeta, JobObject, Object, PodObject
+from .conversion import Ref, owner_of, pod_group_of, pod_of, ref_of
+from .kube.objects import JobMeta, JobObject, Object, PodGroupObject, PodObject
 
 Key = tuple[str, str]
 """An object's namespace and name."""
@@ -178,6 +178,11 @@ class Cache(Generic[O, T]):
         entry = self._entries.get(key)
         return entry.value if entry else None
 
+    def uid(self, key: Key) -> str | None:
+        """The uid of the object of that namespace and name."""
+        entry = self._entries.get(key)
+        return entry.ref.uid if entry else None
+
     def owner(self, key: Key) -> str | None:
         """The uid of the object that controls the one of that namespace and name."""
         entry = self._entries.get(key)
@@ -278,6 +283,8 @@ class Store:
         self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark, serves)
         self.services: Cache[Object, str] = Cache(uid_of, _job_of, mark, serves)
         self.policies: Cache[Object, str] = Cache(_uid_of_staying, _job_of, mark, serves)
+        self.workloads: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
+        self.pod_groups: Cache[PodGroupObject, PodGroup] = Cache(pod_group_of, _job_of, mark, serves)
         self._understood = _Understood()
 
     def job(self, stored: StoredJob) -> DDPJob:
@@ -294,7 +301,7 @@ class Store:
 
     def leave(self, namespace: str) -> None:
         """Drops a namespace; its jobs are left as they are."""
-        for cache in (self.jobs, self.pods, self.services, self.policies):
+        for cache in (self.jobs, self.pods, self.services, self.policies, self.workloads, self.pod_groups):
             cache.leave(namespace)
 
     def service(self, key: Key, uid: str) -> Service:
@@ -329,6 +336,11 @@ def uid_of(seen: Object) -> str:
 def _uid_of_staying(seen: Object) -> str | None:
     """The uid; None if it is being deleted: a finalizer may keep it for long, but nothing makes it stay."""
     return None if seen.metadata.deletion_timestamp else seen.metadata.uid
+
+
+def _name_of_staying(seen: Object) -> str | None:
+    """The name; None if it is being deleted."""
+    return None if seen.metadata.deletion_timestamp else seen.metadata.name
 
 
 def _key_of(job: JobObject) -> Key:

@@ -16,11 +16,15 @@ from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreatePodGroup,
     CreateSecret,
     CreateService,
+    CreateWorkload,
     DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
+    DeletePodGroup,
+    DeleteWorkload,
     Manifest,
     MarkFinished,
     StopPod,
@@ -31,9 +35,11 @@ from .fair_queue import ALONE, Turns
 from .kube.api_client import (
     DDPJOBS,
     NETWORK_POLICIES,
+    POD_GROUPS,
     PODS,
     SECRETS,
     SERVICES,
+    WORKLOADS,
     ApiClient,
     ApiError,
     FencedError,
@@ -44,7 +50,11 @@ from .store import Cache, Key, O, Store
 
 SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod)
-ENDING = (DeletePod, StopPod, DeleteNetworkPolicy, MarkFinished, DeleteJob)
+ENDING = (
+    *(DeletePod, StopPod, DeleteNetworkPolicy, DeleteWorkload, DeletePodGroup),
+    *(MarkFinished, DeleteJob),
+)
+FIRST = (CreateWorkload,)
 LAST = (*OF_PODS, MarkFinished)
 
 LARGE_BYTES = 8 << 10
@@ -99,11 +109,25 @@ class Writer:
         self._apart = apart
         # Deletions do not wait for creations: another job may be waiting for what this one gives back.
         self._making, self._ending = Turns(alone), Turns(alone)
+        policies = (NETWORK_POLICIES, store.policies)
+        workloads, pod_groups = (WORKLOADS, store.workloads), (POD_GROUPS, store.pod_groups)
+        self._beside: dict[type[Action], tuple[Resource[Any], Cache[Any, Any]]] = {
+            CreateService: (SERVICES, store.services),
+            CreateNetworkPolicy: policies,
+            DeleteNetworkPolicy: policies,
+            CreateWorkload: workloads,
+            DeleteWorkload: workloads,
+            CreatePodGroup: pod_groups,
+            DeletePodGroup: pod_groups,
+        }
+        """Of what kind that is which stands beside a job's pods, and where it is kept."""
         self.unmarked: dict[str, str] = {}
         """Namespaces in which finished jobs cannot be marked, each with the API server's words."""
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
         """Does everything for a job: first all that belongs beside its pods, at once, then the rest.
+
+        Before them comes its Workload, as Kubernetes' own controllers have it.
 
         Of the rest, each is tried whatever happens to the others.
 
@@ -113,7 +137,8 @@ class Writer:
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
             FencedError: this process may no longer write.
         """
-        await self._do_all([action for action in actions if not isinstance(action, LAST)], job)
+        await self._do_all([action for action in actions if isinstance(action, FIRST)], job)
+        await self._do_all([action for action in actions if not isinstance(action, (*FIRST, *LAST))], job)
         await self._do_all([action for action in actions if isinstance(action, LAST)], job)
 
     async def _do_all(self, actions: Sequence[Action], job: Ref) -> None:
@@ -143,18 +168,14 @@ class Writer:
     async def _do(self, action: Action, job: Ref) -> None:
         namespace, owner = job.namespace, job.uid
         match action:
-            case CreateService():
-                await self._create(SERVICES, self._store.services, action.build(), owner)
-            case CreateNetworkPolicy():
-                await self._create(NETWORK_POLICIES, self._store.policies, action.build(), owner)
+            case CreateService() | CreateNetworkPolicy() | CreateWorkload() | CreatePodGroup():
+                await self._create(*self._beside[type(action)], action.build(), owner)
             case CreateSecret():
                 await self._create_secret(action.build())
             case CreatePod():
                 await self._create(PODS, self._store.pods, await self._built(action, job), owner)
-            case DeleteNetworkPolicy(name):
-                uid = self._store.policies.get((namespace, name))
-                if uid is not None:
-                    await self._delete(NETWORK_POLICIES, self._store.policies, (namespace, name), uid, None)
+            case DeleteNetworkPolicy(name) | DeleteWorkload(name) | DeletePodGroup(name):
+                await self._delete_known(*self._beside[type(action)], (namespace, name))
             case DeletePod(name, uid, grace):
                 await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
             case StopPod(name, uid):
@@ -248,6 +269,12 @@ class Writer:
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise _refusal(error) from error
+
+    async def _delete_known(self, resource: Resource[O], cache: Cache[O, Any], key: Key) -> None:
+        """Deletes an object by its name, if it is still the one that we know."""
+        uid = cache.uid(key)
+        if uid is not None:
+            await self._delete(resource, cache, key, uid, None)
 
     async def _delete(
         self, resource: Resource[O], cache: Cache[O, Any], key: Key, uid: str, grace: int | None

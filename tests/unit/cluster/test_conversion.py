@@ -1,10 +1,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
-from ddpjob_operator.cluster.conversion import node_problem, pod_of
-from ddpjob_operator.cluster.kube.objects import NodeObject
-from ddpjob_operator.engine import Disruption, Exit, Waiting
+from ddpjob_operator.cluster.conversion import node_problem, pod_group_of, pod_of
+from ddpjob_operator.cluster.kube.objects import NodeObject, PodGroupObject
+from ddpjob_operator.engine import Disruption, Exit, PodGroup, Waiting
 
 from .manifests import a_manifest, a_node, a_pod, read, trainer
 
@@ -328,6 +329,33 @@ NODES: dict[str, tuple[NodeObject | None, str]] = {
 @pytest.mark.parametrize(("node", "expected"), NODES.values(), ids=NODES)
 def test_what_is_wrong_with_a_node_that_is(node: NodeObject | None, expected: str) -> None:
     assert node_problem(node) == expected
+
+
+def a_pod_group(status: str | None, **metadata: Any) -> PodGroupObject:
+    """A PodGroup with this status of its condition; None: that it does not have yet."""
+    words = {"reason": "Unschedulable", "message": "no room"}
+    condition = {"type": "PodGroupInitiallyScheduled", "status": status, **words}
+    said = {"conditions": [condition] if status else []}
+    return msgspec.convert({"metadata": {"name": "digits-x", **metadata}, "status": said}, PodGroupObject)
+
+
+POD_GROUPS: dict[str, tuple[PodGroupObject, PodGroup]] = {
+    "that nobody has looked at": (a_pod_group(None), PodGroup("digits-x")),
+    "that is placed": (a_pod_group("True"), PodGroup("digits-x")),
+    "for which there is no room": (
+        a_pod_group("False"),
+        PodGroup("digits-x", Waiting("Unschedulable", "no room")),
+    ),
+    "that goes with its last pod": (
+        a_pod_group("True", deletionTimestamp="2026-01-01T00:00:00Z"),
+        PodGroup("digits-x", deleting=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "expected"), POD_GROUPS.values(), ids=POD_GROUPS)
+def test_what_is_known_of_a_pod_group(seen: PodGroupObject, expected: PodGroup) -> None:
+    assert pod_group_of(seen) == expected
 
 
 FOREIGN: dict[str, dict[str, Any]] = {

@@ -17,6 +17,7 @@ from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import ObjectMeta, read
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.options import parse
+from ddpjob_operator.cluster.pod_group_access import PodGroupAccess
 from ddpjob_operator.engine import Event
 
 from tests.support.ports import hold_port
@@ -24,7 +25,7 @@ from tests.support.waiting import patience
 
 
 class Closed(ApiClient):
-    """An API server that shows a job in each namespace but those that are closed."""
+    """An API server that shows a job in each namespace but those that are closed. It has no PodGroups."""
 
     def __init__(self, status: int) -> None:
         self.closed: set[str] = set()
@@ -36,6 +37,9 @@ class Closed(ApiClient):
         job = {"metadata": {"name": "digits", "namespace": namespace, "uid": f"{namespace}", "resourceVersion": "1"}}
         job["status"] = {"attempt": 1}
         return [read(job, resource.type)] if resource is DDPJOBS else [], 1
+
+    async def served(self, _: Resource[Any]) -> bool:
+        return False
 
 
 NOWHERE: Any = SimpleNamespace(clock=SimpleNamespace(now=None), server="here")
@@ -51,6 +55,7 @@ def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -
     async def play() -> list[str]:
         operator = an_operator(*(f"--namespace={one}" for one in namespaces))
         api = operator._api = Closed(status)
+        operator._pod_groups = PodGroupAccess(api)
         for reflector in chain.from_iterable(operator._reflectors.values()):
             reflector._api = api
         async with AsyncExitStack() as stack:
@@ -78,6 +83,7 @@ def test_a_namespace_that_is_entered_is_read_as_a_whole_and_its_jobs_need_no_oth
     async def play() -> tuple[int, list[bool]]:
         operator = an_operator("--namespace=blue")
         operator._api = Closed(403)
+        operator._pod_groups = PodGroupAccess(operator._api)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(operator._supervisors.close)
             stack.push_async_callback(operator._witnesses.close)

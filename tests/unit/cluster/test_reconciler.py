@@ -4,25 +4,26 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
-from ddpjob_operator.cluster.kube.objects import JobObject, Object, read
+from ddpjob_operator.cluster.kube.objects import JobObject, Object, PodGroupObject, read
 from ddpjob_operator.cluster.reconciler import MUCH, Reconciler
 from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.cluster.writer import Refused
-from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, Settings, decide
+from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, PodGroup, Settings, decide
 
 from tests.unit.engine.builders import a_job
 
 from .manifests import UID, a_pod, nobody, trainer
 
 KEY = ("team", "digits")
+T = TypeVar("T")
 
 
 class Listening:
@@ -51,7 +52,14 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
     witnesses: Any = others
     nothing: Any = None
     reconciler = Reconciler(
-        nothing, nothing, WorkQueue(), nothing, supervisors=supervisors, witnesses=witnesses, settings=Settings()
+        nothing,
+        Store(nobody),
+        WorkQueue(),
+        nothing,
+        supervisors=supervisors,
+        witnesses=witnesses,
+        settings=Settings(),
+        grouped=nobody,
     )
     stored: Any = SimpleNamespace(uid=UID)
     silent = a_job(nodes=2).running().hears().settled().hears_nothing("refused")
@@ -106,7 +114,7 @@ def written(known: int, there: int) -> bool:
     assert stored
     api = Conflicting(there)
     reconciler = Reconciler(
-        api, store, WorkQueue(), nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
+        api, store, WorkQueue(), nothing, supervisors=nothing, witnesses=nothing, settings=Settings(), grouped=nobody
     )
     return asyncio.run(reconciler._write(KEY, stored, DDPJobStatus())) is not None
 
@@ -145,11 +153,63 @@ def test_a_supervisor_that_is_asked_already_is_no_question(state: dict[str, Any]
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = Reconciler(
-        Silent(5), store, WorkQueue(), nothing, supervisors=listening, witnesses=listening, settings=Settings()
+        Silent(5),
+        store,
+        WorkQueue(),
+        nothing,
+        supervisors=listening,
+        witnesses=listening,
+        settings=Settings(),
+        grouped=nobody,
     )
     listening.attend(KEY, UID, Asked("digits-0-1", "10.0.0.1", 8080))
     snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
     assert (snapshot.answered.supervisor is None) == needs
+
+
+def a_group(kind: type[T], version: int = 1, **metadata: Any) -> T:
+    """The job's own PodGroup, or the Workload of that."""
+    labels = {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: "digits", Label.JOB_UID: UID}
+    owned = {"labels": labels, "ownerReferences": [{"uid": UID, "controller": True}]}
+    identity = {"name": "digits-x", "namespace": "team", "uid": kind.__name__, "resourceVersion": str(version)}
+    return msgspec.convert({"metadata": {**identity, **owned, **metadata}}, kind)
+
+
+GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("granted", "metadata", "expected"),
+    [
+        (True, {}, ((PodGroup("digits-x"),), frozenset({"digits-x"}))),
+        (True, GOING, ((PodGroup("digits-x", deleting=True),), frozenset())),
+        (False, {}, (None, frozenset({"digits-x"}))),
+    ],
+    ids=["where they can be made", "those that go", "where they cannot"],
+)
+def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expected: Any) -> None:  # noqa: FBT001  A table.
+    nothing: Any = None
+    listening: Any = Listening()
+    store = Store(nobody)
+    store.jobs.saw(a_seen_job(5))
+    store.workloads.saw(a_group(Object, **metadata))
+    store.pod_groups.saw(a_group(PodGroupObject, **metadata))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = Reconciler(
+        Silent(5),
+        store,
+        WorkQueue(),
+        nothing,
+        supervisors=listening,
+        witnesses=listening,
+        settings=Settings(),
+        grouped=lambda _: granted,
+    )
+    snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
+    assert (snapshot.pod_groups, snapshot.workloads) == expected
+    store.leave("team")
+    assert not store.pod_groups.owned_by(UID) + store.workloads.owned_by(UID)
 
 
 class Obliging(Conflicting):
@@ -204,7 +264,14 @@ def is_still_refused(before: DDPJobStatus, then: DDPJobStatus) -> bool:
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = Reconciler(
-        Obliging(6), store, WorkQueue(), nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
+        Obliging(6),
+        store,
+        WorkQueue(),
+        nothing,
+        supervisors=nothing,
+        witnesses=nothing,
+        settings=Settings(),
+        grouped=nobody,
     )
     memory = reconciler._memory(KEY, stored)
     memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, stored, before))
@@ -234,7 +301,14 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     first = store.jobs.get(KEY)
     assert first
     reconciler = Reconciler(
-        Silent(6), store, WorkQueue(), nothing, supervisors=listening, witnesses=listening, settings=Settings()
+        Silent(6),
+        store,
+        WorkQueue(),
+        nothing,
+        supervisors=listening,
+        witnesses=listening,
+        settings=Settings(),
+        grouped=nobody,
     )
     memory = reconciler._memory(KEY, first)
     memory.looked = True
@@ -257,7 +331,14 @@ def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = Reconciler(
-        nothing, store, WorkQueue(), nothing, supervisors=listening, witnesses=listening, settings=Settings()
+        nothing,
+        store,
+        WorkQueue(),
+        nothing,
+        supervisors=listening,
+        witnesses=listening,
+        settings=Settings(),
+        grouped=nobody,
     )
     reconciler._memory(KEY, stored)
     reconciler._writer.unmarked[KEY[0]] = "nobody may"
@@ -275,7 +356,9 @@ def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) ->
     stored = store.jobs.get(KEY)
     assert stored
     api = Obliging(6)
-    reconciler = Reconciler(api, store, queue, nothing, supervisors=nothing, witnesses=nothing, settings=Settings())
+    reconciler = Reconciler(
+        api, store, queue, nothing, supervisors=nothing, witnesses=nothing, settings=Settings(), grouped=nobody
+    )
     deletions = tuple(DeletePod(f"digits-{rank}", "uid", None) for rank in range(pods))
     memory = reconciler._memory(KEY, stored)
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions)))
@@ -286,7 +369,14 @@ def test_what_is_to_be_made_waits_for_its_turn_and_what_is_to_end_does_not() -> 
     nothing: Any = None
     queue = WorkQueue()
     reconciler = Reconciler(
-        nothing, nothing, queue, nothing, supervisors=nothing, witnesses=nothing, settings=Settings()
+        nothing,
+        Store(nobody),
+        queue,
+        nothing,
+        supervisors=nothing,
+        witnesses=nothing,
+        settings=Settings(),
+        grouped=nobody,
     )
     much = a_job(nodes=MUCH + 1).decision
     both = replace(much, actions=(*much.actions, DeletePod("digits-0", "uid", None)))
@@ -309,7 +399,16 @@ def test_a_job_for_which_only_time_passes_is_looked_at_again_in_time() -> None:
     now, queue = datetime.now(UTC), Timed()
     api: Any = SimpleNamespace(now=lambda: now)
     memory: Any = SimpleNamespace()
-    reconciler = Reconciler(api, nothing, queue, nothing, supervisors=nothing, witnesses=nothing, settings=Settings())
+    reconciler = Reconciler(
+        api,
+        Store(nobody),
+        queue,
+        nothing,
+        supervisors=nothing,
+        witnesses=nothing,
+        settings=Settings(),
+        grouped=nobody,
+    )
     waits = Decision(wake_at=now + timedelta(seconds=30))
     asyncio.run(reconciler._heed(KEY, nothing, memory, waits))
     assert queue.wanted == (KEY, 30)

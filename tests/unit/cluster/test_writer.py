@@ -10,18 +10,20 @@ from ddpjob_operator.cluster.fair_queue import ALONE, AT_ONCE
 from ddpjob_operator.cluster.kube import objects
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError, FencedError
 from ddpjob_operator.cluster.kube.connection import Connection
-from ddpjob_operator.cluster.kube.objects import JobObject
+from ddpjob_operator.cluster.kube.objects import JobObject, PodGroupObject
 from ddpjob_operator.cluster.kube.objects import read as as_kept
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import ENOUGH_FAILURES, Refused, Writer
 from ddpjob_operator.engine import (
     CreateNetworkPolicy,
     CreatePod,
+    CreatePodGroup,
     CreateSecret,
     CreateService,
     DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
+    DeletePodGroup,
     MarkFinished,
     Settings,
     StopPod,
@@ -250,6 +252,78 @@ def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_wa
         asyncio.run(a_writer(api, store).carry_out((creation,), JOB))
     told = f"NetworkPolicy {name} is the job's own, but it is being deleted: wait until it is gone"
     assert (refused.value.reason, refused.value.message) == ("NetworkPolicyTaken", told)
+
+
+GROUPED = a_job(nodes=1).called(uid=UID).grouped().decision.actions
+GROUP = next(action for action in GROUPED if isinstance(action, CreatePodGroup))
+
+
+def a_pod_group(version: int = 1, **metadata: Any) -> dict[str, Any]:
+    manifest = GROUP.build()
+    own = {"uid": "group-uid", "resourceVersion": str(version)}
+    return {**manifest, "metadata": {**manifest["metadata"], **own, **metadata}}
+
+
+class Making(Answering):
+    """One that makes everything, and notes in which order it was asked to."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.asked: list[str] = []
+        self.answered: list[str] = []
+
+    async def create(self, resource: Any, _namespace: Any, body: dict[str, Any]) -> Any:
+        self.asked.append(body["kind"])
+        await asyncio.sleep(0.001)
+        self.answered.append(body["kind"])
+        body["metadata"] |= {"uid": f"uid of {body['kind']}", "resourceVersion": "1"}
+        return as_kept(body, resource.type)
+
+
+def test_a_workload_comes_before_its_pod_group_and_both_before_the_pods() -> None:
+    api = Making()
+    asyncio.run(a_writer(api, Store(nobody)).carry_out(GROUPED, JOB))
+    assert api.asked[0] == api.answered[0] == "Workload"
+    assert api.asked[-1] == "Pod"
+    assert "PodGroup" in api.answered[: len(api.asked) - 1]
+    assert sorted(api.asked) == ["Pod", "PodGroup", "Secret", "Service", "Workload"]
+
+
+class Unserved(Making):
+    """One that has no PodGroups any more."""
+
+    async def create(self, resource: Any, namespace: Any, body: dict[str, Any]) -> Any:
+        if body["kind"] == "PodGroup":
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        return await super().create(resource, namespace, body)
+
+
+def test_without_its_pod_group_no_pod_is_made() -> None:
+    api = Unserved()
+    with pytest.raises(Refused, match="could not find"):
+        asyncio.run(a_writer(api, Store(nobody)).carry_out(GROUPED, JOB))
+    assert "Pod" not in api.asked
+
+
+def test_somebody_elses_pod_group_of_that_name_is_left_alone_and_said() -> None:
+    api = Taken(a_pod_group(ownerReferences=[], labels={}))
+    with pytest.raises(Refused) as refused:
+        asyncio.run(a_writer(api, Store(nobody)).carry_out((GROUP,), JOB))
+    name = a_pod_group()["metadata"]["name"]
+    told = f"PodGroup {name} exists and belongs to somebody else: delete it, or give the job another name"
+    assert (refused.value.reason, refused.value.message) == ("PodGroupTaken", told)
+
+
+def test_a_pod_group_that_its_pods_keep_is_known_to_be_going() -> None:
+    store, name = Store(nobody), a_pod_group()["metadata"]["name"]
+    store.pod_groups.saw(as_kept(a_pod_group(), PodGroupObject))
+    going = a_pod_group(2, deletionTimestamp="2026-01-01T00:00:00Z")
+    asyncio.run(a_writer(Answering(going), store).carry_out((DeletePodGroup(name),), JOB))
+    assert [(group.name, group.deleting) for group in store.pod_groups.owned_by(UID)] == [(name, True)]
+
+
+def test_a_pod_group_that_is_not_known_any_more_is_not_deleted() -> None:
+    asyncio.run(a_writer(Answering({}), Store(nobody)).carry_out((DeletePodGroup("former"),), JOB))
 
 
 def test_a_gang_of_thousands_is_not_asked_for_pod_by_pod_where_a_quota_lets_none_in() -> None:

@@ -17,10 +17,20 @@ import msgspec
 
 from ddpjob_operator.api.contract import API_VERSION
 from ddpjob_operator.cluster.serve.metrics import API_REQUESTS
-from ddpjob_operator.engine import Manifest
+from ddpjob_operator.engine import SCHEDULING_API, Manifest
 
 from .connection import Check, Connection
-from .objects import Change, EventObject, JobObject, NodeObject, Object, PodObject, Status, decoder
+from .objects import (
+    Change,
+    EventObject,
+    JobObject,
+    NodeObject,
+    Object,
+    PodGroupObject,
+    PodObject,
+    Status,
+    decoder,
+)
 
 PAGE_BYTES = 4 << 20
 """About how large a page of a list is. The API server only counts objects: the last page shows how large they are."""
@@ -74,6 +84,8 @@ SECRETS = Resource("/api/v1", "secrets", Object)
 EVENTS = Resource("/api/v1", "events", EventObject)
 NODES = Resource("/api/v1", "nodes", NodeObject)
 NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies", Object)
+WORKLOADS = Resource(f"/apis/{SCHEDULING_API}", "workloads", Object)
+POD_GROUPS = Resource(f"/apis/{SCHEDULING_API}", "podgroups", PodGroupObject)
 LEASES = Resource("/apis/coordination.k8s.io/v1", "leases", dict[str, Any])
 NAMESPACES = Resource("/api/v1", "namespaces", Object)
 RULES_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectrulesreviews", dict[str, Any])

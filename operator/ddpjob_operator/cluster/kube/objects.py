@@ -172,6 +172,18 @@ class PodObject(Object, frozen=True):
     status: PodStatus = PodStatus()
 
 
+class PodGroupStatus(_Part, frozen=True):
+    """What the scheduler says about a group of pods."""
+
+    conditions: tuple[StatusCondition, ...] = ()
+
+
+class PodGroupObject(Object, frozen=True):
+    """A PodGroup."""
+
+    status: PodGroupStatus = PodGroupStatus()
+
+
 class NodeStatus(_Part, frozen=True):
     """What is known of a node."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ddpjob_operator.api.contract import GROUP
+from ddpjob_operator.engine import SCHEDULING_API
 
 from .api_client import ApiClient
 
@@ -27,6 +28,11 @@ MARK_RIGHTS = {(GROUP, "ddpjobs"): ("patch",)}
 
 OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
 """There too, though in no request of ours: some clusters demand it for creating what belongs to a job."""
+
+POD_GROUP_RIGHTS = {
+    (SCHEDULING_API.partition("/")[0], kind): (*READ, "create", "delete") for kind in ("workloads", "podgroups")
+}
+"""There too, where the cluster serves them: without them gangs are placed pod by pod."""
 
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
 """With leader election, only on its own Lease; but RBAC cannot bind the right to create to a name."""
@@ -95,6 +101,15 @@ async def missing_in(api: ApiClient, namespace: str) -> tuple[list[str], bool]:
     missing = await _missing(api, rules, _rights(RIGHTS, namespace), incomplete=incomplete)
     seeing = _Right("", "namespaces", "get", namespace, namespace)
     return missing, any(rule.allows(seeing) for rule in rules)
+
+
+async def missing_for_pod_groups(api: ApiClient, namespace: str | None) -> list[str]:
+    """Rights that we lack to PodGroups, in a namespace or in all; of all namespaces no more than one is named."""
+    asked = _rights(POD_GROUP_RIGHTS, namespace or "")
+    if namespace is None:
+        return [str(right) for right in asked if not await api.allowed(right.attributes)]
+    rules, incomplete = await _rules(api, namespace)
+    return await _missing(api, rules, asked, incomplete=incomplete)
 
 
 async def missing_for_lease(api: ApiClient, namespace: str, name: str) -> list[str]:

@@ -1,0 +1,88 @@
+"""Where PodGroups can be made: where the API server has them and lets the operator make them, and nowhere else."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from ddpjob_operator.cluster.kube.api_client import POD_GROUPS, WORKLOADS, ApiClient, ApiError, Resource
+from ddpjob_operator.cluster.pod_group_access import PodGroupAccess
+
+BOTH = frozenset({WORKLOADS.plural, POD_GROUPS.plural})
+ALL = ("get", "list", "watch", "create", "delete")
+NO_API = "the cluster does not serve workloads (scheduling.k8s.io/v1beta1)"
+
+
+class Server(ApiClient):
+    """An API server that serves these kinds, with these verbs for them."""
+
+    def __init__(self, served: frozenset[str] = BOTH, verbs: tuple[str, ...] = ALL) -> None:
+        self.kinds, self.verbs = served, verbs
+        self.error: ApiError | None = None
+
+    async def served(self, resource: Resource[Any]) -> bool:
+        if self.error is not None:
+            raise self.error
+        return resource.plural in self.kinds
+
+    async def rules(self, _: str) -> tuple[list[dict[str, Any]], bool]:
+        return [{"verbs": [*self.verbs], "apiGroups": ["scheduling.k8s.io"], "resources": [*self.kinds]}], False
+
+    async def allowed(self, attributes: dict[str, Any]) -> bool:
+        return attributes["verb"] in self.verbs
+
+
+def granted(api: Server, namespace: str | None = None) -> bool:
+    access = PodGroupAccess(api)
+    asyncio.run(access.look(namespace))
+    return access.granted("team")
+
+
+@pytest.mark.parametrize("namespace", [None, "team"])
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [
+        pytest.param(Server(), True, id="both are served and may be made"),
+        pytest.param(Server(frozenset()), False, id="there is no such API"),
+        pytest.param(Server(frozenset({"priorityclasses"})), False, id="an older API has the same version"),
+        pytest.param(Server(frozenset({"workloads"})), False, id="half of it is served"),
+        pytest.param(Server(verbs=ALL[:-1]), False, id="a right is missing"),
+    ],
+)
+def test_where_pod_groups_can_be_made(api: Server, expected: bool, namespace: str | None) -> None:  # noqa: FBT001  A table.
+    assert granted(api, namespace) is expected
+
+
+def test_what_is_granted_in_one_namespace_is_not_in_another() -> None:
+    assert not granted(Server(), "another")
+
+
+def test_nothing_is_granted_before_anybody_has_looked() -> None:
+    assert not PodGroupAccess(Server()).granted("team")
+
+
+def test_discovery_that_is_forbidden_means_no_and_no_answer_means_nothing() -> None:
+    api = Server()
+    access = PodGroupAccess(api)
+    asyncio.run(access.look(None))
+    api.error = ApiError(0, "NoAnswer", "no answer")
+    with pytest.raises(ApiError):
+        asyncio.run(access.look(None))
+    assert access.granted("team")
+    api.error = ApiError(403, "Forbidden", "nobody may")
+    asyncio.run(access.look(None))
+    assert not access.granted("team")
+
+
+def test_the_log_says_why_not_and_says_it_again_when_that_changes(caplog: pytest.LogCaptureFixture) -> None:
+    api = Server(frozenset())
+    access = PodGroupAccess(api)
+    with caplog.at_level(logging.INFO):
+        for kinds, verbs in ((frozenset(), ALL), (frozenset(), ALL), (BOTH, ()), (BOTH, ALL)):
+            api.kinds, api.verbs = frozenset(kinds), verbs
+            asyncio.run(access.look(None))
+    assert caplog.messages == [
+        f"all namespaces: {NO_API}",
+        "all namespaces: no PodGroups: the operator may not get workloads.scheduling.k8s.io in all namespaces",
+        "all namespaces: the cluster's scheduler places gangs, by PodGroups",
+    ]
