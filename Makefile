@@ -152,6 +152,9 @@ fault-table: $(READY) ## Every kind of fault at every stage of training; writes 
 	FAULT_TABLE=$$results $(BIN)/pytest tests/training/faults --numprocesses 2 --dist worksteal
 	$(BIN)/python -m tests.training.faults.page "$$results"
 
+scheduling: plant ## Gangs placed as a whole by Kubernetes' own scheduler, on a cluster with its feature gate (2 min)
+	@$(BIN)/pytest tests/scheduling
+
 FAULTS := tests/faults/test_faults.py
 faults: plant ## Break the operator in every way at every place of a job's life; writes docs/reference/fault-matrix.md (20 min)
 	@results=$$(mktemp -d)
@@ -165,4 +168,4 @@ mutants: $(READY) ## How sharp the tests are: put 300 small faults in, one at a 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-start fault-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-start scheduling fault-table faults mutants clean

@@ -124,6 +124,15 @@ def test_an_incomplete_gang_gives_back_and_says_so(fake: Plant, team: Team) -> N
     fake.wait("the event", lambda: team.events()["GangIncomplete"] == 1)
 
 
+def test_a_job_that_asks_for_what_its_cluster_does_not_serve_runs_and_is_told(team: Team) -> None:
+    uncordon(team.plant, *HALF)
+    team.apply(a_large_job("digits", scheduling={"disruptionMode": {"all": {}}}))
+    status = team.wait("Running")
+    assert "podGroup" not in status
+    assert "spec.scheduling has no effect on this attempt" in condition(status, "Created")["message"]
+    assert all("schedulingGroup" not in pod["spec"] for pod in team.pods())
+
+
 def test_a_gang_of_which_no_pod_has_a_node_holds_nothing_and_waits(fake: Plant, team: Team) -> None:
     cordon(fake, *OTHER_HALF)
     team.apply(a_large_job("digits", scheduleTimeoutSeconds=10))

@@ -6,7 +6,13 @@ from .api import Plant
 QUICKLY = ("--kube-api-qps=500", "--kube-api-burst=1000", "--leader-elect=false", "--secure-port=0")
 
 
-def start_control(plant: Plant, *, node_grace_seconds: int, manager_flags: tuple[str, ...] = ()) -> None:
+def start_control(
+    plant: Plant,
+    *,
+    node_grace_seconds: int,
+    manager_flags: tuple[str, ...] = (),
+    scheduler_flags: tuple[str, ...] = (),
+) -> None:
     """Starts both; a node that has not been heard of for so long is taken for lost."""
     pki = plant.directory / "pki"
     plant.programs.start(
@@ -26,5 +32,6 @@ def start_control(plant: Plant, *, node_grace_seconds: int, manager_flags: tuple
         build.path("kube-scheduler"),
         f"--kubeconfig={plant.kubeconfig_for('system:kube-scheduler')}",
         *QUICKLY,
+        *scheduler_flags,
     )
     plant.wait("the controller manager", lambda: plant.get("/api/v1/namespaces/default/serviceaccounts/default"))

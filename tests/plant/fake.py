@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ddpjob_operator.engine import SCHEDULING_API
 
 from . import build
 from .api import ADMINS, Plant, start_api
@@ -14,28 +15,43 @@ from .control import start_control
 ALIVE = "plant.ddpjob.dev/alive"
 """A node without this label is one that kwok no longer plays: it falls silent."""
 
+POD_GROUP_GATES = ("--feature-gates=GenericWorkload=true",)
+"""Beta, and off by default, in Kubernetes 1.37; for all programs of the control plane."""
+
 NODES = "/api/v1/nodes"
 HERE = Path(__file__).parent
 
 
 @contextmanager
 def start_fake(
-    *flags: str, nodes: int = 4, node_grace_seconds: int = 8, manager_flags: tuple[str, ...] = ()
+    *flags: str,
+    nodes: int = 4,
+    node_grace_seconds: int = 8,
+    manager_flags: tuple[str, ...] = (),
+    pod_groups: bool = False,
 ) -> Iterator[Plant]:
     """A cluster with nodes node-0, node-1, …, ready, and gone at exit.
 
     flags               more flags of kube-apiserver
     node_grace_seconds  after how long a silent node is taken for lost
     manager_flags       more flags of kube-controller-manager
+    pod_groups          whether the scheduler places groups of pods, and the API server has them
 
     Raises:
         PlantError: something is missing or did not come up; the message holds the end of the log that matters.
     """
-    with start_api(*flags, service_accounts=True) as plant:
+    gates = POD_GROUP_GATES if pod_groups else ()
+    served = (f"--runtime-config={SCHEDULING_API}=true",) if pod_groups else ()
+    with start_api(*flags, *gates, *served, service_accounts=True) as plant:
         _start_kwok(plant, node_grace_seconds)
         for index in range(nodes):
             add_node(plant, index)
-        start_control(plant, node_grace_seconds=node_grace_seconds, manager_flags=manager_flags)
+        start_control(
+            plant,
+            node_grace_seconds=node_grace_seconds,
+            manager_flags=(*manager_flags, *gates),
+            scheduler_flags=gates,
+        )
         plant.wait("the nodes", lambda: _all_ready(plant, nodes))
         yield plant
 

@@ -63,7 +63,7 @@ STAGES = (
             ),
             # Each process of these has API servers of its own, which take many seconds of a core to come up.
             Tests(
-                ("tests/cluster", "tests/chart", "tests/plant", "tests/faults"),
+                ("tests/cluster", "tests/chart", "tests/plant", "tests/scheduling", "tests/faults"),
                 ("--numprocesses=2", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
             ),
             # Two clusters of real nodes, each for one file at a time: they wait for more than they compute.
@@ -83,8 +83,10 @@ NEVER_RETRIED = ("tests/model/", "tests/faults/")
 OPERATOR = "operator/ddpjob_operator"
 ROOMS = {
     f"{OPERATOR}/api/": ("tests/model", "tests/local", "tests/cluster", "tests/faults", "tests/chart"),
-    f"{OPERATOR}/engine/": ("tests/model", "tests/local", "tests/cluster", "tests/faults", "tests/e2e"),
-    f"{OPERATOR}/cluster/": ("tests/model", "tests/cluster", "tests/faults", "tests/e2e"),
+    f"{OPERATOR}/engine/": (
+        *("tests/model", "tests/local", "tests/cluster", "tests/scheduling", "tests/faults", "tests/e2e"),
+    ),
+    f"{OPERATOR}/cluster/": ("tests/model", "tests/cluster", "tests/scheduling", "tests/faults", "tests/e2e"),
     f"{OPERATOR}/local/": ("tests/local", "tests/strangers", "tests/wheel", "tests/docs"),
     f"{OPERATOR}/client/": ("tests/cluster", "tests/e2e"),
     f"{OPERATOR}/cli/": ("tests/local", "tests/wheel", "tests/cluster", "tests/docs", "tests/e2e"),
@@ -101,9 +103,9 @@ ROOMS = {
     ),
     "charts/": ("tests/chart", "tests/e2e"),
     "deploy/": ("tests/chart", "tests/cluster", "tests/docs", "tests/e2e"),
-    "docs/": ("tests/docs", "tests/e2e"),
+    "docs/": ("tests/docs", "tests/scheduling", "tests/e2e"),
     "README.md": ("tests/docs", "tests/e2e"),
-    "tests/plant/": ("tests/plant", "tests/cluster", "tests/e2e"),
+    "tests/plant/": ("tests/plant", "tests/cluster", "tests/scheduling", "tests/e2e"),
     "tests/support/": ("tests",),
     "tests/conftest.py": ("tests",),
     "requirements/": ("tests",),

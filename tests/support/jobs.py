@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ddpjob_operator.api.contract import API_VERSION, KIND, Label
+from ddpjob_operator.engine import SCHEDULING_API
 
 from tests.plant import Plant, audit
 from tests.plant.fake import ALIVE
@@ -22,10 +23,12 @@ GROUPS = {
     "events": "/api/v1",
     "leases": "/apis/coordination.k8s.io/v1",
     "networkpolicies": "/apis/networking.k8s.io/v1",
+    "podgroups": f"/apis/{SCHEDULING_API}",
     "pods": "/api/v1",
     "resourcequotas": "/api/v1",
     "secrets": "/api/v1",
     "services": "/api/v1",
+    "workloads": f"/apis/{SCHEDULING_API}",
 }
 """Where the API has each resource."""
 OWN = ("ddpjobs", "pods", "services", "networkpolicies", "secrets")
@@ -167,9 +170,9 @@ class Team:
 
     def limit(self, resource: str, most: int) -> None:
         """Has a quota that admits no more of a resource than that, and waits until it counts what there is."""
-        spec = {"hard": {resource: str(most)}}
-        self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": resource}, "spec": spec})
-        quota = self.path("resourcequotas", resource)
+        name, spec = resource.replace("/", "."), {"hard": {resource: str(most)}}
+        self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec})
+        quota = self.path("resourcequotas", name)
         counted = lambda: self.plant.get(quota).get("status", {}).get("hard", {}).get(resource)  # noqa: E731
         self.plant.wait("the quota to be counted", lambda: counted() == str(most))
 

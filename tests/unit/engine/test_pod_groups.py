@@ -16,6 +16,7 @@ in_place = a_job(nodes=3, restart={"mode": "InPlace"}).grouped()
 elastic = a_job(nodes=4, elastic={"minNodes": 2}, scheduleTimeoutSeconds=60).grouped()
 asking = a_job(nodes=2, scheduling={})
 OWN = {"spec": {**TEMPLATE["spec"], "schedulingGroup": {"podGroupName": "mine"}}}
+FEW = "minCount (2) cannot be satisfied: 0 scheduled, 1 remaining"
 FULL = "0/4 nodes are available: 4 Insufficient cpu"
 NO_EFFECT = (
     "spec.scheduling has no effect on this attempt: when it started, the cluster served no PodGroups "
@@ -105,6 +106,12 @@ TABLE: Table = {
         "",
         "Starting",
         f"0 of 2 pods running; no room for the gang yet: Unschedulable: {FULL}",
+    ),
+    "and of one of them what it lacks": (
+        two.created().no_room(FEW).waits(0, "Unschedulable", FEW[:15]).waits(1, "Unschedulable", FULL),
+        "",
+        "Starting",
+        f"0 of 2 pods running; no room for the gang yet: Unschedulable: {FEW}; rank 1: {FULL}",
     ),
     "a gang that holds nothing has nothing to give back": (
         two.created().no_room(FULL).settled().after(100_000),

@@ -88,7 +88,7 @@ def _waiting_for(view: View) -> str:
     """What the scheduler says of the whole gang or, once it is placed, which rank it is waiting for and why."""
     group = view.pod_group
     if group is not None and group.waiting is not None and not view.placed:
-        return f"no room for the gang yet: {group.waiting}"
+        return f"no room for the gang yet: {group.waiting}{_lacking(view, group.waiting)}"
     waiting = [pod for pod in view.current.values() if not pod.running and pod.active]
     if not waiting:
         return ""
@@ -96,6 +96,12 @@ def _waiting_for(view: View) -> str:
     alike = sum(pod.waiting == first.waiting and (pod.node is None) == (first.node is None) for pod in waiting) - 1
     more = f" and {alike} more" if alike else ""
     return f"rank {first.rank}{more}: {first.waiting or _silent(first)}{_volumes(view, first)}"
+
+
+def _lacking(view: View, said: Waiting) -> str:
+    """What the first pod lacks of which the scheduler says more than what it says of the whole group."""
+    own = ((rank, pod.waiting.message) for rank, pod in view.current.items() if pod.waiting is not None)
+    return next((f"; rank {rank}: {words}" for rank, words in own if words not in said.message), "")
 
 
 def _volumes(view: View, pod: Pod) -> str:
