@@ -128,6 +128,8 @@ def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(h
     }
     # Asked for by no request: admission checks it, since pods have blockOwnerDeletion.
     granted.remove(("ddpjob.dev", "ddpjobs/finalizers", "update"))
+    # These nodes' API server does not serve it; tests/scheduling has one that does.
+    granted = {right for right in granted if right[0] != "scheduling.k8s.io"}
     assert _used(host) == granted
 
 
