@@ -36,7 +36,7 @@ class PodGroupAccess:
         why_not = await self._obstacle(namespace)
         if self._why_not.get(namespace) != why_not:
             where = f"namespace {namespace}" if namespace else "all namespaces"
-            logger.info("%s: %s", where, why_not or "the cluster's scheduler places gangs, by PodGroups")
+            logger.info("PodGroups (%s): %s", where, why_not or "the cluster's scheduler places gangs")
         self._why_not[namespace] = why_not
 
     async def _obstacle(self, namespace: str | None) -> str:
@@ -50,4 +50,4 @@ class PodGroupAccess:
             if not served:
                 return f"the cluster does not serve {resource.plural} ({SCHEDULING_API})"
         missing = await rights.missing_for_pod_groups(self._api, namespace)
-        return f"no PodGroups: the operator may not {missing[0]}" if missing else ""
+        return f"the operator may not {missing[0]}" if missing else ""

@@ -310,7 +310,7 @@ class Reconciler:
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         pods, asked = self._store.pods.owned_by(stored.uid), self._supervisors.asked(key, stored.uid)
         # Otherwise each decision about a job that runs would be made twice.
-        still_there = any(asked and (pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
+        still_there = asked is not None and any((pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
         return Snapshot(
             now=self._api.now(),
             job=self._store.job(stored),

@@ -82,7 +82,7 @@ def test_the_log_says_why_not_and_says_it_again_when_that_changes(caplog: pytest
             api.kinds, api.verbs = frozenset(kinds), verbs
             asyncio.run(access.look(None))
     assert caplog.messages == [
-        f"all namespaces: {NO_API}",
-        "all namespaces: no PodGroups: the operator may not get workloads.scheduling.k8s.io in all namespaces",
-        "all namespaces: the cluster's scheduler places gangs, by PodGroups",
+        f"PodGroups (all namespaces): {NO_API}",
+        "PodGroups (all namespaces): the operator may not get workloads.scheduling.k8s.io in all namespaces",
+        "PodGroups (all namespaces): the cluster's scheduler places gangs",
     ]
