@@ -65,7 +65,14 @@ def refusal(api: Plant, namespace: str, values: Values) -> str:
 def test_what_comes_back_is_what_was_sent(api: Plant) -> None:
     sent = yaml.load(CRD.read_text(), yaml.CSafeLoader)
     got = api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{sent['metadata']['name']}")
-    assert got["spec"] == sent["spec"] | {"conversion": {"strategy": "None"}}
+    assert got["spec"] == as_kept(sent["spec"]) | {"conversion": {"strategy": "None"}}
+
+
+def as_kept(part: Any) -> Any:
+    """Without empty mappings of properties, which the API server drops."""
+    if isinstance(part, dict):
+        return {key: as_kept(one) for key, one in part.items() if (key, one) != ("properties", {})}
+    return [as_kept(one) for one in part] if isinstance(part, list) else part
 
 
 def test_no_condition_complains_of_the_schema(api: Plant) -> None:

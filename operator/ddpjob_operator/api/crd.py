@@ -109,8 +109,6 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
         result["x-kubernetes-int-or-string"] = True
     if "properties" in schema:
         result["properties"] = {name: structural(one, definitions) for name, one in schema["properties"].items()}
-        if not result["properties"]:
-            del result["properties"]  # So does the API server.
     elif isinstance(schema.get("additionalProperties"), dict):
         result["additionalProperties"] = structural(schema["additionalProperties"], definitions)
     if "items" in schema:

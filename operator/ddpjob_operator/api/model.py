@@ -25,8 +25,13 @@ class Model(BaseModel):
 
 def without_nulls(value: Any) -> Any:
     """The value without mapping entries that are null."""
+    # A template may have a hundred thousand leaves: no call for each of them.
     if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+        return {
+            key: without_nulls(item) if isinstance(item, (dict, list)) else item
+            for key, item in value.items()
+            if item is not None
+        }
     if isinstance(value, list):
-        return [without_nulls(item) for item in value]
+        return [without_nulls(item) if isinstance(item, (dict, list)) else item for item in value]
     return value
