@@ -23,6 +23,7 @@ def derived(view: View, verdict: Verdict) -> Verdict:
     """Adds what follows from the rest of the status, and keeps the fields that only a newer operator knows."""
     status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked)
     same = status == view.status
+    # Usual. With the same object nothing has to be carried over, and the next look needs no second view.
     return replace(verdict, status=view.status if same else view.status.kept_in(status))
 
 

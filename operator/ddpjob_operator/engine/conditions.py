@@ -12,7 +12,7 @@ from .changes import StatusChanges, changed
 from .decision import Event
 from .view import View
 
-MESSAGE_LENGTH = 1024
+MESSAGE_LENGTH = 1024  # The schema's maxLength: a longer message would get the whole status refused.
 READY = re.compile(r"([0-9]{1,4})/")
 
 WARNINGS = frozenset(

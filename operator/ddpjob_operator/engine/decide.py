@@ -55,6 +55,7 @@ def _next_look(view: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -
 COUNTING = REPORTED | {ConditionType.RUNNING}
 """Conditions whose messages change with each pod or with what a program reports."""
 
+# "supervised" as well: if an operator dies before it is written, the next one hears the supervisor itself.
 MINOR = {
     *("message", "ready", "ready_nodes", "state", "reason", "supervised", "progress", "checkpoint", "stragglers"),
     *("completed_indexes", "last_completed_time"),
@@ -76,5 +77,6 @@ def _what_matters(status: DDPJobStatus) -> list[tuple[object, ...]]:
     return [
         (one.type, one.status, one.reason, one.last_transition_time, "" if one.type in COUNTING else one.message)
         for one in status.conditions
+        # Running follows within seconds as a rule: written with it, Created costs no status of its own.
         if one.type is not ConditionType.CREATED
     ]

@@ -54,4 +54,5 @@ def peer_lost_words(text: str) -> str:
 def text_of(value: Any) -> str:
     """A text, cut to what a status may hold; empty if it is anything else."""
     text = value if isinstance(value, str) else ""
+    # JSON may hold half of a surrogate pair, which UTF-8 cannot encode; the cut may split a character.
     return text.encode(errors="replace")[:TEXT_BYTES].decode(errors="ignore")

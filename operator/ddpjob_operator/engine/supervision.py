@@ -50,6 +50,7 @@ def lost_at(view: View) -> dict[int, datetime]:
     first = _first_lost_at(view)
     limits = {} if first is None else {0: first}
     heard = view.heard
+    # While rank 0 does not answer, its last report does not say who is missed now.
     if heard is None or heard.error or heard.phase is not Phase.GATHERING:
         return limits
     missing = {rank: view.current[rank] for rank in heard.missing if rank > 0 and rank in view.current}

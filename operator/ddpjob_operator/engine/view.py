@@ -96,6 +96,7 @@ class View:
     def kept(self) -> frozenset[str]:
         """Names of ended pods that stay for their logs: the first that failed in each of the last incidents."""
         first = {incident.pod for incident in self.status.history[:KEPT_INCIDENTS]}
+        # One whose other containers go on still holds its machine.
         return frozenset(
             pod.name for pod in self.snapshot.pods if pod.name in first and not pod.active and not pod.lingering
         )

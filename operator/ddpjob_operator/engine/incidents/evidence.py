@@ -75,6 +75,7 @@ PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """The prefix that torch.distributed adds to each line of a traceback."""
 
 NO_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+# Not ErrImagePull: a pull that has failed for the first time may yet succeed.
 PULLING = frozenset({"ImagePullBackOff"})
 NO_SUCH_IMAGE = (
     *("not found", "manifest unknown", "does not exist"),
@@ -224,6 +225,7 @@ def _taken_away(pod: Pod, nodes: Mapping[str, str]) -> tuple[Cause, str] | None:
     problem = nodes.get(pod.node or "", "")
     on_node = f"node {pod.node}: {problem}" if problem else ""
     disruption = pod.disruption
+    # A kubelet whose machine shuts down sets it, too, with a reason that alone would mean an eviction.
     # While a pod keeps running, the condition only announces what may still be called off.
     if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
@@ -241,10 +243,12 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
     said = pod.message or pod.reason
     if pod.reason in SHUTDOWN:
         return Cause.NODE_LOST, on_node or said
-    if pod.reason == "Evicted":
+    if pod.reason == "Evicted":  # Without DisruptionTarget: for exceeding its own limits.
         return Cause.STORAGE_EXCEEDED, said
+    # A pod that we stop ends by the same field: that is no failure of its own.
     if pod.reason == "DeadlineExceeded" and not pod.stopped:
         return Cause.APPLICATION, f"{said} (activeDeadlineSeconds of the template's pod)"
+    # Kubelets report the same of a pod that is deleted before it ever ran.
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
     if was_turned_away(pod):
@@ -261,6 +265,7 @@ def _lost_by_its_node(pod: Pod) -> str:
 
 def was_turned_away(pod: Pod) -> bool:
     """Whether its node refused it: for lack of a device that it had promised, for example."""
+    # Then no container has ended, and the pod's own reason stands in for the trainer's.
     return bool(pod.reason) and pod.exit is not None and pod.exit.code is None and pod.exit.reason == pod.reason
 
 

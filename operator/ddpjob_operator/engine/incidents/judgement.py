@@ -16,7 +16,7 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.PREFLIGHT_FAILED: RestartAction.RESTART,
     Cause.STALLED: RestartAction.RESTART,
     Cause.PEER_LOST: RestartAction.RESTART,
-    Cause.STOPPED: RestartAction.RESTART,
+    Cause.STOPPED: RestartAction.RESTART,  # By whom is unknown: if its pod is deleted, that is the cause.
     # Nobody's fault in the job: disruptions.
     Cause.POD_DELETED: RestartAction.RESTART_FREE,
     Cause.EVICTED: RestartAction.RESTART_FREE,

@@ -39,6 +39,7 @@ def account(view: View, facts: Facts, found: Budget) -> Entry:
     """Judges, prices and records the facts of a new incident. `found` is the budget before it."""
     facts = replace(facts, at_start=fails_at_start(view, facts))
     judgement = judge(view.spec.restart, facts, has_run=view.has_run)
+    # Not if it counts: a crash loop is judged only by steps that the failed attempts report themselves.
     if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
         facts = replace(facts, step=_step_reached(view))
     # If training has got further since the last one, the answer to that one helped: the backoff starts over.
@@ -115,7 +116,7 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
     if budget.used > restart.max_restarts:
         return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart left out of {restart.max_restarts} (maxRestarts)"
     if is_crash_loop(view.status, facts, progress_of(view)):
-        furthest = view.status.history[1].step
+        furthest = view.status.history[1].step  # The first of the three: this incident is not in it yet.
         return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
     if is_same_again(view, facts, entry.judgement):
         return Reason.CRASH_LOOP, f"{said}; the same error twice in a row before any step: trying again does not help"

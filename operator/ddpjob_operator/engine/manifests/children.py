@@ -81,6 +81,7 @@ def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {**_owned(job), "name": network_policy_name(job), "labels": job_labels(job)},
+        # A copy: YAML would show the same object a second time as an alias.
         "spec": {"podSelector": copy.deepcopy(ours), "policyTypes": ["Ingress"], "ingress": ingress},
     }
 
@@ -185,6 +186,7 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     _add_volumes(pod, trainer, job)
     if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
+    # Only now: the container copies the trainer's security context, and needs no home.
     if rank > 0 and job.spec.wait_for_master and not waits_by_itself(trainer):
         _add_waiting(pod, trainer)
     labels = {**job_labels(job), Label.RANK: str(rank), Label.INCARNATION: str(incarnation)}
@@ -211,6 +213,7 @@ def build_reserve(job: DDPJob, rank: int) -> Manifest:
         del pod["spec"]["schedulingGroup"]
     trainer = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
     others = [one for one in pod["spec"].get("initContainers", ()) if one["name"] != WAIT_CONTAINER]
+    # First, so that the template's own init containers do not run for a pod that never trains.
     pod["spec"]["initContainers"] = [reserve_container(trainer), *others]
     return pod
 
@@ -295,9 +298,8 @@ def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
     """Variables that the template may set to something else."""
     values = {"PYTHONUNBUFFERED": "1"}  # Otherwise Python writes to a pipe in blocks, and the log is minutes late.
     if backend is Backend.GLOO:
-        values["ACCELERATE_USE_CPU"] = (
-            "true"  # Otherwise, without a GPU, Accelerate trains in each process by itself.
-        )
+        # Otherwise, without a GPU, Accelerate trains in each process by itself.
+        values["ACCELERATE_USE_CPU"] = "true"
     said = {variable["name"] for variable in own}
     return [{"name": name, "value": value} for name, value in values.items() if name not in said]
 
@@ -328,6 +330,7 @@ def _add_waiting(pod: Manifest, trainer: Manifest) -> None:
 
 def _tolerations(pod: Manifest) -> list[Manifest]:
     """How long a node may be silent: with Kubernetes' default the whole gang would stand still for 300 s."""
+    # One without a key matches every taint; of several that match, the shortest time counts.
     own = [toleration.get("key") for toleration in pod["tolerations"]]
     return [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SILENT_SECONDS}

@@ -57,6 +57,7 @@ NO_PYTHON = {
 }
 """A failure report, written as the last line of the log: trying again cannot help."""
 
+# -I and -S: no PYTHONPATH, socket.py in the working directory or site package can get in the way.
 SHELL = f"""\
 for python in python3 python; do
   command -v "$python" >/dev/null && exec "$python" -ISc "$0"
@@ -67,6 +68,7 @@ exit {ExitCode.BAD_INPUT:d}
 
 
 RESERVE_CONTAINER = "wait-for-growth"
+# A shell runs its trap at once during `wait`, but only after a `sleep` in the foreground.
 RESERVE_SHELL = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 
 

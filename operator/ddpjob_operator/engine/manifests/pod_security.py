@@ -42,6 +42,7 @@ def _confinement(own: Manifest) -> Manifest:
         if "runAsUser" not in own:
             given |= {"runAsUser": USER, "runAsGroup": USER}
     if not own.get("privileged"):
+        # Forbidden, it would void added capabilities for all but root: others get them only from files they run.
         if not own.get("capabilities", {}).get("add"):
             given["allowPrivilegeEscalation"] = False
         given["capabilities"] = {"drop": ["ALL"]}

@@ -68,6 +68,7 @@ def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
     gang = range(incarnations.former, incarnations.default)
     if all(known.pod != pod_name(job, known.rank, incarnation) for incarnation in gang):
         return ()
+    # Reversed: of several incidents of one pod, the latest counts.
     older = {one.pod: one.attempt for one in reversed(view.status.history[1:])}
     ours = [
         pod

@@ -71,6 +71,7 @@ def _failed(view: View) -> Verdict | None:
 
 def corrected(view: View) -> Verdict | None:
     """The last reports of the failed attempt's pods may correct its incident: that it was free, or final."""
+    # New pods are created only once the former ones have ended or are lost: no more is to be learned.
     if view.created:
         return None
     entry = news(view)

@@ -135,6 +135,7 @@ def _growth_time(view: View) -> datetime | None:
         return None
     if view.nodes + len(found) >= view.spec.nodes:
         return max(found) + SETTLING
+    # Each growth is a restart: so it waits a while, to grow by several at once.
     return min(found) + max(SETTLING, timedelta(seconds=elastic.shrink_after_seconds))
 
 
@@ -181,6 +182,7 @@ def look_out(view: View) -> tuple[Action, ...]:
     One that has failed is not recreated in this attempt, and none is wanted any more once a rank has finished.
     """
     wanted = _wanted_beside(view)
+    # Deleted without a grace period: no trainer runs in them, and their places are free at once.
     surplus = (pod for rank, pod in view.reserves.items() if rank not in wanted)
     refusal = view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:

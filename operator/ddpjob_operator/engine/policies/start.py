@@ -27,6 +27,7 @@ OUTDATED = "their image is older than this operator, and its supervisors trust a
 
 def between_attempts(view: View) -> Verdict | None:
     """No attempt begins before its backoff is over, or while pods of a former one may still run."""
+    # A gang that exists does not wait for a former pod that appears late: under_way deletes it.
     if view.created:
         return None
     actions = stop(view, view.previous, {culprit(view.status)}, grace=grace_between(view))
@@ -56,6 +57,7 @@ def obstructed(view: View) -> Verdict | None:
 
     Nothing foreign is touched.
     """
+    # A gang that exists goes on, and its incidents are answered, whatever has become of the Service.
     if view.created:
         return None
     if taken := name_taken(view):

@@ -61,6 +61,7 @@ def start(view: View, *says: Say) -> Verdict:
     changes: StatusChanges = {
         **next_attempt(view),
         **stamped(view),
+        # Here and not in stamped(): with a new size, pods keep the user and rights that the job has.
         "pod_security": view.snapshot.settings.pod_security,
         "selector": f"{Label.JOB_UID}={job.metadata.uid}",
         "start_time": view.status.start_time or view.now,
@@ -146,6 +147,7 @@ def next_attempt(view: View) -> StatusChanges:
         "incarnations": incarnations,
         "pod_group": _own_group(view, incarnations),
         "avoided_nodes": view.avoided,
+        # Until one answers: a gang whose supervisors cannot be reached would never count as running.
         "supervised": False,
     }
 
@@ -234,6 +236,7 @@ def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
 
 def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
     """Creates or deletes the NetworkPolicy. It comes before the pods, so that none is open even for a moment."""
+    # A job that an older operator started has it in its spec only.
     wanted = (job.status.network_policy or job.spec.network_policy) not in {None, NetworkPolicy.DISABLED}
     if wanted == view.snapshot.network_policy:
         return ()
