@@ -85,7 +85,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         told_at=_told_at(metadata),
         told_by=_told_by(metadata),
         node=spec.node_name,
-        address=status.pod_ip if running else None,  # Before that, it is no news.
+        address=status.pod_ip if running else None,  # Before that, nobody is asked there: not worth a look.
         waiting=None if ended else _waiting(status, state, conditions),
         created_at=metadata.creation_timestamp,
         scheduled_at=_scheduled_at(conditions),

@@ -78,8 +78,9 @@ class Turns:
             await turn
             yield
         finally:
+            # One that was cancelled while it waited has had no turn to give back.
             if not turn.cancelled():
-                self._under_way -= Counter((job,))
+                self._under_way -= Counter((job,))  # Unlike `[job] -= 1`, this leaves no zeros behind.
                 self._give()
 
     def _give(self) -> None:

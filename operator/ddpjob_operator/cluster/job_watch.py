@@ -109,6 +109,7 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
 
     namespaces = await choose(end_here)
     settings = kopf.OperatorSettings()
+    # kopf's own events would get past the fence; scanning takes rights to CRDs and namespaces.
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.watching.chunk_size = CHUNK
@@ -119,6 +120,7 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
     await kopf.operator(
         registry=registry,
         settings=settings,
+        # No peering: the Lease says who leads, and a standby watches jobs, too.
         standalone=True,
         stop_flag=end,
         clusterwide=not namespaces,

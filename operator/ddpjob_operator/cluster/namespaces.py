@@ -198,6 +198,7 @@ class Namespaces:
         return [], ""
 
     async def _open(self, name: str) -> None:
+        # First, since the store takes in nothing of a namespace that is not served.
         self._served.add(name)
         try:
             await self._enter(name)

@@ -236,6 +236,7 @@ class Operator:
     async def _lead(self) -> None:
         """Once elected: reads everything, then works, and reads everything again now and then."""
         if self._elector is not None:
+            # A standby is ready: a rollout ends the leader only once its successor is, which cannot lead before.
             self._not_ready = ""
             await self._elector.elected.wait()
         LEADER.set(1)

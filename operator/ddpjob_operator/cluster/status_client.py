@@ -44,6 +44,7 @@ def a_session() -> aiohttp.ClientSession:
     """For questions to pods. A connection lasts for one question: its address may soon belong to another pod."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
+        # Uncompressed: within the limit on its size, an answer could unpack to a thousand times as much.
         headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
         auto_decompress=False,
     )
@@ -59,6 +60,7 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
     timeout = aiohttp.ClientTimeout(total=wait + SLACK_SECONDS, sock_connect=CONNECT_SECONDS)
     address = where(asked)
     try:
+        # No redirects: a pod must not make the operator ask anyone else, inside the cluster or out.
         async with session.get(
             f"http://{address}/status", headers=headers, timeout=timeout, allow_redirects=False
         ) as response:

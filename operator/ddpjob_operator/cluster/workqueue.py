@@ -111,6 +111,7 @@ class WorkQueue:
     def done(self, key: Key, rest: float = 0.0) -> None:
         """The look succeeded, and cost enough that the key should rest for at least this many seconds."""
         self._failures.pop(key, None)
+        # Those that fail rest for up to half a minute: they are no crowd.
         crowd = len(self._resting) - len(self._failures)
         self._rest(key, max(REST_SECONDS, min(REST_SECONDS * (1 + crowd), LONGEST_REST_SECONDS), rest))
 

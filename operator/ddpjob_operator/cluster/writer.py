@@ -234,6 +234,7 @@ class Writer:
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
+        # The answer may be a mere Status: unless it is read again, a job on its way out is deleted again.
         now = await self._api.get(DDPJOBS, *key)
         if now is not None:
             self._store.jobs.saw(now)

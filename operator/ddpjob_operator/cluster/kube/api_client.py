@@ -114,6 +114,7 @@ class ApiError(Exception):
     @property
     def passing(self) -> bool:
         """Whether it says nothing about the request itself: the server was busy, broken or unreachable."""
+        # 401: credentials are replaced while we run, and read again each time they are refused.
         busy = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.UNAUTHORIZED)
         return self.status == 0 or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in busy
 
@@ -153,6 +154,7 @@ class ApiClient:
         An unreadable one is left out, and the log says so: it must not hide the others.
         """
         items: list[T] = []
+        # Without a resource version: the present state. With 0, a server may answer from a cache that lags behind.
         query = {"limit": str(FIRST_LIMIT), **_selecting(labels)}
         while True:
             content = await self._request("GET", resource, namespace, query=query)
@@ -206,9 +208,10 @@ class ApiClient:
         self, resource: Resource[T], namespace: str, name: str, version: str, status: Manifest
     ) -> T:
         """Replaces the whole status, if the object still has this resource version, which no recreated object has."""
+        # A wrong version is a conflict (409); a "test" operation that fails is an invalid request (422).
         patch = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "add", "path": "/status", "value": status},
+            {"op": "add", "path": "/status", "value": status},  # A new job has none to replace.
         ]
         headers = {"Content-Type": "application/json-patch+json"}
         content = await self._change("PATCH", resource, namespace, f"{name}/status", body=patch, headers=headers)
@@ -232,6 +235,7 @@ class ApiClient:
     async def served(self, resource: Resource[Any]) -> bool:
         """Whether the server knows the resource at all."""
         try:
+            # By discovery, which everyone may read: to get the CRD would take another right.
             page = _decoded(_ANYTHING, await self._send("GET", resource.path, resource.plural))
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:

@@ -90,6 +90,7 @@ class Connection:
         self._info = credentials()
         self._session = aiohttp.ClientSession(
             base_url=self._info.server.rstrip("/") + "/",
+            # No limit: within aiohttp's 100, the Lease would wait for writes, which have turns of their own.
             connector=aiohttp.TCPConnector(ssl=_ssl_context(self._info), limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT},

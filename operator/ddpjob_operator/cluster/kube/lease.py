@@ -62,6 +62,7 @@ class LeaderElector:
         async with self._trying:  # A renewal under way would take it again.
             if not self.leads:
                 return
+            # Before the request: if its answer is lost, another replica may lead all the same.
             self._renewed = float("-inf")
             lease = await self._api.get(LEASES, self._namespace, self._name)
             if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
@@ -109,6 +110,7 @@ class LeaderElector:
         if lease is not None:
             holder = lease["spec"].get("holderIdentity") or ""
             if holder == self._identity:
+                # Not elected yet: we took it, but the answer was lost. Elected, but too late: none leads twice.
                 return not self.elected.is_set() or self.leads
             seen = (holder, str(lease["spec"].get("renewTime")))
             if seen != self._seen:
