@@ -27,7 +27,8 @@ CHUNK = 20
 IDLE_SECONDS = 0.1
 """kopf keeps a task for each job, and in it the last event as a dictionary, until nothing has come for this long."""
 BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
-"""A watch that finds no API server tries again after these waits, then ends. Its return may cost the last wait."""
+"""A watch that finds no API server tries again after these waits, then ends. Once the server is back, the
+watch may still wait out the last of them."""
 LONGEST_PAUSE_SECONDS = 5.0
 """Before kopf starts again."""
 

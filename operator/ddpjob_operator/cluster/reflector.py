@@ -23,7 +23,7 @@ OURS = f"{Label.MANAGED_BY}={MANAGER}"
 """Selects what operators of this kind have created; the server sends nothing else."""
 
 LONGEST_PAUSE_SECONDS = 5.0
-"""The return of an API server may cost up to one and a half times this; more only if the server wants it."""
+"""Once an API server is back, a watch may still wait one and a half times this; longer only if the server asks."""
 
 UNWANTED_SECONDS = 1.0
 """How often an unwanted follower checks whether it is wanted again."""

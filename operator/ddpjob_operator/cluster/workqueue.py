@@ -12,7 +12,8 @@ from .store import Key
 AT_WORK = 16
 """How many keys are worked on at once, not counting those that are set aside."""
 CROWD_SECONDS = 1.0
-"""For this long after several keys were worked on at once, none counts as alone: an occasional one does not wait."""
+"""For this long after several keys were worked on at once, none counts as alone: between two looks at a small job, a
+large one would take all the room again."""
 REST_SECONDS = 0.02
 """How long a key rests after each look: what changes together, such as the pods of a gang, gets one look together."""
 LONGEST_REST_SECONDS = 0.25

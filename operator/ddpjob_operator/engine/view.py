@@ -244,7 +244,7 @@ class View:
 
     @property
     def suspended_since(self) -> datetime | None:
-        """When it was told so; operators of before the field left the condition alone, once nothing ran."""
+        """When it was told so. Operators older than the field wrote only the condition, once nothing ran."""
         said = self.status.condition(ConditionType.SUSPENDED)
         by_condition = said.last_transition_time if said is not None and said.status == "True" else None
         return self.status.suspend_time or by_condition

@@ -17,7 +17,7 @@ def about(key: tuple[str, str], uid: str = "") -> dict[str, str]:
 
 
 def set_up(kind: Format, level: str) -> None:
-    """Logs everything to standard error, but of kopf only errors: that it starts again, we log ourselves."""
+    """Logs everything to standard error, but only errors of kopf: we log ourselves that it starts again."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if kind == "json" else _Text())
     handler.addFilter(_without_the_server_s_words_traced)

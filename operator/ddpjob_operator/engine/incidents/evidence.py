@@ -66,8 +66,8 @@ SHUTDOWN = frozenset({"Terminated", "NodeShutdown", "NodeLost", "Shutdown"})
 """Reasons of pods that a kubelet ended because its machine is shutting down."""
 
 FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
-"""Reasons of containers whose end is unknown to containerd or the kubelet: their machine was rebooted, or they were
-removed behind its back."""
+"""Reasons of containers whose end is unknown to containerd or the kubelet: their machine was rebooted, or somebody
+else removed them."""
 
 ERROR = 1
 """The exit code of nearly every program after an error that it has reported."""
