@@ -29,9 +29,12 @@ class DDPJob(Model):
     status: DDPJobStatus = DDPJobStatus()
 
     @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> "DDPJob":
-        """A job from a document in which `validation.problems` finds nothing wrong; a null is a field not set."""
-        known = without_nulls(document)
+    def from_dict(cls, document: dict[str, Any], *, nulls: bool = True) -> "DDPJob":
+        """A job from a document in which `validation.problems` finds nothing wrong; a null is a field not set.
+
+        `nulls`: whether there may be any.
+        """
+        known = without_nulls(document) if nulls else document
         return cls.model_validate({key: known[key] for key in cls.model_fields if key in known})
 
     def with_status(self, status: DDPJobStatus) -> "DDPJob":

@@ -57,13 +57,15 @@ class Packed:
     As dictionaries a template takes several times as much memory as its JSON; packed, usually a fraction of it.
     """
 
-    __slots__ = ("_content", "size")
+    __slots__ = ("_content", "has_nulls", "size")
 
     def __init__(self, what: Any) -> None:
         """Packs what JSON can express."""
         text = msgspec.json.encode(what)
         self.size = len(text)
         """Bytes of JSON."""
+        self.has_nulls = b"null" in text
+        """Whether there may be a null in it."""
         self._content = text if self._is_small else zlib.compress(text, level=1)
 
     def read(self) -> Any:
