@@ -1,6 +1,7 @@
 """Whom an operator listens to beside rank 0's supervisor, and what it makes of a status that is refused."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -46,21 +47,34 @@ class Listening:
         self.whom = None
 
 
+def a_reconciler(
+    *,
+    api: Any = None,
+    store: Store | None = None,
+    queue: WorkQueue | None = None,
+    supervisors: Any = None,
+    witnesses: Any = None,
+    grouped: Callable[[str], Any] = nobody,
+) -> Reconciler:
+    """One with as much around it as a test needs."""
+    recorder: Any = None
+    return Reconciler(
+        api,
+        store or Store(nobody),
+        queue or WorkQueue(),
+        recorder,
+        supervisors=supervisors,
+        witnesses=witnesses,
+        settings=Settings(),
+        grouped=grouped,
+    )
+
+
 def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> None:
     first, others = (Listening(), Listening())
     supervisors: Any = first
     witnesses: Any = others
-    nothing: Any = None
-    reconciler = Reconciler(
-        nothing,
-        Store(nobody),
-        WorkQueue(),
-        nothing,
-        supervisors=supervisors,
-        witnesses=witnesses,
-        settings=Settings(),
-        grouped=nobody,
-    )
+    reconciler = a_reconciler(supervisors=supervisors, witnesses=witnesses)
     stored: Any = SimpleNamespace(uid=UID)
     silent = a_job(nodes=2).running().hears().settled().hears_nothing("refused")
     listens_to = []
@@ -107,15 +121,12 @@ class Conflicting(ApiClient):
 
 def written(known: int, there: int) -> bool:
     """Whether a status is written of a job that is known in one version and there in another."""
-    nothing: Any = None
     store = Store(nobody)
     store.jobs.saw(a_seen_job(known))
     stored = store.jobs.get(KEY)
     assert stored
     api = Conflicting(there)
-    reconciler = Reconciler(
-        api, store, WorkQueue(), nothing, supervisors=nothing, witnesses=nothing, settings=Settings(), grouped=nobody
-    )
+    reconciler = a_reconciler(api=api, store=store)
     return asyncio.run(reconciler._write(KEY, stored, DDPJobStatus())) is not None
 
 
@@ -145,23 +156,13 @@ class Silent(Conflicting):
     ids=["its pod runs", "its pod has ended"],
 )
 def test_a_supervisor_that_is_asked_already_is_no_question(state: dict[str, Any], needs: bool) -> None:  # noqa: FBT001
-    nothing: Any = None
     listening: Any = Listening()
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
     store.pods.saw(a_pod(podIP="10.0.0.1", containerStatuses=trainer(**state)))
     stored = store.jobs.get(KEY)
     assert stored
-    reconciler = Reconciler(
-        Silent(5),
-        store,
-        WorkQueue(),
-        nothing,
-        supervisors=listening,
-        witnesses=listening,
-        settings=Settings(),
-        grouped=nobody,
-    )
+    reconciler = a_reconciler(api=Silent(5), store=store, supervisors=listening, witnesses=listening)
     listening.attend(KEY, UID, Asked("digits-0-1", "10.0.0.1", 8080))
     snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
     assert (snapshot.answered.supervisor is None) == needs
@@ -188,7 +189,6 @@ GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ids=["where they can be made", "those that go", "where they cannot"],
 )
 def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expected: Any) -> None:  # noqa: FBT001  A table.
-    nothing: Any = None
     listening: Any = Listening()
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
@@ -196,15 +196,8 @@ def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expecte
     store.pod_groups.saw(a_group(PodGroupObject, **metadata))
     stored = store.jobs.get(KEY)
     assert stored
-    reconciler = Reconciler(
-        Silent(5),
-        store,
-        WorkQueue(),
-        nothing,
-        supervisors=listening,
-        witnesses=listening,
-        settings=Settings(),
-        grouped=lambda _: granted,
+    reconciler = a_reconciler(
+        api=Silent(5), store=store, supervisors=listening, witnesses=listening, grouped=lambda _: granted
     )
     snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
     assert (snapshot.pod_groups, snapshot.workloads) == expected
@@ -258,21 +251,11 @@ def test_what_was_refused_of_a_job_says_nothing_about_its_mark_once_it_has_finis
 
 def is_still_refused(before: DDPJobStatus, then: DDPJobStatus) -> bool:
     """Whether something that was refused while the job had the first status is, once it has the second."""
-    nothing: Any = None
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
-    reconciler = Reconciler(
-        Obliging(6),
-        store,
-        WorkQueue(),
-        nothing,
-        supervisors=nothing,
-        witnesses=nothing,
-        settings=Settings(),
-        grouped=nobody,
-    )
+    reconciler = a_reconciler(api=Obliging(6), store=store)
     memory = reconciler._memory(KEY, stored)
     memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, stored, before))
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=then)))
@@ -293,23 +276,13 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     service: bool,  # noqa: FBT001  A table.
     remembered: bool,  # noqa: FBT001  A table.
 ) -> None:
-    nothing: Any = None
     listening: Any = Listening()
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
     store.services.saw(a_service())
     first = store.jobs.get(KEY)
     assert first
-    reconciler = Reconciler(
-        Silent(6),
-        store,
-        WorkQueue(),
-        nothing,
-        supervisors=listening,
-        witnesses=listening,
-        settings=Settings(),
-        grouped=nobody,
-    )
+    reconciler = a_reconciler(api=Silent(6), store=store, supervisors=listening, witnesses=listening)
     memory = reconciler._memory(KEY, first)
     memory.looked = True
     memory.refused(
@@ -324,22 +297,12 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
 
 
 def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -> None:
-    nothing: Any = None
     listening: Any = Listening()
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
-    reconciler = Reconciler(
-        nothing,
-        store,
-        WorkQueue(),
-        nothing,
-        supervisors=listening,
-        witnesses=listening,
-        settings=Settings(),
-        grouped=nobody,
-    )
+    reconciler = a_reconciler(store=store, supervisors=listening, witnesses=listening)
     reconciler._memory(KEY, stored)
     reconciler._writer.unmarked[KEY[0]] = "nobody may"
     assert reconciler.beside == "namespace team: finished jobs are not marked, all else goes on: nobody may"
@@ -350,15 +313,12 @@ def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -
 
 @pytest.mark.parametrize("pods", [MUCH, MUCH + 1])
 def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) -> None:
-    nothing: Any = None
     queue, store = Aside(), Store(nobody)
     store.jobs.saw(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
     api = Obliging(6)
-    reconciler = Reconciler(
-        api, store, queue, nothing, supervisors=nothing, witnesses=nothing, settings=Settings(), grouped=nobody
-    )
+    reconciler = a_reconciler(api=api, store=store, queue=queue)
     deletions = tuple(DeletePod(f"digits-{rank}", "uid", None) for rank in range(pods))
     memory = reconciler._memory(KEY, stored)
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions)))
@@ -366,18 +326,8 @@ def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) ->
 
 
 def test_what_is_to_be_made_waits_for_its_turn_and_what_is_to_end_does_not() -> None:
-    nothing: Any = None
     queue = WorkQueue()
-    reconciler = Reconciler(
-        nothing,
-        Store(nobody),
-        queue,
-        nothing,
-        supervisors=nothing,
-        witnesses=nothing,
-        settings=Settings(),
-        grouped=nobody,
-    )
+    reconciler = a_reconciler(queue=queue)
     much = a_job(nodes=MUCH + 1).decision
     both = replace(much, actions=(*much.actions, DeletePod("digits-0", "uid", None)))
     assert queue.is_its_turn(("team", "another"))
@@ -399,16 +349,7 @@ def test_a_job_for_which_only_time_passes_is_looked_at_again_in_time() -> None:
     now, queue = datetime.now(UTC), Timed()
     api: Any = SimpleNamespace(now=lambda: now)
     memory: Any = SimpleNamespace()
-    reconciler = Reconciler(
-        api,
-        Store(nobody),
-        queue,
-        nothing,
-        supervisors=nothing,
-        witnesses=nothing,
-        settings=Settings(),
-        grouped=nobody,
-    )
+    reconciler = a_reconciler(api=api, queue=queue)
     waits = Decision(wake_at=now + timedelta(seconds=30))
     asyncio.run(reconciler._heed(KEY, nothing, memory, waits))
     assert queue.wanted == (KEY, 30)
