@@ -285,7 +285,7 @@ class Store:
         self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, _key_of, mark, serves)
         self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark, serves)
         self.services: Cache[Object, str] = Cache(uid_of, _job_of, mark, serves)
-        self.policies: Cache[Object, str] = Cache(_uid_of_staying, _job_of, mark, serves)
+        self.policies: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
         self.workloads: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
         self.pod_groups: Cache[PodGroupObject, PodGroup] = Cache(pod_group_of, _job_of, mark, serves)
         self._understood = _Understood()
@@ -336,13 +336,8 @@ def uid_of(seen: Object) -> str:
     return seen.metadata.uid
 
 
-def _uid_of_staying(seen: Object) -> str | None:
-    """The uid; None if it is being deleted: a finalizer may keep it for long, but nothing makes it stay."""
-    return None if seen.metadata.deletion_timestamp else seen.metadata.uid
-
-
 def _name_of_staying(seen: Object) -> str | None:
-    """The name; None if it is being deleted."""
+    """The name; None if it is being deleted: a finalizer may keep it for long, but nothing makes it stay."""
     return None if seen.metadata.deletion_timestamp else seen.metadata.name
 
 

@@ -94,8 +94,9 @@ class Supervisors:
     def asked(self, key: Key, job_uid: str) -> Asked | None:
         """The supervisor that is being asked about a job."""
         supervisor = self._supervisors.get(key)
-        known = supervisor is not None and supervisor.job_uid == job_uid and supervisor.task is not None
-        return supervisor.asked if supervisor is not None and known else None
+        if supervisor is None or supervisor.job_uid != job_uid or supervisor.task is None:
+            return None
+        return supervisor.asked
 
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> Heard | None:
         """What was last reported of a job; from now on only this supervisor is asked."""
