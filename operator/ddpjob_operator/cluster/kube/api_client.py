@@ -229,8 +229,13 @@ class ApiClient:
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         content = await self._change("DELETE", resource, namespace, name, body=body)
-        left = _decoded(_OBJECTS, content).metadata.resource_version
-        return _decoded(resource.object, content) if left else None
+        try:
+            left = _decoded(resource.object, content)
+        except ApiError:
+            if _decoded(_OBJECTS, content).metadata.resource_version:
+                raise
+            return None  # A Status, whose field `status` is a word.
+        return left if left.metadata.resource_version else None
 
     async def served(self, resource: Resource[Any]) -> bool:
         """Whether the server knows the resource at all."""
