@@ -1,6 +1,8 @@
 """The operator's rights and metrics, from the code that defines them."""
 
 from ddpjob_operator.cluster.kube.rights import (
+    KUEUE_CLUSTER_RIGHTS,
+    KUEUE_RIGHTS,
     LEASE_RIGHTS,
     MARK_RIGHTS,
     NAMESPACE_RIGHTS,
@@ -37,9 +39,14 @@ def rights() -> str:
                 ("there too; without it finished jobs are not marked, and all else goes on", MARK_RIGHTS),
                 ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
                 ("there too; without it gangs are placed pod by pod", POD_GROUP_RIGHTS),
+                ("there too; without it jobs that name a queue of Kueue's wait", KUEUE_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
                 ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),
+                (
+                    "in the whole cluster, with `rbac.kueue`, for jobs that name a queue of Kueue's",
+                    KUEUE_CLUSTER_RIGHTS,
+                ),
             )
             for (group, resource), verbs in granted.items()
         ),

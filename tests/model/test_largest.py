@@ -146,6 +146,7 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
         witnesses=nobody,
         settings=Settings(),
         grouped=lambda _: False,
+        queues=lambda _: False,
     )
     return reconciler, keys, store
 

@@ -89,6 +89,13 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 - apiGroups: [scheduling.k8s.io]
   resources: [workloads, podgroups]
   verbs: [get, list, watch, create, delete]
+# Where the cluster has Kueue, jobs that name one of its queues are admitted by it.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
 {{- end -}}
 
 {{/* Binds the operator's service account. */}}

@@ -49,6 +49,14 @@ FINISHED = f"{GROUP}/finished"
 """Annotation of a job that has finished, with its last state and a digest of its name: a backup that drops the status
 keeps it, and the digest tells the job from a copy of it."""
 
+ASKED = f"{GROUP}/asked"
+"""Annotation of a job's place in a queue: a digest of what was asked for besides the number of nodes."""
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Label of a job that Kueue is to admit: the LocalQueue, in the job's namespace."""
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+"""Label of a job in a queue: the WorkloadPriorityClass that says who comes first."""
+
 MANAGER = "ddpjob-operator"
 
 

@@ -34,8 +34,23 @@ class Reason(StrEnum):
     """A webhook of the cluster that has to approve each pod does not answer."""
     INVALID = "Invalid"
     """The API server rejects a pod made from the template as invalid."""
+    QUEUE_UNAVAILABLE = "QueueUnavailable"
+    """The job names a queue, and the cluster has no Kueue, or does not let the operator use it."""
+    FLAVOR_UNKNOWN = "FlavorUnknown"
+    """The queue has admitted the job with a ResourceFlavor that the operator cannot read."""
     UNBLOCKED = "Unblocked"
     """Nothing is in the way any more."""
+
+    # The job is in a queue. While it waits, the reason is usually Kueue's own.
+    QUEUE_ENTERED = "QueueEntered"
+    """The queue has not looked at the job yet."""
+    QUEUE_CHANGED = "QueueChanged"
+    """The job asks for another queue, more nodes or other pods than it was admitted with, or its place in the queue
+    was deleted: it saves, stops, and waits to be admitted anew."""
+    QUEUED = "Queued"
+    """The job waits in its queue, so this is not true."""
+    DEQUEUED = "Dequeued"
+    """The queue has admitted the job, or the job has left the queue."""
 
     # The gang comes up, runs, starts again.
     PODS_CREATED = "PodsCreated"
@@ -118,7 +133,14 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.WEBHOOK_FAILED: "Ask those who run the webhook that the message names to fix it: `kubectl get "
     "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists them.",
     Reason.INVALID: "Suspend the job, fix what the message names in the template, and resume it.",
+    Reason.QUEUE_UNAVAILABLE: "Have Kueue installed, or remove the label `kueue.x-k8s.io/queue-name` from the job. "
+    "The operator looks again every five minutes.",
+    Reason.FLAVOR_UNKNOWN: "Give the operator the right that the message names (`rbac.kueue` in the chart).",
     Reason.UNBLOCKED: NOTHING,
+    Reason.QUEUE_ENTERED: "Nothing. If it lasts, see whether Kueue is running.",
+    Reason.QUEUE_CHANGED: NOTHING,
+    Reason.QUEUED: NOTHING,
+    Reason.DEQUEUED: NOTHING,
     Reason.PODS_CREATED: NOTHING,
     Reason.PODS_STARTING: "Read the message. If a pod lacks a machine, free one, or ask for less. If it is an image, "
     "fix its name.",

@@ -82,6 +82,8 @@ class ConditionType(StrEnum):
 
     BLOCKED = "Blocked"
     """Something outside the job keeps its pods from being created: a quota, a policy, a name that is taken."""
+    QUEUED = "Queued"
+    """The job waits until its queue (Kueue) admits it; the reason is Kueue's, such as WaitingForQuota."""
     CREATED = "Created"
     """The Service and all pods of this attempt exist."""
     RUNNING = "Running"
@@ -109,6 +111,8 @@ class State(StrEnum):
 
     PENDING = "Pending"
     """Nothing is running yet: the pods have yet to be created."""
+    QUEUED = "Queued"
+    """The job waits until its queue admits it; what runs of it is saving and stopping."""
     STARTING = "Starting"
     """All pods exist, but not all are running yet."""
     RUNNING = "Running"
@@ -256,7 +260,7 @@ class Incident(_Said):
     """What was decided about it."""
     rule: Annotated[str, Field(max_length=64)] = ""
     """What decided that: a rule, such as `spec.restart.rules[0]`; `default`; or `spec.suspend`, if the job went on
-    because it was resumed."""
+    because it was resumed, or the label of its queue, if it was admitted again."""
     consequences: int = 0
     """How many other ranks failed with it."""
     consequence_ranks: Annotated[

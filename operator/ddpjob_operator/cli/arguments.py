@@ -203,7 +203,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
     program.add_argument(
         "--checkpoint", metavar="CLAIM:/PATH", help="claim for checkpoints; /PATH is what DDPJOB_CHECKPOINT_DIR says"
     )
-    program.add_argument("--queue", metavar="NAME", help="Kueue's queue for the pods")
+    program.add_argument("--queue", metavar="NAME", help="queue of Kueue's that is to admit the job")
     command.add_argument(
         "--replace", action="store_true", help="if the job exists: suspend it, change it, and let it go on"
     )

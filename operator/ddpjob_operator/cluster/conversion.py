@@ -4,15 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api.contract import TRAINER_CONTAINER, Label
+from ddpjob_operator.api.contract import PRIORITY_LABEL, QUEUE_LABEL, TRAINER_CONTAINER, Label
 from ddpjob_operator.engine import (
+    POD_SET,
     VOLUMES_AND_NETWORK,
     WAIT_CONTAINER,
     WAITING_FOR_MASTER,
+    Admission,
     Disruption,
     Exit,
+    KueueWorkload,
+    Placement,
     Pod,
     PodGroup,
+    Queue,
     Waiting,
     document_of,
 )
@@ -21,6 +26,7 @@ from .kube.objects import (
     ContainerState,
     ContainerStateTerminated,
     ContainerStatus,
+    KueueWorkloadObject,
     NodeObject,
     Object,
     ObjectMeta,
@@ -110,6 +116,54 @@ def pod_group_of(seen: PodGroupObject) -> PodGroup:
         waiting=Waiting(placed.reason, placed.message) if placed.status == "False" else None,
         deleting=seen.metadata.deletion_timestamp is not None,
     )
+
+
+def queue_of(labels: Mapping[str, str]) -> Queue | None:
+    """The queue that is to admit a job with these labels."""
+    name = labels.get(QUEUE_LABEL)
+    return Queue(name, labels.get(PRIORITY_LABEL, "")) if name else None
+
+
+def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
+    """A job's place in a queue. While Kueue evicts it, what it was admitted with still stands there."""
+    spec, conditions = seen.spec, {condition.type: condition for condition in seen.status.conditions}
+    reserved, admitted = (conditions.get(one, NOTHING) for one in ("QuotaReserved", "Admitted"))
+    evicted, is_reserved = conditions.get("Evicted", NOTHING), reserved.status == "True"
+    is_evicted = evicted.status == "True" and is_reserved
+    # One that is deactivated before it was ever looked at has no other condition.
+    why = evicted if is_evicted or not reserved.type else admitted if is_reserved else reserved
+    return KueueWorkload(
+        name=seen.metadata.name,
+        queue=spec.queue_name,
+        priority_class=spec.priority_class_ref.name,
+        nodes=sum(pods.count for pods in spec.pod_sets),
+        asked=seen.metadata.annotations.asked,
+        reserved=is_reserved,
+        admission=_admission(seen) if admitted.status == "True" else None,
+        evicted=is_evicted,
+        waiting=Waiting(why.reason, why.message) if why.reason else None,
+        ready=conditions.get("PodsReady", NOTHING).status == "True",
+        finished=conditions.get("Finished", NOTHING).status == "True",
+        deleting=seen.metadata.deletion_timestamp is not None,
+    )
+
+
+def _admission(seen: KueueWorkloadObject) -> Admission | None:
+    """What all nodes of a job were admitted with, by the queue and by what else had to agree."""
+    assignments = seen.status.admission.pod_set_assignments if seen.status.admission else ()
+    given = next((one for one in assignments if one.name == POD_SET), None)
+    if given is None:
+        return None
+    updates = [one for check in seen.status.admission_checks for one in check.pod_set_updates if one.name == POD_SET]
+    placement = Placement(
+        node_selector={key: value for one in updates for key, value in one.node_selector.items()},
+        tolerations=tuple(toleration for one in updates for toleration in one.tolerations),
+        labels={key: value for one in updates for key, value in one.labels.items()},
+        annotations={key: value for one in updates for key, value in one.annotations.items()},
+        topology=given.topology_assignment is not None,
+    )
+    count = sum(pods.count for pods in seen.spec.pod_sets) if given.count is None else given.count
+    return Admission(count, frozenset(given.flavors.values()), placement)
 
 
 def node_problem(node: NodeObject | None) -> str:

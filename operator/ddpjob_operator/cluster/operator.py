@@ -16,6 +16,7 @@ from .job_watch import watch
 from .kube import rights
 from .kube.api_client import (
     DDPJOBS,
+    KUEUE_WORKLOADS,
     NETWORK_POLICIES,
     POD_GROUPS,
     PODS,
@@ -30,8 +31,8 @@ from .kube.backoff import backoff
 from .kube.connection import Connection
 from .kube.lease import LeaderElector
 from .namespaces import Namespaces
+from .optional_api import GANGS, KUEUE, OptionalApi
 from .options import OperatorOptions
-from .pod_group_access import PodGroupAccess
 from .reconciler import Reconciler
 from .recorder import EventRecorder
 from .reflector import OURS, Reflector
@@ -79,7 +80,7 @@ class Operator:
         self._namespaces = Namespaces(
             unfenced, options.namespaces, options.namespace_selector, enter=self._enter, leave=self._leave
         )
-        self._pod_groups = PodGroupAccess(unfenced)
+        self._gangs, self._kueue = OptionalApi(unfenced, GANGS), OptionalApi(unfenced, KUEUE)
         self._store = Store(self._queue.mark, self._namespaces.serves)
         self._beside: list[tuple[Resource[Any], Cache[Any, Any]]] = [
             (PODS, self._store.pods),
@@ -87,6 +88,7 @@ class Operator:
             (NETWORK_POLICIES, self._store.policies),
             (WORKLOADS, self._store.workloads),
             (POD_GROUPS, self._store.pod_groups),
+            (KUEUE_WORKLOADS, self._store.kueue_workloads),
         ]
         """The kinds of objects that belong to jobs."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
@@ -102,7 +104,8 @@ class Operator:
             supervisors=self._supervisors,
             witnesses=self._witnesses,
             settings=options.settings,
-            grouped=self._pod_groups.granted,
+            grouped=self._gangs.granted,
+            queues=self._kueue.granted,
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
@@ -216,7 +219,7 @@ class Operator:
     async def _what_is_wanting(self) -> str:
         """What has to exist before we can start; without enough rights we never can."""
         try:
-            if not await self._unfenced.served(DDPJOBS):
+            if DDPJOBS.plural not in await self._unfenced.served(DDPJOBS.path):
                 return "waiting for the type DDPJob: apply deploy/crd.yaml, or install the chart"
             await self._check_rights()
         except ApiError as error:
@@ -280,7 +283,7 @@ class Operator:
         jobs, version = await self._api.list(DDPJOBS, namespace)
         await self._store.jobs.listed(jobs, version, in_namespace(namespace))
         known = self._store.jobs.keys(namespace)
-        await self._pod_groups.look(namespace)
+        await self._look_for_optional(namespace)
         for reflector in self._reflectors[namespace]:
             if reflector.wanted:
                 await reflector.list()
@@ -295,7 +298,7 @@ class Operator:
         if not self._leading:
             return
         if namespace in self._reflectors:  # Else it is one of all.
-            await self._pod_groups.look(namespace)
+            await self._look_for_optional(namespace)
         kinds: list[tuple[Resource[Any], Cache[Any, Any]]] = [*self._beside, (DDPJOBS, self._store.jobs)]
         for resource, cache in kinds:  # Jobs last: the first look at one finds what belongs to it.
             if not self._is_there(resource, namespace):
@@ -324,7 +327,11 @@ class Operator:
 
     def _is_there(self, resource: Resource[Any], namespace: str | None) -> bool:
         """Whether the API server has such objects, and shows us those of a namespace."""
-        return resource not in {WORKLOADS, POD_GROUPS} or self._pod_groups.granted(namespace)
+        api = next((one for one in (self._gangs, self._kueue) if resource in one.kinds), None)
+        return api is None or api.granted(namespace)
+
+    async def _look_for_optional(self, namespace: str | None) -> None:
+        await asyncio.gather(self._gangs.look(namespace), self._kueue.look(namespace))
 
     async def _follow(self, reflector: Reflector[Any, Any]) -> None:
         """From the moment at which this replica leads: a standby lists everything then anyway."""

@@ -27,9 +27,10 @@ from ddpjob_operator.engine import (
     decide,
 )
 
-from .conversion import ref_of
+from .conversion import queue_of, ref_of
 from .kube.api_client import DDPJOBS, PODS, ApiClient, ApiError
 from .kube.objects import JobObject
+from .kueue import Flavors
 from .nodes import Nodes
 from .recorder import EventRecorder
 from .serve.log import about
@@ -129,8 +130,9 @@ class Reconciler:
         witnesses: Supervisors,
         settings: Settings,
         grouped: Callable[[str], bool],
+        queues: Callable[[str], bool],
     ) -> None:
-        """`grouped`: whether PodGroups can be made in a namespace."""
+        """`grouped`, `queues`: whether PodGroups, or places in queues of Kueue, can be made in a namespace."""
         self._api = api
         self._store = store
         self._queue = queue
@@ -139,10 +141,12 @@ class Reconciler:
         self._witnesses = witnesses
         self._settings = settings
         self._grouped = grouped
+        self._queues = queues
         self._apart = ThreadPoolExecutor(1, "apart")
         """One thread: each would take as large a share of the time as everything else together."""
         self._writer = Writer(api, store, queue.alone, self._apart)
         self._nodes = Nodes(api)
+        self._flavors = Flavors(api)
         self._memories: dict[Key, _Memory] = {}
 
     @property
@@ -269,7 +273,11 @@ class Reconciler:
         """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
         beside = self._store.service(key, stored.uid), bool(self._store.policies.owned_by(stored.uid))
         groups = {group.name for group in self._store.pod_groups.owned_by(stored.uid)}
-        return status.finished, status.incarnations, *beside, groups, {*self._store.workloads.owned_by(stored.uid)}
+        workloads, queued = (
+            {*self._store.workloads.owned_by(stored.uid)},
+            self._store.kueue_workloads.owned_by(stored.uid),
+        )
+        return status.finished, status.incarnations, *beside, groups, workloads, queued
 
     def _groups(self, key: Key, stored: StoredJob) -> tuple[PodGroup, ...] | None:
         """The job's own PodGroups; None where nobody can make any."""
@@ -324,6 +332,8 @@ class Reconciler:
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,
+            queue=queue_of(stored.metadata.labels),
+            kueue_workloads=self._store.kueue_workloads.owned_by(stored.uid) if self._queues(key[0]) else None,
         )
 
     async def _answered(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:
@@ -334,6 +344,8 @@ class Reconciler:
         if needs.nodes:
             problems = await self._nodes.problems(needs.nodes)
             found = replace(found, node_problems={**snapshot.node_problems, **problems})
+        if needs.flavors:
+            found = replace(found, flavors={**snapshot.flavors, **await self._flavors.read(needs.flavors)})
         if needs.supervisor:
             found = replace(found, heard=self._supervisors.attend(key, stored.uid, needs.supervisor))
         if needs.witness:

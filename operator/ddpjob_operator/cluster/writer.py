@@ -14,6 +14,7 @@ from ddpjob_operator.api.contract import FINISHED, MANAGER, SECRET_KEY, Label
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     Action,
+    CreateKueueWorkload,
     CreateNetworkPolicy,
     CreatePod,
     CreatePodGroup,
@@ -21,38 +22,44 @@ from ddpjob_operator.engine import (
     CreateService,
     CreateWorkload,
     DeleteJob,
+    DeleteKueueWorkload,
     DeleteNetworkPolicy,
     DeletePod,
     DeletePodGroup,
     DeleteWorkload,
     Manifest,
     MarkFinished,
+    ResizeKueueWorkload,
     StopPod,
+    TellKueue,
 )
 
 from .conversion import STOPPED_SECONDS, Ref, owner_of
 from .fair_queue import ALONE, Turns
 from .kube.api_client import (
     DDPJOBS,
+    KUEUE_WORKLOADS,
     NETWORK_POLICIES,
     POD_GROUPS,
     PODS,
     SECRETS,
     SERVICES,
+    WHOLE_KUEUE_WORKLOADS,
     WORKLOADS,
     ApiClient,
     ApiError,
     FencedError,
     Resource,
 )
-from .kube.objects import Object
+from .kube.objects import KueueWorkloadObject, Object, read
+from .kueue import told, with_priority
 from .store import Cache, Key, O, Store
 
 SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod)
 ENDING = (
     *(DeletePod, StopPod, DeleteNetworkPolicy, DeleteWorkload, DeletePodGroup),
-    *(MarkFinished, DeleteJob),
+    *(TellKueue, DeleteKueueWorkload, MarkFinished, DeleteJob),
 )
 FIRST = (CreateWorkload,)
 LAST = (*OF_PODS, MarkFinished)
@@ -119,6 +126,7 @@ class Writer:
             DeleteWorkload: workloads,
             CreatePodGroup: pod_groups,
             DeletePodGroup: pod_groups,
+            DeleteKueueWorkload: (KUEUE_WORKLOADS, store.kueue_workloads),
         }
         """Of what kind that is which stands beside a job's pods, and where it is kept."""
         self.unmarked: dict[str, str] = {}
@@ -174,7 +182,14 @@ class Writer:
                 await self._create_secret(action.build())
             case CreatePod():
                 await self._create(PODS, self._store.pods, await self._built(action, job), owner)
-            case DeleteNetworkPolicy(name) | DeleteWorkload(name) | DeletePodGroup(name):
+            case CreateKueueWorkload():
+                manifest = await self._prioritized(action.build())
+                await self._create(KUEUE_WORKLOADS, self._store.kueue_workloads, manifest, owner)
+            case ResizeKueueWorkload():
+                await self._resize_queued((namespace, action.name), action)
+            case TellKueue(name):
+                await self._tell_kueue((namespace, name), action)
+            case DeleteNetworkPolicy(name) | DeleteWorkload(name) | DeletePodGroup(name) | DeleteKueueWorkload(name):
                 await self._delete_known(*self._beside[type(action)], (namespace, name))
             case DeletePod(name, uid, grace):
                 await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
@@ -190,6 +205,40 @@ class Writer:
         if stored is None or stored.size <= LARGE_BYTES:
             return action.build()
         return await asyncio.get_running_loop().run_in_executor(self._apart, action.build)
+
+    async def _prioritized(self, manifest: Manifest) -> Manifest:
+        try:
+            return await with_priority(self._api, manifest)
+        except ApiError as error:
+            raise _refusal(error) from error
+
+    async def _resize_queued(self, key: Key, action: ResizeKueueWorkload) -> None:
+        sizes = {"count": action.nodes, **({} if action.least is None else {"minCount": action.least})}
+        changes = [{"op": "add", "path": f"/spec/podSets/0/{field}", "value": size} for field, size in sizes.items()]
+        await self._change_queued(key, key[1], lambda _: changes)
+
+    async def _tell_kueue(self, key: Key, action: TellKueue) -> None:
+        def change(there: Manifest) -> list[Manifest]:
+            generation = there["metadata"].get("generation", 1)
+            status = told(there.get("status", {}), action, generation, self._api.now())
+            return [{"op": "add", "path": "/status", "value": status}]
+
+        await self._change_queued(key, f"{key[1]}/status", change)
+
+    async def _change_queued(self, key: Key, path: str, change: Callable[[Manifest], list[Manifest]]) -> None:
+        """Changes a Workload of Kueue's as it is now: most of its status is Kueue's, and nobody has kept it."""
+        cache = self._store.kueue_workloads
+        uid, there = cache.uid(key), await self._api.get(WHOLE_KUEUE_WORKLOADS, *key)
+        if uid is None or there is None or there["metadata"]["uid"] != uid:
+            if uid is not None:
+                cache.forget(key, uid)
+            return
+        version = there["metadata"]["resourceVersion"]
+        try:
+            now = await self._api.patch(WHOLE_KUEUE_WORKLOADS, key[0], path, version, change(there))
+        except ApiError as error:
+            raise _refusal(error) from error
+        cache.saw(read(now, KueueWorkloadObject))
 
     async def _stop(self, key: Key, uid: str) -> None:
         """Makes the kubelet end a pod as if its time were over, so that it stays, with its logs.

@@ -4,6 +4,7 @@ from .conditions import events
 from .decide import decide
 from .decision import (
     Action,
+    CreateKueueWorkload,
     CreateNetworkPolicy,
     CreatePod,
     CreatePodGroup,
@@ -12,35 +13,60 @@ from .decision import (
     CreateWorkload,
     Decision,
     DeleteJob,
+    DeleteKueueWorkload,
     DeleteNetworkPolicy,
     DeletePod,
     DeletePodGroup,
     DeleteWorkload,
     Event,
     MarkFinished,
+    ResizeKueueWorkload,
     StopPod,
+    TellKueue,
 )
 from .foreign import LARGEST_ANSWER, document_of
 from .incidents.price import present as present_budget
 from .manifests.children import CHECKPOINT_VOLUME, SCHEDULING_API, SECRET_VOLUME
 from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
+from .manifests.kueue_workload import KUEUE_API, POD_SET
 from .manifests.names import network_policy_name, pod_name
 from .manifests.volumes import lost_with_pods
 from .policies.end import deadline, expiry, start_deadline
 from .reports import Heard, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
 from .settings import Settings
-from .snapshot import Asked, Disruption, Exit, Manifest, Needs, Pod, PodGroup, Refusal, Service, Snapshot, Waiting
+from .snapshot import (
+    Admission,
+    Asked,
+    Disruption,
+    Exit,
+    Flavor,
+    KueueWorkload,
+    Manifest,
+    Needs,
+    Placement,
+    Pod,
+    PodGroup,
+    Queue,
+    Refusal,
+    Service,
+    Snapshot,
+    Waiting,
+)
 
 __all__ = [
     "CHECKPOINT_VOLUME",
+    "KUEUE_API",
     "LARGEST_ANSWER",
+    "POD_SET",
     "SCHEDULING_API",
     "SECRET_VOLUME",
     "VOLUMES_AND_NETWORK",
     "WAITING_FOR_MASTER",
     "WAIT_CONTAINER",
     "Action",
+    "Admission",
     "Asked",
+    "CreateKueueWorkload",
     "CreateNetworkPolicy",
     "CreatePod",
     "CreatePodGroup",
@@ -49,6 +75,7 @@ __all__ = [
     "CreateWorkload",
     "Decision",
     "DeleteJob",
+    "DeleteKueueWorkload",
     "DeleteNetworkPolicy",
     "DeletePod",
     "DeletePodGroup",
@@ -56,20 +83,26 @@ __all__ = [
     "Disruption",
     "Event",
     "Exit",
+    "Flavor",
     "Heard",
     "HeardStraggler",
+    "KueueWorkload",
     "Manifest",
     "MarkFinished",
     "Needs",
     "Phase",
+    "Placement",
     "Pod",
     "PodGroup",
+    "Queue",
     "Refusal",
+    "ResizeKueueWorkload",
     "Service",
     "Settings",
     "Snapshot",
     "Stall",
     "StopPod",
+    "TellKueue",
     "Waiting",
     "deadline",
     "decide",

@@ -9,6 +9,7 @@ from .conditions import completed
 from .decision import DeleteJob, DeletePod, MarkFinished
 from .manifests.names import digest_of_name
 from .policies import Verdict
+from .policies.queue import queue_told, queue_told_due
 from .policies.verdict import Times, never
 from .supervision import silent_at, with_reports
 from .view import View
@@ -21,7 +22,7 @@ def reported(view: View, verdict: Verdict) -> Verdict:
 
 def derived(view: View, verdict: Verdict) -> Verdict:
     """Adds what follows from the rest of the status, and keeps the fields that only a newer operator knows."""
-    status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked)
+    status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked, queued=verdict.queued)
     same = status == view.status
     # Usual. With the same object nothing has to be carried over, and the next look needs no second view.
     return replace(verdict, status=view.status if same else view.status.kept_in(status))
@@ -97,6 +98,7 @@ class Step:
 AFTERWARDS: tuple[Step, ...] = (
     Step(reported, "What supervisors report is part of the status before anything follows from that.", _silence_due),
     Step(derived, "The status is complete before anything is added to the actions that it authorises.", _quiet_due),
+    Step(queue_told, "What a queue is told depends on the status alone, which is complete.", queue_told_due),
     Step(without_lost_pods, "What a job leaves behind is removed before it is marked as finished.", _loss_due),
     Step(marked, "Nothing waits for the mark: it comes after all else that is done."),
 )

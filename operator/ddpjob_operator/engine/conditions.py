@@ -10,6 +10,7 @@ from ddpjob_operator.api.words import intervals
 
 from .changes import StatusChanges, changed
 from .decision import Event
+from .snapshot import Waiting
 from .view import View
 
 MESSAGE_LENGTH = 1024  # The schema's maxLength: a longer message would get the whole status refused.
@@ -24,6 +25,7 @@ WARNINGS = frozenset(
 
 ANNOUNCED = (
     ConditionType.BLOCKED,
+    ConditionType.QUEUED,
     ConditionType.CREATED,
     ConditionType.RUNNING,
     ConditionType.RESTARTING,
@@ -55,6 +57,7 @@ UNDER_WAY = {
 TELLING = (
     *ENDED,
     *(ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET, ConditionType.BLOCKED),
+    ConditionType.QUEUED,
     *UNDER_WAY,
 )
 """The first of these that is true gives the reason."""
@@ -84,11 +87,17 @@ def updated(view: View, *says: Say, **changes: Unpack[StatusChanges]) -> DDPJobS
     return changed(with_conditions(view, view.status, *says), **changes)
 
 
-def completed(view: View, status: DDPJobStatus, message: str | None, *, blocked: Obstacle | None) -> DDPJobStatus:
+def completed(
+    view: View, status: DDPJobStatus, message: str | None, *, blocked: Obstacle | None, queued: Waiting | None
+) -> DDPJobStatus:
     """The status with what is derived from the rest of it and from the pods.
 
-    A job is blocked for exactly as long as its policies say so.
+    A job is blocked, or waits in a queue, for exactly as long as its policies say so.
     """
+    if queued is not None or status.is_true(ConditionType.QUEUED):
+        why = queued or Waiting(Reason.DEQUEUED, "It does not wait in a queue any more")
+        say = Say(ConditionType.QUEUED, value=queued is not None, reason=why.reason, message=why.message)
+        status = with_conditions(view, status, say)
     if blocked is not None or status.is_true(ConditionType.BLOCKED):
         said = blocked or Obstacle("Unblocked", "Nothing is in the way any more")
         say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=said.reason, message=said.message)
@@ -158,7 +167,8 @@ def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatu
 def _is_news(old: Condition | None, new: Condition) -> bool:
     if old is None or old.status != new.status:
         return True
-    if new.type is ConditionType.BLOCKED and old.reason == new.reason == Reason.QUOTA_EXCEEDED:
+    counts_others = new.type is ConditionType.QUEUED or new.reason == Reason.QUOTA_EXCEEDED
+    if counts_others and old.reason == new.reason:
         return False  # Its words count what others use, too.
     return new.type not in REPORTED and (old.reason, old.message) != (new.reason, new.message)
 
@@ -194,6 +204,8 @@ def state_of(status: DDPJobStatus) -> State:
     ended = next((state for condition, state in ENDED.items() if status.is_true(condition)), None)
     if ended is not None:
         return ended
+    if status.is_true(ConditionType.QUEUED) and not status.ending:
+        return State.QUEUED
     if status.suspend_time is not None and not status.ending:
         return State.SUSPENDING
     return next((state for condition, state in UNDER_WAY.items() if status.is_true(condition)), State.PENDING)

@@ -52,8 +52,8 @@ def _next_look(view: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -
     return min((time for time in times if time is not None and time > view.now), default=None)
 
 
-COUNTING = REPORTED | {ConditionType.RUNNING}
-"""Conditions whose messages change with each pod or with what a program reports."""
+COUNTING = REPORTED | {ConditionType.RUNNING, ConditionType.QUEUED}
+"""Conditions whose messages change with each pod, with what others use, or with what a program reports."""
 
 # "supervised" as well: if an operator dies before it is written, the next one hears the supervisor itself.
 MINOR = {

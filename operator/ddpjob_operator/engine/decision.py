@@ -18,9 +18,10 @@ from .manifests.children import (
     build_service,
     build_workload,
 )
+from .manifests.kueue_workload import build_kueue_workload
 from .manifests.names import present_pod_name
 from .settings import Settings
-from .snapshot import NOTHING, Manifest, Needs
+from .snapshot import NOTHING, Manifest, Needs, Placement, Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,46 @@ class DeletePodGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateKueueWorkload:
+    """Put the job into its queue. If it is there already, that is success."""
+
+    job: DDPJob
+    queue: Queue
+
+    def build(self) -> Manifest:
+        """The manifest of Kueue's Workload, without the value of its priority class."""
+        return build_kueue_workload(self.job, self.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeKueueWorkload:
+    """Ask the queue for another number of nodes: while it keeps quota for the job, a smaller one."""
+
+    name: str
+    nodes: int
+    least: int | None
+    """How few an elastic job can do with; None: as before."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellKueue:
+    """Change the status of the job's Workload in Kueue; what is not named here is left as it is."""
+
+    name: str
+    conditions: tuple[tuple[str, bool, str, str], ...]
+    """Of each its type, whether it is true, its reason and its message."""
+    releases: bool = False
+    """Whether the quota is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKueueWorkload:
+    """Take the job out of its queue, and give back its quota. If it is gone already, that is success."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePod:
     """Create the present pod of a rank. If it exists already, that is success."""
 
@@ -112,6 +153,8 @@ class CreatePod:
     job: DDPJob
     living: tuple[str, ...] = ()
     """Addresses of the gang's pods that already run."""
+    placement: Placement | None = None
+    """What the job's queue has admitted it with."""
     reserve: bool = False
     """Whether it is a reserve, which only waits for room to grow into."""
 
@@ -122,7 +165,9 @@ class CreatePod:
 
     def build(self) -> Manifest:
         """The pod's manifest."""
-        return build_reserve(self.job, self.rank) if self.reserve else build_pod(self.job, self.rank, self.living)
+        if self.reserve:
+            return build_reserve(self.job, self.rank, self.placement)
+        return build_pod(self.job, self.rank, self.living, self.placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +210,10 @@ Action = (
     | CreatePodGroup
     | DeleteWorkload
     | DeletePodGroup
+    | CreateKueueWorkload
+    | ResizeKueueWorkload
+    | TellKueue
+    | DeleteKueueWorkload
     | CreatePod
     | DeletePod
     | StopPod

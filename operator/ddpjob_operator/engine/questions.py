@@ -21,6 +21,7 @@ def unmet(view: View) -> Needs:
     supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)
     return Needs(
         nodes=_nodes_in_question(view) - met.nodes,
+        flavors=_flavors_in_question(view) - met.flavors,
         supervisor=supervisor if supervisor != met.supervisor else None,
         witness=witness if witness != met.witness else None,
     )
@@ -50,6 +51,15 @@ def _at(snapshot: Snapshot, pod: Pod) -> Asked | None:
 def _rests_on_absence(view: View) -> bool:
     """Whether pods that existed seem to be missing: the watch may have missed something."""
     return view.created and bool(view.missing) and not view.status.finished
+
+
+def _flavors_in_question(view: View) -> frozenset[str]:
+    """Kinds of machines of which pods that may be created now have to be."""
+    if view.admission is None or view.winds_down:
+        return frozenset()
+    # An elastic gang may create reserves at any time.
+    complete = view.created and not view.missing and view.spec.elastic is None
+    return frozenset() if complete else view.admission.flavors
 
 
 def _nodes_in_question(view: View) -> frozenset[str]:

@@ -150,6 +150,74 @@ class PodGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Queue:
+    """The queue by which a job is to be admitted, as the job's labels name it."""
+
+    name: str
+    priority_class: str = ""
+    """The WorkloadPriorityClass; empty: by the priority class of the pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A kind of machine that a queue hands out."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Any, ...] = ()
+    problem: str = ""
+    """Why nobody can tell, in a sentence; empty if it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What pods have because a queue has admitted them."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Any, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    topology: bool = False
+    """Whether Kueue chooses the place of each pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """That a queue has admitted a job."""
+
+    nodes: int
+    """How many nodes there is quota for; of an elastic job it may be fewer than were asked for."""
+    flavors: frozenset[str] = frozenset()
+    """Names of the kinds of machines."""
+    placement: Placement = Placement()
+    """What pods have besides what their flavors give them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KueueWorkload:
+    """A job's place in a queue."""
+
+    name: str
+    queue: str
+    priority_class: str
+    nodes: int
+    """How many nodes it asks for."""
+    asked: str
+    """A digest of what else it asks for."""
+    reserved: bool = False
+    """Whether the queue keeps quota for it."""
+    admission: Admission | None = None
+    evicted: bool = False
+    """Whether the queue wants the quota back that it keeps for the job."""
+    waiting: Waiting | None = None
+    """Why it is not admitted, or was evicted, in Kueue's words."""
+    ready: bool = False
+    """Whether Kueue knows that all pods have come up."""
+    finished: bool = False
+    """Whether Kueue knows that the job has finished."""
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """What the cluster said when it refused to create something of the job: a quota, a policy, a name in use."""
 
@@ -179,6 +247,8 @@ class Needs:
     """A fresh list of its pods: a watch may have missed one."""
     nodes: frozenset[str] = frozenset()
     """What is wrong with these nodes, if anything."""
+    flavors: frozenset[str] = frozenset()
+    """What these kinds of machines of a queue are."""
     supervisor: Asked | None = None
     """What rank 0's supervisor reports; it is asked regularly from then on."""
     witness: Asked | None = None
@@ -191,6 +261,7 @@ class Needs:
         return Needs(
             pods=self.pods or more.pods,
             nodes=self.nodes | more.nodes,
+            flavors=self.flavors | more.flavors,
             supervisor=more.supervisor or self.supervisor,
             witness=more.witness or self.witness,
         )
@@ -219,6 +290,12 @@ class Snapshot:
     """The job's own PodGroups. None: nobody can make any here, since the cluster has no such API or forbids it."""
     workloads: frozenset[str] = frozenset()
     """Names of the Workloads that belong to them."""
+    queue: Queue | None = None
+    """The queue that is to admit the job; None if none is."""
+    kueue_workloads: tuple[KueueWorkload, ...] | None = None
+    """The job's own Workloads in Kueue. None: the cluster has no Kueue, or forbids it."""
+    flavors: Mapping[str, Flavor] = field(default_factory=dict)
+    """Those kinds of machines that were asked about."""
     mark: str | None = None
     """How the job ended by its metadata, with a digest of the name of the job that it was written for; empty if it
     says nothing. None: the job is never marked, since its status cannot get lost without the rest of it."""

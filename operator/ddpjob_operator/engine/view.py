@@ -7,8 +7,10 @@ from functools import cached_property
 from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.words import counted
 
+from .manifests.kueue_workload import asked, priority_class_ref
+from .manifests.names import kueue_workload_name
 from .reports import Heard, Phase
-from .snapshot import Pod, PodGroup, Service, Snapshot
+from .snapshot import Admission, KueueWorkload, Placement, Pod, PodGroup, Service, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)
 """A deleted pod that its kubelet has not reported gone this long after its grace period was lost with its node.
@@ -38,10 +40,59 @@ class View:
         """The moment of the snapshot."""
         return self.snapshot.now
 
-    @property
+    @cached_property
     def spec(self) -> DDPJobSpec:
-        """What is asked for."""
-        return self.snapshot.job.spec
+        """What is asked for, with no more nodes than its queue has admitted the job with."""
+        spec, admitted = self.snapshot.job.spec, self.admission
+        if admitted is None or admitted.nodes >= spec.nodes:
+            return spec
+        return spec.model_copy(update={"nodes": admitted.nodes})
+
+    @cached_property
+    def kueue_workload(self) -> KueueWorkload | None:
+        """The job's place in its queue; None if it has none yet."""
+        name = kueue_workload_name(self.snapshot.job)
+        return next((one for one in self.snapshot.kueue_workloads or () if one.name == name), None)
+
+    @cached_property
+    def admission(self) -> Admission | None:
+        """That its queue has admitted the job as it is now, and does not want the quota back."""
+        own = self.kueue_workload
+        if own is None or own.evicted or own.deleting or self.is_other_queue(own):
+            return None
+        return own.admission
+
+    def is_other_queue(self, own: KueueWorkload) -> bool:
+        """Whether the job asks for something else by now, for which it has to queue anew."""
+        job, queue = self.snapshot.job, self.snapshot.queue
+        if queue is None or own.queue != queue.name or own.asked != asked(job):
+            return True
+        if own.reserved:
+            return job.spec.nodes > own.nodes
+        wanted = priority_class_ref(job, queue)
+        return own.priority_class != (wanted["name"] if wanted else "")
+
+    @property
+    def held(self) -> bool:
+        """Whether the job is to wait for its queue."""
+        return (
+            self.snapshot.queue is not None and self.snapshot.kueue_workloads is not None and self.admission is None
+        )
+
+    @cached_property
+    def placement(self) -> Placement | None:
+        """What its pods have because a queue has admitted the job; None without a queue."""
+        if self.admission is None:
+            return None
+        given, flavors = self.admission.placement, [self.snapshot.flavors.get(one) for one in self.admission.flavors]
+        known = [flavor for flavor in flavors if flavor is not None]
+        selectors = {key: value for flavor in known for key, value in flavor.node_selector.items()}
+        tolerations = tuple(one for flavor in known for one in flavor.tolerations)
+        return replace(
+            given,
+            node_selector={**selectors, **given.node_selector},
+            tolerations=(*tolerations, *given.tolerations),
+        )
 
     @property
     def status(self) -> DDPJobStatus:
@@ -235,7 +286,7 @@ class View:
     @property
     def winds_down(self) -> bool:
         """Whether no more pods are created: those that go are being taken away by us."""
-        return self.spec.suspend or self.status.ending
+        return self.spec.suspend or self.status.ending or self.held
 
     @property
     def suspended(self) -> bool:

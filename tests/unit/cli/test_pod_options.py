@@ -40,12 +40,12 @@ def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory()
     placed = with_pod_options(document("ckpt:/checkpoints"), needs)
     spec = placed["spec"]
     pod = spec["template"]["spec"]
+    assert placed["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "training"}
     (unpack,) = pod.pop("initContainers")
     assert yaml.safe_load(yaml.safe_dump(spec)) == yaml.safe_load("""
         nodes: 2
         checkpoint: {path: /checkpoints, volume: {persistentVolumeClaim: {claimName: ckpt}}}
         template:
-          metadata: {labels: {kueue.x-k8s.io/queue-name: training}}
           spec:
             containers:
               - name: trainer

@@ -16,8 +16,8 @@ from ddpjob_operator.cluster.kube.clock import Clock
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import ObjectMeta, read
 from ddpjob_operator.cluster.operator import Operator
+from ddpjob_operator.cluster.optional_api import GANGS, KUEUE, OptionalApi
 from ddpjob_operator.cluster.options import parse
-from ddpjob_operator.cluster.pod_group_access import PodGroupAccess
 from ddpjob_operator.engine import Event
 
 from tests.support.ports import hold_port
@@ -38,8 +38,8 @@ class Closed(ApiClient):
         job["status"] = {"attempt": 1}
         return [read(job, resource.type)] if resource is DDPJOBS else [], 1
 
-    async def served(self, _: Resource[Any]) -> bool:
-        return False
+    async def served(self, _: str) -> frozenset[str]:
+        return frozenset()
 
 
 NOWHERE: Any = SimpleNamespace(clock=SimpleNamespace(now=None), server="here")
@@ -55,7 +55,7 @@ def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -
     async def play() -> list[str]:
         operator = an_operator(*(f"--namespace={one}" for one in namespaces))
         api = operator._api = Closed(status)
-        operator._pod_groups = PodGroupAccess(api)
+        operator._gangs, operator._kueue = OptionalApi(api, GANGS), OptionalApi(api, KUEUE)
         for reflector in chain.from_iterable(operator._reflectors.values()):
             reflector._api = api
         async with AsyncExitStack() as stack:
@@ -83,7 +83,7 @@ def test_a_namespace_that_is_entered_is_read_as_a_whole_and_its_jobs_need_no_oth
     async def play() -> tuple[int, list[bool]]:
         operator = an_operator("--namespace=blue")
         operator._api = Closed(403)
-        operator._pod_groups = PodGroupAccess(operator._api)
+        operator._gangs, operator._kueue = (OptionalApi(operator._api, what) for what in (GANGS, KUEUE))
         async with AsyncExitStack() as stack:
             stack.push_async_callback(operator._supervisors.close)
             stack.push_async_callback(operator._witnesses.close)

@@ -67,6 +67,7 @@ def a_reconciler(
         witnesses=witnesses,
         settings=Settings(),
         grouped=grouped,
+        queues=lambda _: False,
     )
 
 

@@ -15,6 +15,8 @@ from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, 
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.engine import (
     Action,
+    Admission,
+    CreateKueueWorkload,
     CreateNetworkPolicy,
     CreatePod,
     CreatePodGroup,
@@ -23,20 +25,26 @@ from ddpjob_operator.engine import (
     CreateWorkload,
     Decision,
     DeleteJob,
+    DeleteKueueWorkload,
     DeleteNetworkPolicy,
     DeletePod,
     DeletePodGroup,
     DeleteWorkload,
     Disruption,
     Exit,
+    Flavor,
+    KueueWorkload,
     MarkFinished,
     Pod,
     PodGroup,
+    Queue,
     Refusal,
+    ResizeKueueWorkload,
     Service,
     Settings,
     Snapshot,
     StopPod,
+    TellKueue,
     Waiting,
     decide,
     fingerprint,
@@ -363,6 +371,42 @@ class Moment:
         """The PodGroup is not there any more."""
         return Moment(replace(self.snapshot, pod_groups=()))
 
+    def queues(self, name: str = "training", priority_class: str = "") -> "Moment":
+        """The job's labels name a queue, on a cluster with Kueue."""
+        known = self.snapshot.kueue_workloads or ()
+        return Moment(replace(self.snapshot, queue=Queue(name, priority_class), kueue_workloads=known))
+
+    def without_queue(self) -> "Moment":
+        """The job's labels name none any more."""
+        return Moment(replace(self.snapshot, queue=None))
+
+    def without_kueue(self) -> "Moment":
+        """The cluster has no Kueue any more."""
+        return Moment(replace(self.snapshot, kueue_workloads=None))
+
+    def dequeued_by_hand(self) -> "Moment":
+        """Somebody deletes the job's place in its queue."""
+        return Moment(replace(self.snapshot, kueue_workloads=()))
+
+    def waits_in_queue(self, reason: str, message: str) -> "Moment":
+        """Kueue says why it does not admit the job."""
+        return self._queued(reserved=False, admission=None, waiting=Waiting(reason, message))
+
+    def admitted(self, nodes: int | None = None, *flavors: str) -> "Moment":
+        """The queue admits the job, with as many nodes as it asks for if nothing else is said."""
+        count = self.snapshot.job.spec.nodes if nodes is None else nodes
+        return self._queued(
+            reserved=True, evicted=False, admission=Admission(count, frozenset(flavors)), waiting=None
+        )
+
+    def evicted(self, reason: str, message: str) -> "Moment":
+        """The queue wants the quota back."""
+        return self._queued(evicted=True, waiting=Waiting(reason, message))
+
+    def knows_flavor(self, name: str, flavor: Flavor) -> "Moment":
+        """What a kind of machines is."""
+        return Moment(replace(self.snapshot, flavors={**self.snapshot.flavors, name: flavor}))
+
     def asks(self, **spec: Any) -> "Moment":
         """The user changes the spec."""
         job = self.snapshot.job
@@ -431,6 +475,30 @@ class Moment:
     def _each_group(self, change: Callable[[PodGroup], PodGroup]) -> "Moment":
         return Moment(replace(self.snapshot, pod_groups=tuple(map(change, self.snapshot.pod_groups or ()))))
 
+    def _queued(self, **changes: Any) -> "Moment":
+        workloads = tuple(replace(one, **changes) for one in self.snapshot.kueue_workloads or ())
+        return Moment(replace(self.snapshot, kueue_workloads=workloads))
+
+    def _in_queue(self, action: Action) -> "Moment":
+        """With what becomes of the job's place in its queue."""
+        match action:
+            case CreateKueueWorkload(_, queue):
+                made = action.build()
+                name, asked = made["metadata"]["name"], made["metadata"]["annotations"]["ddpjob.dev/asked"]
+                wanted = made["spec"].get("priorityClassRef", {}).get("name", "")
+                place = KueueWorkload(name, queue.name, wanted, made["spec"]["podSets"][0]["count"], asked)
+                return Moment(replace(self.snapshot, kueue_workloads=(place,)))
+            case ResizeKueueWorkload(nodes=nodes):
+                return self._queued(nodes=nodes)
+            case DeleteKueueWorkload():
+                return Moment(replace(self.snapshot, kueue_workloads=()))
+            case TellKueue(conditions=conditions, releases=True):
+                return self.waits_in_queue("Pending", "evicted")._queued(evicted=False, ready=False)
+            case TellKueue(conditions=conditions):
+                known = {"PodsReady": "ready", "Finished": "finished"}
+                return self._queued(**{known[kind]: value for kind, value, *_ in conditions})
+        return self
+
     def _grouped(self, action: Action) -> "Moment":
         """With what becomes of Workloads and PodGroups. Of a Secret nobody may look whether it is there."""
         workloads, groups = self.snapshot.workloads, self.snapshot.pod_groups or ()
@@ -466,7 +534,7 @@ class Moment:
             case DeletePod(name, _, grace):
                 return self._without(name, grace)
             case _:
-                return self._grouped(action)
+                return self._in_queue(action)._grouped(action)
 
 
 BESIDE: dict[type[Action], tuple[str, ...]] = {
@@ -477,6 +545,8 @@ BESIDE: dict[type[Action], tuple[str, ...]] = {
     DeleteWorkload: ("-workload",),
     CreatePodGroup: ("group",),
     DeletePodGroup: ("-group",),
+    CreateKueueWorkload: ("queue",),
+    DeleteKueueWorkload: ("-queue",),
     CreateSecret: (),
 }
 """What stands beside a job's pods, in words of `plan`."""
@@ -485,10 +555,12 @@ BESIDE: dict[type[Action], tuple[str, ...]] = {
 def plan(moment: Moment) -> str:
     """The actions of a decision in a line.
 
-    `service`, `policy`, `workload`, `group`: it is made; `-policy` and so on: it is removed; `+2.0`: rank 0 of
-    incarnation 2 is created, `+2.0?`: as one that only looks out for a place; `-1.0/5`: that of incarnation 1 is
-    deleted with 5 s of grace, `/full`: with its own; `!1.0`: it is stopped and stays; `Failed`: the job is marked so;
-    `-job`: the job itself is deleted. The Secret, which is made before any pod (`test_secret.py`), is left out.
+    `service`, `policy`, `workload`, `group`, `queue`: it is made; `-policy` and so on: it is removed; `queue=3`: the
+    queue is asked for three nodes; `queue:Finished`: it is told so; `queue:-quota`: its quota is given back; `+2.0`:
+    rank 0 of incarnation 2 is created, `+2.0?`: as one that only looks out for a place; `-1.0/5`: that of incarnation
+    1 is deleted with 5 s of grace, `/full`: with its own; `!1.0`: it is stopped and stays; `Failed`: the job is so
+    marked; `-job`: the job itself is deleted. The Secret, which is made before any pod (`test_secret.py`), is left
+    out.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
     said = []
@@ -502,6 +574,10 @@ def plan(moment: Moment) -> str:
                 said.append(mark.partition(" ")[0])
             case DeleteJob():
                 said.append("-job")
+            case ResizeKueueWorkload(nodes=nodes):
+                said.append(f"queue={nodes}")
+            case TellKueue(conditions=conditions, releases=releases):
+                said.append("queue:" + ("-quota" if releases else conditions[0][0]))
             case DeletePod(name, _, grace):
                 said.append(f"-{named[name]}/{'full' if grace is None else grace}")
             case _:

@@ -8,9 +8,11 @@ from ddpjob_operator.engine.decide import decide
 
 from .builders import Moment, a_job
 
+queued = a_job(nodes=2).queues().decided().admitted().running().settled()
 gang = a_job(nodes=2).running().hears().settled()
 once = a_job(nodes=2, restart={"maxRestarts": 0}).allows(force_delete_lost_pods=True)
 lost = once.running().node_dies(1).decided().after(60)
+queued_over = once.marked("").queues().decided().admitted().running().fails(0).decided().overdue(1)
 over = once.marked("").running().fails(0).decided().overdue(1)
 
 BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
@@ -18,16 +20,20 @@ BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
         *("reported", "derived"),
         gang.hears("Stalled", stall={"rank": 1, "message": "rank 1 is stopped"}),
     ),
-    "a pod is lost by the attempt that was decided on, which nothing derived changes": (
-        *("derived", "without_lost_pods"),
-        lost,
+    "the queue is told of the end that was decided on": (
+        *("derived", "queue_told"),
+        queued.succeeds(0, 1),
+    ),
+    "a queue is told of the end before lost pods are removed": (
+        *("queue_told", "without_lost_pods"),
+        queued_over,
     ),
     "a job that ends without a pod that was lost is marked last": (
         *("without_lost_pods", "marked"),
         over,
     ),
 }
-INDIFFERENT = {("derived", "without_lost_pods")}
+INDIFFERENT = set[tuple[str, str]]()
 """Neighbours that could stand the other way round."""
 
 

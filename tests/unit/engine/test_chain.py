@@ -34,9 +34,13 @@ BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
         *("suspended", "past_deadlines"),
         timed.running().asks(suspend=True).after(60),
     ),
-    "a job that waits for its Service's name fails by its deadline": (
-        *("past_deadlines", "obstructed"),
-        timed.service(Service.FOREIGN).decided().after(60),
+    "a job that is put into a queue as its deadline passes fails by it": (
+        *("past_deadlines", "queued"),
+        timed.service(Service.FOREIGN).decided().queues().after(60),
+    ),
+    "while its Service's name is taken, a job waits in its queue all the same": (
+        *("queued", "obstructed"),
+        a_job(nodes=2).service(Service.FOREIGN).queues(),
     ),
     "while its Service's name is taken, a job does not start": (
         *("obstructed", "started"),

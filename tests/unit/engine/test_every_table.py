@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api import Cause
+from ddpjob_operator.api import Cause, ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import (
@@ -112,14 +112,18 @@ def test_at_the_next_look_there_is_something_to_do_or_to_say(moment: Moment) -> 
 def waits_for_others(moment: Moment) -> bool:
     """Whether it looks again for what nobody would tell it: a Service that goes away, a pod that was forgotten."""
     others = Service.FOREIGN, Service.FORMER
-    return moment.snapshot.service in others or any(pod.gone_by for pod in moment.pods)
+    return (
+        any(flavor.problem for flavor in moment.snapshot.flavors.values())
+        or moment.snapshot.service in others
+        or any(pod.gone_by for pod in moment.pods)
+    )
 
 
 @every_moment
 def test_what_is_said_is_what_the_type_allows_in_words_that_are_documented(moment: Moment) -> None:
     status = moment.settled().status
     STATUS.validate(status.to_dict())
-    assert {condition.reason for condition in status.conditions} <= WORDS
+    assert {condition.reason for condition in status.conditions if condition.type != ConditionType.QUEUED} <= WORDS
     assert len(status.message) <= 1024
 
 

@@ -8,13 +8,13 @@ from importlib import resources
 from typing import Any
 
 from ddpjob_operator.api import BadInputError, Cause
+from ddpjob_operator.api.contract import QUEUE_LABEL
 from ddpjob_operator.api.entrypoint import check, literal
 from ddpjob_operator.client.code import KEY
 from ddpjob_operator.client.pods import INSTALL_CONTAINER
 
 QUANTITY = re.compile(r"(\d+|\d*\.\d+)(m|k|[KMGTPE]i?)?")
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 GPU = "nvidia.com/gpu"
 
 CODE_DIRECTORY = "/ddpjob/code"
@@ -104,7 +104,8 @@ def with_pod_options(document: Json, wanted: PodOptions) -> Json:
         containers=[trainer, *others],
         volumes=volumes or None,
     )
-    placed = document | {"spec": document["spec"] | {"template": {**_labels(wanted), "spec": pod}}}
+    spec = document["spec"] | {"template": {"spec": pod}}
+    placed = document | {"metadata": document["metadata"] | _labels(wanted), "spec": spec}
     check(placed)
     return placed
 
@@ -114,7 +115,7 @@ def _labels(wanted: PodOptions) -> Json:
         return {}
     if not LABEL.fullmatch(wanted.queue):
         raise BadInputError(f"--queue {wanted.queue}: must be the name of a queue")
-    return {"metadata": {"labels": {QUEUE_LABEL: wanted.queue}}}
+    return {"labels": {QUEUE_LABEL: wanted.queue}}
 
 
 def _resources(wanted: PodOptions) -> Json | None:

@@ -17,17 +17,20 @@ import msgspec
 
 from ddpjob_operator.api.contract import API_VERSION
 from ddpjob_operator.cluster.serve.metrics import API_REQUESTS
-from ddpjob_operator.engine import SCHEDULING_API, Manifest
+from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, Manifest
 
 from .connection import Check, Connection
 from .objects import (
     Change,
     EventObject,
+    FlavorObject,
     JobObject,
+    KueueWorkloadObject,
     NodeObject,
     Object,
     PodGroupObject,
     PodObject,
+    PriorityClassObject,
     Status,
     decoder,
 )
@@ -86,6 +89,12 @@ NODES = Resource("/api/v1", "nodes", NodeObject)
 NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies", Object)
 WORKLOADS = Resource(f"/apis/{SCHEDULING_API}", "workloads", Object)
 POD_GROUPS = Resource(f"/apis/{SCHEDULING_API}", "podgroups", PodGroupObject)
+KUEUE_WORKLOADS = Resource(f"/apis/{KUEUE_API}", "workloads", KueueWorkloadObject)
+WHOLE_KUEUE_WORKLOADS = Resource(f"/apis/{KUEUE_API}", "workloads", dict[str, Any])
+"""The same with all that they have: of their status we change a part, and the rest is Kueue's."""
+FLAVORS = Resource(f"/apis/{KUEUE_API}", "resourceflavors", FlavorObject)
+KUEUE_PRIORITIES = Resource(f"/apis/{KUEUE_API}", "workloadpriorityclasses", PriorityClassObject)
+POD_PRIORITIES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", PriorityClassObject)
 LEASES = Resource("/apis/coordination.k8s.io/v1", "leases", dict[str, Any])
 NAMESPACES = Resource("/api/v1", "namespaces", Object)
 RULES_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectrulesreviews", dict[str, Any])
@@ -208,13 +217,17 @@ class ApiClient:
         self, resource: Resource[T], namespace: str, name: str, version: str, status: Manifest
     ) -> T:
         """Replaces the whole status, if the object still has this resource version, which no recreated object has."""
+        change = {"op": "add", "path": "/status", "value": status}  # A new job has none to replace.
+        return await self.patch(resource, namespace, f"{name}/status", version, [change])
+
+    async def patch(
+        self, resource: Resource[T], namespace: str, name: str, version: str, changes: Sequence[Manifest]
+    ) -> T:
+        """Makes these changes of a JSON patch, if the object still has this resource version."""
         # A wrong version is a conflict (409); a "test" operation that fails is an invalid request (422).
-        patch = [
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "add", "path": "/status", "value": status},  # A new job has none to replace.
-        ]
+        patch = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *changes]
         headers = {"Content-Type": "application/json-patch+json"}
-        content = await self._change("PATCH", resource, namespace, f"{name}/status", body=patch, headers=headers)
+        content = await self._change("PATCH", resource, namespace, name, body=patch, headers=headers)
         return _decoded(resource.object, content)
 
     async def delete(
@@ -235,18 +248,18 @@ class ApiClient:
             if _decoded(_OBJECTS, content).metadata.resource_version:
                 raise
             return None  # A Status, whose field `status` is a word.
-        return left if left.metadata.resource_version else None
+        return left if isinstance(left, Object) and left.metadata.resource_version else None
 
-    async def served(self, resource: Resource[Any]) -> bool:
-        """Whether the server knows the resource at all."""
+    async def served(self, path: str) -> frozenset[str]:
+        """The kinds, in the plural, that the server knows of a version of an API group; none if it lacks that."""
         try:
             # By discovery, which everyone may read: to get the CRD would take another right.
-            page = _decoded(_ANYTHING, await self._send("GET", resource.path, resource.plural))
+            page = _decoded(_ANYTHING, await self._send("GET", path, "discovery"))
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
-                return False
+                return frozenset()
             raise
-        return any(known["name"] == resource.plural for known in page["resources"])
+        return frozenset(known["name"] for known in page["resources"])
 
     async def allowed(self, attributes: Manifest) -> bool:
         """Whether we may do what these `resourceAttributes` of a SelfSubjectAccessReview say."""

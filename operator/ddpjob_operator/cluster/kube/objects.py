@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ddpjob_operator.api.contract import FINISHED
+from ddpjob_operator.api.contract import ASKED, FINISHED
 
 T = TypeVar("T")
 
@@ -184,6 +184,104 @@ class PodGroupObject(Object, frozen=True):
     """A PodGroup."""
 
     status: PodGroupStatus = PodGroupStatus()
+
+
+class KueueAnnotations(_Part, frozen=True):
+    """The annotations of a Workload of Kueue's that are ours."""
+
+    asked: str = msgspec.field(default="", name=ASKED)
+
+
+class KueueMeta(ObjectMeta, frozen=True):
+    """Of a Workload of Kueue's."""
+
+    annotations: KueueAnnotations = KueueAnnotations()
+
+
+class PodSet(_Part, frozen=True):
+    """Pods that are alike."""
+
+    count: int = 1
+
+
+class PriorityClassRef(_Part, frozen=True):
+    """A class by its name."""
+
+    name: str = ""
+
+
+class KueueSpec(_Part, frozen=True):
+    """What is asked of a queue."""
+
+    queue_name: str = ""
+    pod_sets: tuple[PodSet, ...] = ()
+    priority_class_ref: PriorityClassRef = PriorityClassRef()
+
+
+class PodSetAssignment(_Part, frozen=True):
+    """What pods that are alike were admitted with."""
+
+    name: str = ""
+    flavors: Mapping[str, str] = {}
+    count: int | None = None
+    topology_assignment: Mapping[str, Any] | None = None
+
+
+class PodSetUpdate(_Part, frozen=True):
+    """What else they are to have."""
+
+    name: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = {}
+    tolerations: tuple[Any, ...] = ()
+
+
+class AdmissionCheck(_Part, frozen=True):
+    """What others besides the queue have to say."""
+
+    pod_set_updates: tuple[PodSetUpdate, ...] = ()
+
+
+class KueueAdmission(_Part, frozen=True):
+    """That a Workload has quota."""
+
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class KueueStatus(_Part, frozen=True):
+    """What Kueue says of a Workload."""
+
+    conditions: tuple[StatusCondition, ...] = ()
+    admission: KueueAdmission | None = None
+    admission_checks: tuple[AdmissionCheck, ...] = ()
+
+
+class KueueWorkloadObject(Object, frozen=True):
+    """A Workload of Kueue's."""
+
+    metadata: KueueMeta
+    spec: KueueSpec = KueueSpec()
+    status: KueueStatus = KueueStatus()
+
+
+class FlavorSpec(_Part, frozen=True):
+    """What machines of a kind have in common."""
+
+    node_labels: Mapping[str, str] = {}
+    tolerations: tuple[Any, ...] = ()
+
+
+class FlavorObject(Object, frozen=True):
+    """A ResourceFlavor of Kueue's."""
+
+    spec: FlavorSpec = FlavorSpec()
+
+
+class PriorityClassObject(Object, frozen=True):
+    """A priority class, of pods or of a queue."""
+
+    value: int = 0
 
 
 class NodeStatus(_Part, frozen=True):

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 import msgspec
 
 from ddpjob_operator.api.contract import GROUP
-from ddpjob_operator.engine import SCHEDULING_API
+from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API
 
 from .api_client import ApiClient
 
 READ = ("get", "list", "watch")
 
-RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
+Rights = Mapping[tuple[str, str], tuple[str, ...]]
+"""By API group and resource, the verbs."""
+
+RIGHTS: Rights = {
     (GROUP, "ddpjobs"): (*READ, "delete"),
     (GROUP, "ddpjobs/status"): ("patch",),
     ("", "pods"): (*READ, "create", "patch", "delete"),
@@ -21,7 +24,7 @@ RIGHTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "events"): ("create", "patch"),
     ("networking.k8s.io", "networkpolicies"): (*READ, "create", "delete"),
 }
-"""In every namespace that it looks after: API group and resource, and the verbs."""
+"""In every namespace that it looks after."""
 
 MARK_RIGHTS = {(GROUP, "ddpjobs"): ("patch",)}
 """There too, for marking finished jobs: an operator whose role is older than itself does all else without it."""
@@ -33,6 +36,19 @@ POD_GROUP_RIGHTS = {
     (SCHEDULING_API.partition("/")[0], kind): (*READ, "create", "delete") for kind in ("workloads", "podgroups")
 }
 """There too, where the cluster serves them: without them gangs are placed pod by pod."""
+
+KUEUE_RIGHTS = {
+    (KUEUE_API.partition("/")[0], "workloads"): (*READ, "create", "patch", "delete"),
+    (KUEUE_API.partition("/")[0], "workloads/status"): ("patch",),
+}
+"""There too, where the cluster has Kueue: without them jobs that name a queue wait."""
+
+KUEUE_CLUSTER_RIGHTS = {
+    (KUEUE_API.partition("/")[0], "resourceflavors"): ("get",),
+    (KUEUE_API.partition("/")[0], "workloadpriorityclasses"): ("get",),
+    ("scheduling.k8s.io", "priorityclasses"): ("get",),
+}
+"""For the whole cluster, for the same jobs: what their queues hand out, and who comes first."""
 
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
 """With leader election, only on its own Lease; but RBAC cannot bind the right to create to a name."""
@@ -103,9 +119,9 @@ async def missing_in(api: ApiClient, namespace: str) -> tuple[list[str], bool]:
     return missing, any(rule.allows(seeing) for rule in rules)
 
 
-async def missing_for_pod_groups(api: ApiClient, namespace: str | None) -> list[str]:
-    """Rights that we lack to PodGroups, in a namespace or in all; of all namespaces no more than one is named."""
-    asked = _rights(POD_GROUP_RIGHTS, namespace or "")
+async def missing_of(api: ApiClient, wanted: Rights, namespace: str | None) -> list[str]:
+    """Those of these rights that we lack in a namespace, or in all of them, each in words."""
+    asked = _rights(wanted, namespace or "")
     if namespace is None:
         return [str(right) for right in asked if not await api.allowed(right.attributes)]
     rules, incomplete = await _rules(api, namespace)
@@ -129,5 +145,5 @@ async def _missing(api: ApiClient, rules: list[_Rule], asked: list[_Right], *, i
     return [str(right) for right in lacked if not (incomplete and await api.allowed(right.attributes))]
 
 
-def _rights(rights: Mapping[tuple[str, str], tuple[str, ...]], namespace: str, name: str = "") -> list[_Right]:
+def _rights(rights: Rights, namespace: str, name: str = "") -> list[_Right]:
     return [_Right(*what, verb, namespace, name) for what, verbs in rights.items() for verb in verbs]

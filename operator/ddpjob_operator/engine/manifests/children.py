@@ -12,7 +12,6 @@ from ddpjob_operator.api import (
     SchedulingPolicy,
 )
 from ddpjob_operator.api.contract import (
-    API_VERSION,
     GROUP,
     KIND,
     MANAGER,
@@ -24,11 +23,20 @@ from ddpjob_operator.api.contract import (
 )
 from ddpjob_operator.api.launchers import Size, launcher_of
 from ddpjob_operator.engine.settings import Settings
-from ddpjob_operator.engine.snapshot import Manifest
+from ddpjob_operator.engine.snapshot import Manifest, Placement
 
 from .env import trainer_env
 from .init_containers import WAIT_CONTAINER, reserve_container, wait_container, waits_by_itself
-from .names import job_labels, network_policy_name, pod_name, secret_name, service_name
+from .kueue_workload import place
+from .names import (
+    job_labels,
+    kueue_workload_name,
+    network_policy_name,
+    owned,
+    pod_name,
+    secret_name,
+    service_name,
+)
 from .pod_security import restrict
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
@@ -57,7 +65,7 @@ def build_service(job: DDPJob) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {**_owned(job), "name": service_name(job), "labels": job_labels(job)},
+        "metadata": {**owned(job), "name": service_name(job), "labels": job_labels(job)},
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -80,7 +88,7 @@ def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {**_owned(job), "name": network_policy_name(job), "labels": job_labels(job)},
+        "metadata": {**owned(job), "name": network_policy_name(job), "labels": job_labels(job)},
         # A copy: YAML would show the same object a second time as an alias.
         "spec": {"podSelector": copy.deepcopy(ours), "policyTypes": ["Ingress"], "ingress": ingress},
     }
@@ -106,7 +114,7 @@ def build_secret(job: DDPJob) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {**_owned(job), "name": secret_name(job), "labels": job_labels(job)},
+        "metadata": {**owned(job), "name": secret_name(job), "labels": job_labels(job)},
         "immutable": True,
         "type": "Opaque",
     }
@@ -117,7 +125,7 @@ def build_workload(job: DDPJob) -> Manifest:
     return {
         "apiVersion": SCHEDULING_API,
         "kind": "Workload",
-        "metadata": {**_owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
+        "metadata": {**owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
         "spec": {
             "controllerRef": {"apiGroup": GROUP, "kind": KIND, "name": job.metadata.name},
             "podGroupTemplates": [{"name": GROUP_TEMPLATE, **_placement(job)}],
@@ -130,7 +138,7 @@ def build_pod_group(job: DDPJob) -> Manifest:
     return {
         "apiVersion": SCHEDULING_API,
         "kind": "PodGroup",
-        "metadata": {**_owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
+        "metadata": {**owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
         "spec": {
             "workloadRef": {"workloadName": job.status.pod_group, "templateName": GROUP_TEMPLATE},
             **_placement(job),
@@ -159,10 +167,10 @@ def _policy(job: DDPJob, asked: SchedulingPolicy) -> Manifest:
     return {"gang": {"minCount": min(least, job.status.nodes)}}
 
 
-def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
+def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: Placement | None = None) -> Manifest:
     """The present pod of a rank: the template, and what makes it a member of the gang.
 
-    `living` are the addresses of the gang's pods that already run.
+    `living` are the addresses of the gang's pods that already run; `placement` is what its queue gives it.
     """
     incarnation = job.status.incarnations.of(rank)
     template = copy.deepcopy(job.spec.template)
@@ -190,25 +198,24 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = ()) -> Manifest:
     if rank > 0 and job.spec.wait_for_master and not waits_by_itself(trainer):
         _add_waiting(pod, trainer)
     labels = {**job_labels(job), Label.RANK: str(rank), Label.INCARNATION: str(incarnation)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            **_owned(job),
-            "name": pod_name(job, rank, incarnation),
-            **_marks(template.get("metadata", {}), labels),
-        },
-        "spec": pod,
+    metadata = {
+        **owned(job),
+        "name": pod_name(job, rank, incarnation),
+        **_marks(template.get("metadata", {}), labels),
     }
+    built = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+    if placement is not None:
+        place(built, kueue_workload_name(job), placement)
+    return built
 
 
-def build_reserve(job: DDPJob, rank: int) -> Manifest:
+def build_reserve(job: DDPJob, rank: int, placement: Placement | None = None) -> Manifest:
     """A pod beyond the present size of the gang: it takes a machine if one has room, pulls the image, and waits.
 
     Its trainer never starts. Once it has a machine, the gang can grow, and starts again with a real pod. It is in no
     group: it would count as one of the pods that are placed together.
     """
-    pod = build_pod(job, rank)
+    pod = build_pod(job, rank, placement=placement)
     if job.status.pod_group:
         del pod["spec"]["schedulingGroup"]
     trainer = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
@@ -247,19 +254,6 @@ def _marks(own: Manifest, labels: Manifest) -> Manifest:
         "labels": {**no["labels"], **own.get("labels", {}), **labels},
         "annotations": {**no["annotations"], **own.get("annotations", {})},
     }
-
-
-def _owned(job: DDPJob) -> Manifest:
-    """The metadata of what belongs to the job and is deleted with it."""
-    owner = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "name": job.metadata.name,
-        "uid": job.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    return {"namespace": job.metadata.namespace, "ownerReferences": [owner]}
 
 
 def _equip(container: Manifest, env: list[Manifest], backend: str | None) -> None:

@@ -1,9 +1,10 @@
 """Names of what belongs to a job, all known beforehand: the API server notices if something is created twice."""
 
 import hashlib
+from typing import Any
 
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.api.contract import MANAGER, SUFFIX_LENGTH, Label
+from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, SUFFIX_LENGTH, Label
 
 SECRET_HASH_LENGTH = 16
 """Long enough that no two jobs ever share one: an object with the name is taken for the job's own without a look."""
@@ -25,6 +26,11 @@ def network_policy_name(job: DDPJob) -> str:
 def pod_group_name(job: DDPJob, incarnation: int) -> str:
     """`<job>-<suffix>`: each attempt of the whole gang has a PodGroup of its own, with the suffix of its pods."""
     return f"{job.metadata.name}-{_suffix(f'{job.metadata.uid}/{incarnation}')}"
+
+
+def kueue_workload_name(job: DDPJob) -> str:
+    """`<job>-<suffix>`: a job has one place in a queue, and never that of a former job of its name."""
+    return f"{job.metadata.name}-{_suffix(f'{job.metadata.uid}/queue')}"
 
 
 def secret_name(job: DDPJob) -> str:
@@ -55,6 +61,19 @@ def master_address(job: DDPJob) -> str:
 def job_labels(job: DDPJob) -> dict[str, str]:
     """Labels of everything that belongs to a job."""
     return {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: job.metadata.name, Label.JOB_UID: job.metadata.uid}
+
+
+def owned(job: DDPJob) -> dict[str, Any]:
+    """The metadata of what belongs to the job and is deleted with it."""
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {"namespace": job.metadata.namespace, "ownerReferences": [owner]}
 
 
 def _suffix(text: str) -> str:

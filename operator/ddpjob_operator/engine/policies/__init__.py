@@ -7,6 +7,7 @@ knows when time alone will change its answer.
 from .end import deadlines_due, ending, finished, finished_due, past_deadlines, succeeded
 from .in_place import restarted_in_place
 from .incident import corrected, incident, incident_due
+from .queue import queued
 from .size import give_back_due, given_back, resize_due, resized
 from .start import (
     between_attempts,
@@ -28,6 +29,7 @@ CHAIN: tuple[Policy, ...] = (
     Policy(succeeded, "A job that finished in time has succeeded, even if suspended or past its deadline when seen."),
     Policy(suspended, "A pod that ends because it was told to stop is no incident; no deadline runs.", ends_due),
     Policy(past_deadlines, "A deadline applies whatever the job is doing or waiting for.", deadlines_due),
+    Policy(queued, "A job that waits for its queue stays there whatever is in the way of a start."),
     Policy(obstructed, "A start that is not possible does not count as an attempt."),
     Policy(started, "Until a job starts or resumes, its pods belong to the past: they are no incident."),
     Policy(restarted_in_place, "What supervisors have answered counts as an incident before a pod reports it."),

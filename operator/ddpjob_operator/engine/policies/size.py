@@ -187,7 +187,7 @@ def look_out(view: View) -> tuple[Action, ...]:
     refusal = view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:
         return delete(view, surplus, grace=0)
-    made = (CreatePod(rank, view.snapshot.job, reserve=True) for rank in lacking(view))
+    made = (CreatePod(rank, view.snapshot.job, placement=view.placement, reserve=True) for rank in lacking(view))
     return (*delete(view, surplus, grace=0), *made)
 
 

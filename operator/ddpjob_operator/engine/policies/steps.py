@@ -203,7 +203,7 @@ def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Ac
     job = view.snapshot.job.with_status(status)
     service = (CreateService(job),) if view.service is Service.MISSING else ()
     living = _living(view, status)
-    pods = tuple(CreatePod(rank, job, living) for rank in ranks)
+    pods = tuple(CreatePod(rank, job, living, view.placement) for rank in ranks)
     # We may not read Secrets, so it is created each time before pods that need it are.
     secret = (CreateSecret(job),) if pods else ()
     return (*_network_policy(view, job), *service, *_pod_groups(view, job), *secret, *pods)

@@ -1,6 +1,7 @@
 """Suspension, and what comes after it."""
 
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
+from ddpjob_operator.api.contract import QUEUE_LABEL
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
@@ -16,6 +17,7 @@ from ddpjob_operator.engine.view import View
 from .steps import budget, delete, last_attempt, start, waiting_to_end
 from .verdict import Verdict
 
+RESUMED = Say(ConditionType.SUSPENDED, value=False, reason=Reason.JOB_RESUMED, message="Resumed")
 STOPPED = tuple(
     Say(kind, value=False, reason=Reason.SUSPENDED, message="Suspended")
     for kind in (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RESTARTING)
@@ -26,7 +28,20 @@ def suspended(view: View) -> Verdict | None:
     """Suspension lets every pod save within its own grace period; it costs nothing of the budget."""
     if not view.spec.suspend:
         return None
-    fields: StatusChanges = {
+    fields = halted(view)
+    if view.active:
+        message = f"Waiting for {view.pods(len(view.active))} to save and stop"
+        return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
+    message = "Nothing runs until the job is resumed"
+    if view.started and view.spec.checkpoint and (lost := lost_with_pods(view.spec)):
+        message = f"{message}; then it starts over: {lost}"
+    said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
+    return Verdict(updated(view, *STOPPED, said, **fields), message)
+
+
+def halted(view: View) -> StatusChanges:
+    """The fields of the status of a gang that saves and stops, and is to start again later at no cost."""
+    return {
         "suspend_time": view.suspended_since or view.now,
         "start_time": None,
         "first_run_time": None,
@@ -36,14 +51,6 @@ def suspended(view: View) -> Verdict | None:
         "attempt": last_attempt(view),
         **_forestalled(view),
     }
-    if view.active:
-        message = f"Waiting for {view.pods(len(view.active))} to save and stop"
-        return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
-    message = "Nothing runs until the job is resumed"
-    if view.started and view.spec.checkpoint and (lost := lost_with_pods(view.spec)):
-        message = f"{message}; then it starts over: {lost}"
-    said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
-    return Verdict(updated(view, *STOPPED, said, **fields), message)
 
 
 def _forestalled(view: View) -> StatusChanges:
@@ -61,7 +68,7 @@ def _forestalled(view: View) -> StatusChanges:
     first = first_of(failures) if failures else None
     if first is None or first.cause in {Cause.STOPPED, Cause.PEER_LOST}:
         return {}
-    answered = Judgement(RestartAction.RESTART_FREE, "spec.suspend")
+    answered = Judgement(RestartAction.RESTART_FREE, "spec.suspend" if view.spec.suspend else QUEUE_LABEL)
     return {"attempt": first.attempt, **noted(view.status, first, answered)}
 
 
@@ -79,4 +86,4 @@ def _resumed(view: View) -> Verdict:
             return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))
         name = network_policy_name(view.snapshot.job)
         return Verdict(view.status, "Replacing the NetworkPolicy", (DeleteNetworkPolicy(name),))
-    return start(view, Say(ConditionType.SUSPENDED, value=False, reason=Reason.JOB_RESUMED, message="Resumed"))
+    return start(view, RESUMED)

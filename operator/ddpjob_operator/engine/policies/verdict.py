@@ -7,6 +7,7 @@ from datetime import datetime
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.engine.conditions import Obstacle
 from ddpjob_operator.engine.decision import Action, Event
+from ddpjob_operator.engine.snapshot import Waiting
 from ddpjob_operator.engine.view import View
 
 
@@ -21,6 +22,8 @@ class Verdict:
     wake_at: datetime | None = None
     blocked: Obstacle | None = None
     """What keeps the job from going on."""
+    queued: Waiting | None = None
+    """Why the job waits in its queue, if it does."""
     events: tuple[Event, ...] = ()
     """What a person wants to know, but no condition reports by becoming true."""
 

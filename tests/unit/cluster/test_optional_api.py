@@ -1,12 +1,12 @@
-"""Where PodGroups can be made: where the API server has them and lets the operator make them, and nowhere else."""
+"""Where PodGroups can be made, as an example of what not every cluster has, or lets the operator make."""
 
 import asyncio
 import logging
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.kube.api_client import POD_GROUPS, WORKLOADS, ApiClient, ApiError, Resource
-from ddpjob_operator.cluster.pod_group_access import PodGroupAccess
+from ddpjob_operator.cluster.kube.api_client import POD_GROUPS, WORKLOADS, ApiClient, ApiError
+from ddpjob_operator.cluster.optional_api import GANGS, OptionalApi
 
 BOTH = frozenset({WORKLOADS.plural, POD_GROUPS.plural})
 ALL = ("get", "list", "watch", "create", "delete")
@@ -20,10 +20,10 @@ class Server(ApiClient):
         self.kinds, self.verbs = served, verbs
         self.error: ApiError | None = None
 
-    async def served(self, resource: Resource[Any]) -> bool:
+    async def served(self, path: str) -> frozenset[str]:
         if self.error is not None:
             raise self.error
-        return resource.plural in self.kinds
+        return self.kinds if path == WORKLOADS.path else frozenset()
 
     async def rules(self, _: str) -> tuple[list[dict[str, Any]], bool]:
         return [{"verbs": [*self.verbs], "apiGroups": ["scheduling.k8s.io"], "resources": [*self.kinds]}], False
@@ -33,7 +33,7 @@ class Server(ApiClient):
 
 
 def granted(api: Server, namespace: str | None = None) -> bool:
-    access = PodGroupAccess(api)
+    access = OptionalApi(api, GANGS)
     asyncio.run(access.look(namespace))
     return access.granted("team")
 
@@ -58,12 +58,12 @@ def test_what_is_granted_in_one_namespace_is_not_in_another() -> None:
 
 
 def test_nothing_is_granted_before_anybody_has_looked() -> None:
-    assert not PodGroupAccess(Server()).granted("team")
+    assert not OptionalApi(Server(), GANGS).granted("team")
 
 
 def test_discovery_that_is_forbidden_means_no_and_no_answer_means_nothing() -> None:
     api = Server()
-    access = PodGroupAccess(api)
+    access = OptionalApi(api, GANGS)
     asyncio.run(access.look(None))
     api.error = ApiError(0, "NoAnswer", "no answer")
     with pytest.raises(ApiError):
@@ -76,7 +76,7 @@ def test_discovery_that_is_forbidden_means_no_and_no_answer_means_nothing() -> N
 
 def test_the_log_says_why_not_and_says_it_again_when_that_changes(caplog: pytest.LogCaptureFixture) -> None:
     api = Server(frozenset())
-    access = PodGroupAccess(api)
+    access = OptionalApi(api, GANGS)
     with caplog.at_level(logging.INFO):
         for kinds, verbs in ((frozenset(), ALL), (frozenset(), ALL), (BOTH, ()), (BOTH, ALL)):
             api.kinds, api.verbs = frozenset(kinds), verbs

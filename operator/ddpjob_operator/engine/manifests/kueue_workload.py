@@ -1,0 +1,112 @@
+"""What a job asks of Kueue, and what its pods get from it: https://kueue.sigs.k8s.io/docs/concepts/workload/."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.contract import ASKED, Label
+from ddpjob_operator.engine.snapshot import Manifest, Placement, Queue
+
+from .names import job_labels, kueue_workload_name, owned
+
+KUEUE_API = "kueue.x-k8s.io/v1beta2"
+POD_SET = "nodes"
+JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
+"""By which Kueue's own tools find a job's Workload."""
+POD_SET_LABEL = "kueue.x-k8s.io/podset"
+WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
+TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
+"""Of pods for which Kueue chooses the domain of a topology: it adds a node selector, and removes the gate."""
+UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
+
+TOPOLOGY = {
+    "kueue.x-k8s.io/podset-required-topology": "required",
+    "kueue.x-k8s.io/podset-preferred-topology": "preferred",
+    UNCONSTRAINED: "unconstrained",
+}
+"""Annotations of a pod template that ask for a topology, and the fields of a Workload that they stand for."""
+
+OF_POD = (
+    *("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priorityClassName", "overhead", "resources"),
+    "resourceClaims",
+)
+OF_CONTAINER = ("name", "resources", "restartPolicy")
+"""All that Kueue reads of a template: a Workload with all of it would be as large as the job."""
+
+
+def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
+    """The job's place in a queue. The adapter adds the priority, which it has to look up, beside its class."""
+    elastic = {"minCount": job.spec.elastic.min_nodes} if job.spec.elastic else {}
+    classes = priority_class_ref(job, queue)
+    return {
+        "apiVersion": KUEUE_API,
+        "kind": "Workload",
+        "metadata": {
+            **owned(job),
+            "name": kueue_workload_name(job),
+            "labels": {**job_labels(job), JOB_UID_LABEL: job.metadata.uid},
+            "annotations": {ASKED: asked(job)},
+        },
+        "spec": {
+            "queueName": queue.name,
+            "podSets": [{"name": POD_SET, "count": job.spec.nodes, **elastic, **_of_template(job)}],
+            **({"priorityClassRef": classes} if classes else {}),
+        },
+    }
+
+
+def asked(job: DDPJob) -> str:
+    """A digest of what the job asks for besides the number of nodes: with another one it needs another quota."""
+    return hashlib.sha256(json.dumps(_of_template(job), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def priority_class_ref(job: DDPJob, queue: Queue) -> Manifest | None:
+    """The class that says who comes first: the queue's own kind by a label, else that of the pods."""
+    if queue.priority_class:
+        return {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": queue.priority_class}
+    if name := job.spec.template["spec"].get("priorityClassName"):
+        return {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
+    return None
+
+
+def place(pod: Manifest, name: str, placement: Placement) -> None:
+    """Gives a pod what its queue has admitted it with; what its template says itself stays beside it."""
+    spec, metadata = pod["spec"], pod["metadata"]
+    labels, annotations = metadata["labels"], metadata["annotations"]
+    metadata["labels"] = {**labels, **placement.labels, POD_SET_LABEL: POD_SET}
+    metadata["annotations"] = {**annotations, **placement.annotations, WORKLOAD_ANNOTATION: name}
+    if placement.node_selector:
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **placement.node_selector}
+    spec.setdefault("tolerations", []).extend(placement.tolerations)
+    if placement.topology:
+        spec.setdefault("schedulingGates", []).append({"name": TOPOLOGY_GATE})
+        if not metadata["annotations"].keys() & TOPOLOGY.keys():
+            metadata["annotations"][UNCONSTRAINED] = "true"
+
+
+def _of_template(job: DDPJob) -> Manifest:
+    """A pod set without its size."""
+    template = job.spec.template
+    spec = template["spec"]
+    containers = {
+        kind: [_only(one, OF_CONTAINER) for one in spec[kind]]
+        for kind in ("initContainers", "containers")
+        if kind in spec
+    }
+    topology = dict(_topology(template.get("metadata", {}).get("annotations", {})))
+    # Ranks that are neighbours in a ring are then placed beside each other.
+    request = {"topologyRequest": {**topology, "podIndexLabel": Label.RANK}} if topology else {}
+    return {"template": {"spec": {**_only(spec, OF_POD), **containers}}, **request}
+
+
+def _topology(annotations: Manifest) -> Iterator[tuple[str, Any]]:
+    for annotation, field in TOPOLOGY.items():
+        if annotation in annotations:
+            value = annotations[annotation]
+            yield field, value == "true" if annotation == UNCONSTRAINED else value
+
+
+def _only(what: Manifest, fields: tuple[str, ...]) -> Manifest:
+    return {field: what[field] for field in fields if field in what}

@@ -1,0 +1,180 @@
+"""A job in a queue of Kueue: it runs only while the queue admits it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+from ddpjob_operator.api import ConditionType, DDPJobStatus
+from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.engine.conditions import Obstacle, Say, updated
+from ddpjob_operator.engine.decision import (
+    Action,
+    CreateKueueWorkload,
+    DeleteJob,
+    DeleteKueueWorkload,
+    ResizeKueueWorkload,
+    TellKueue,
+)
+from ddpjob_operator.engine.snapshot import KueueWorkload, Queue, Waiting
+from ddpjob_operator.engine.view import View
+
+from .obstacles import in_the_way
+from .steps import delete
+from .suspension import RESUMED, halted
+from .verdict import Times, Verdict
+
+NO_KUEUE = Obstacle(
+    Reason.QUEUE_UNAVAILABLE,
+    "The label kueue.x-k8s.io/queue-name names a queue, but the cluster does not serve Kueue's Workloads "
+    "(kueue.x-k8s.io/v1beta2), or does not let the operator make them: install Kueue, or remove the label",
+)
+
+BLOCKING = frozenset({"ExceedsMaxQuota", "Inadmissible", "Misconfigured", "NoMatchingFlavor"})
+"""Reasons of Kueue's for which waiting does not help: https://kueue.sigs.k8s.io/docs/concepts/workload/."""
+
+REQUEUED = frozenset({"Preempted", "NodeFailures"})
+"""Reasons of an eviction after which Kueue expects the job to be queued again at once."""
+
+ENTERING = Waiting(Reason.QUEUE_ENTERED, "the queue has not looked at it yet")
+ASKS_ANEW = Waiting(Reason.QUEUE_CHANGED, "the job asks for something else than it was admitted with")
+TAKEN_OUT = Waiting(Reason.QUEUE_CHANGED, "its place in the queue was deleted")
+UNREADY = ("PodsReady", False, "WaitForStart", "Not all pods are ready or succeeded")
+
+FLAVOR_RECHECK = timedelta(seconds=10)
+
+STOPPED = (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RESTARTING)
+
+
+def queued(view: View) -> Verdict | None:
+    """A job waits until its queue admits it; if that is taken back, every pod saves within its own grace period.
+
+    What it costs is time, and nothing of the budget.
+    """
+    if view.snapshot.queue is None:
+        return None
+    if view.snapshot.kueue_workloads is None:
+        # A gang that exists goes on, whatever has become of Kueue.
+        return None if view.created else Verdict(view.status, NO_KUEUE.message, blocked=NO_KUEUE)
+    if not view.held:
+        return _unknown_flavor(view)
+    return (
+        _entering(view, view.snapshot.queue) if view.kueue_workload is None else _waiting(view, view.kueue_workload)
+    )
+
+
+def _entering(view: View, queue: Queue) -> Verdict:
+    """The job has no place in its queue yet, or somebody has deleted it."""
+    refusal, enter = view.snapshot.refusal, CreateKueueWorkload(view.snapshot.job, queue)
+    if refusal is not None and view.now < refusal.retry_at:
+        return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=in_the_way(view))
+    # Nothing stops before it is known that the queue does not admit the job: it may do so at once.
+    return (
+        Verdict(view.status, None, (enter,))
+        if view.active
+        else _wait(view, ENTERING, enter, blocked=in_the_way(view))
+    )
+
+
+def _waiting(view: View, own: KueueWorkload) -> Verdict:
+    """The queue has yet to admit the job, or wants its quota back."""
+    why = _why(view, own)
+    if view.active:
+        return _stop(view, why)
+    return _wait(view, why, *_moves(view, own), blocked=Obstacle(*_words(why)) if why.reason in BLOCKING else None)
+
+
+def _stop(view: View, why: Waiting) -> Verdict:
+    message = f"Waiting for {view.pods(len(view.active))} to save and stop: {why}"
+    return Verdict(_halted(view, why), message, delete(view, view.active, grace=None), queued=why)
+
+
+def _wait(view: View, why: Waiting, *actions: Action, blocked: Obstacle | None) -> Verdict:
+    """Nothing of the job runs, or nothing yet. No deadline runs."""
+    status = _halted(view, why) if view.started else updated(view, RESUMED)
+    return Verdict(status, blocked.message if blocked else _words(why)[1], actions, queued=why, blocked=blocked)
+
+
+def _words(why: Waiting) -> tuple[str, str]:
+    """The reason, and a sentence."""
+    return why.reason, f"Waiting in the queue: {why}"
+
+
+def _halted(view: View, why: Waiting) -> DDPJobStatus:
+    says = (Say(kind, value=False, reason=Reason.QUEUED, message=str(why)) for kind in STOPPED)
+    return updated(view, RESUMED, *says, **halted(view))
+
+
+def _why(view: View, own: KueueWorkload) -> Waiting:
+    if own.deleting:
+        return TAKEN_OUT
+    if view.is_other_queue(own):
+        return ASKS_ANEW
+    return own.waiting or ENTERING
+
+
+def _moves(view: View, own: KueueWorkload) -> Iterator[Action]:
+    """What a job of which nothing runs has to do to be admitted again."""
+    if own.deleting:
+        return
+    if view.is_other_queue(own):
+        yield DeleteKueueWorkload(own.name)
+    elif own.evicted:
+        yield _given_back(own)
+
+
+def _given_back(own: KueueWorkload) -> TellKueue:
+    """The queue keeps the quota until the job says that nothing runs any more: before that it is not free."""
+    reason, message = (own.waiting.reason, own.waiting.message) if own.waiting else ("Pending", "")
+    conditions = (
+        ("Requeued", reason in REQUEUED, reason, message),
+        ("QuotaReserved", False, "Pending", message),
+        ("Admitted", False, "NoReservation", "The workload has no reservation"),
+        UNREADY,
+    )
+    return TellKueue(own.name, conditions, releases=True)
+
+
+def _unknown_flavor(view: View) -> Verdict | None:
+    """No pod is created of which it is not known on which machines it may run."""
+    problem = next((flavor.problem for flavor in view.snapshot.flavors.values() if flavor.problem), None)
+    if problem is None or (view.created and not view.missing):
+        return None
+    # Nothing that we watch changes when the flavor can be read.
+    again = view.now + FLAVOR_RECHECK
+    return Verdict(view.status, problem, wake_at=again, blocked=Obstacle(Reason.FLAVOR_UNKNOWN, problem))
+
+
+def queue_told_due(view: View) -> Times:
+    """When to try again what the queue has refused."""
+    refusal = view.snapshot.refusal
+    if refusal is not None and (view.snapshot.queue is not None or view.snapshot.kueue_workloads):
+        yield refusal.retry_at
+
+
+def queue_told(view: View, verdict: Verdict) -> Verdict:
+    """Tells the job's queue what it goes by, and leaves it once there is nothing to wait for."""
+    if not view.snapshot.kueue_workloads or DeleteJob() in verdict.actions:
+        return verdict
+    refusal = view.snapshot.refusal
+    if refusal is not None and view.now < refusal.retry_at:
+        return verdict
+    return replace(verdict, actions=(*verdict.actions, *_told(view, verdict)))
+
+
+def _told(view: View, verdict: Verdict) -> Iterator[Action]:
+    own, status, job = view.kueue_workload, verdict.status, view.snapshot.job
+    if view.snapshot.queue is None or (job.spec.suspend and not status.finished and not view.active):
+        leaving = (one for one in view.snapshot.kueue_workloads or () if not one.deleting)
+        yield from (DeleteKueueWorkload(one.name) for one in leaving)
+    elif own is None or own.finished or own.deleting:
+        return
+    elif status.finished:
+        reason = "Succeeded" if status.succeeded else "Failed"
+        yield TellKueue(own.name, (("Finished", True, reason, status.message),))
+    elif view.is_other_queue(own):
+        return
+    elif own.nodes != job.spec.nodes and not (own.reserved and len(view.active) > job.spec.nodes):
+        elastic = None if own.reserved else job.spec.elastic
+        yield ResizeKueueWorkload(own.name, job.spec.nodes, elastic.min_nodes if elastic else None)
+    elif view.admission is not None and status.is_true(ConditionType.RUNNING) and not own.ready:
+        yield TellKueue(own.name, (("PodsReady", True, "Started", "All pods reached readiness"),))
