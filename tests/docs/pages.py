@@ -8,6 +8,7 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
 
     <!-- not run: REASON -->           before bash: only a reader can run this
     <!-- on a cluster -->              before bash: run by tests/e2e, on nodes with the operator and our images
+    <!-- with kueue -->              before bash: run by tests/scheduling, on a cluster with Kueue
     <!-- with pod groups -->         before bash: run by tests/scheduling, on a cluster whose scheduler places groups
     <!-- on kind -->                 before bash: run by tests/kind, with the cluster that it makes itself
     <!-- in a project -->            before bash: run by tests/wheel, in a project beside a clone
@@ -37,7 +38,8 @@ ON_A_CLUSTER = "on a cluster"
 IN_A_PROJECT = "in a project"
 ON_KIND = "on kind"
 WITH_POD_GROUPS = "with pod groups"
-PLACES = (ON_A_CLUSTER, ON_KIND, IN_A_PROJECT, WITH_POD_GROUPS)
+WITH_KUEUE = "with kueue"
+PLACES = (ON_A_CLUSTER, ON_KIND, IN_A_PROJECT, WITH_POD_GROUPS, WITH_KUEUE)
 FIRST_TERMINAL = "first terminal"
 CTRL_C = "first terminal: Ctrl-C"
 AS_PRINTED = ": as printed"
