@@ -9,7 +9,7 @@ from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.client import ClusterError, Document, Jobs, as_job
 from ddpjob_operator.engine import Event, events
 
-WAITING = frozenset({State.PENDING, State.STARTING, State.RESTARTING, State.SUSPENDING})
+WAITING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTING, State.SUSPENDING})
 SETTLED_SECONDS = 3.0
 """A message that has stood this long is what the job waits for; others pass too fast to be read."""
 UNNOTICED = "no operator has taken note of the job yet; is one installed and running?"
