@@ -196,6 +196,8 @@ NEW_JOBS = [
             ("schedulingPolicy", {"basic": {}, "gang": {}}, {"basic": {}}),
             ("disruptionMode", {}, {"all": {}}),
             ("disruptionMode", {"single": {}, "all": {}}, {"single": {}}),
+            ("topology", {}, {"required": "zone"}),
+            ("topology", {"required": "zone", "preferred": "zone"}, {"preferred": "zone"}),
         ]
     ),
     *(

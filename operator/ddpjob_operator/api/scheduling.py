@@ -38,6 +38,20 @@ class DisruptionMode(Model):
     """All of them or none."""
 
 
+LABEL_KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+NodeLabel = Annotated[str, Field(pattern=LABEL_KEY, max_length=317)]
+"""The key of a label."""
+
+
+class Topology(Model):
+    """Which nodes are close to each other: those with the same value of a label. Exactly one of these."""
+
+    required: NodeLabel | None = None
+    """The label's key. Unless there is room for all pods in one such place, none of the rest is placed."""
+    preferred: NodeLabel | None = None
+    """The label's key. If there is no room in one place, others are used too."""
+
+
 class Scheduling(Model):
     """How the cluster's scheduler places the pods of an attempt."""
 
@@ -45,3 +59,5 @@ class Scheduling(Model):
     """Whether the pods are placed together. Without it they are a gang."""
     disruption_mode: DisruptionMode | None = None
     """Which pods are preempted together. Without it, what the scheduler does by default: as few as are needed."""
+    topology: Topology | None = None
+    """Places the pods close to each other, such as in one rack. It needs no PodGroups."""

@@ -149,6 +149,20 @@ NEEDED = {Change.REMOVED: "Required value"}
 PORTS_DIFFER = "ports must differ"
 
 
+def _topology(how: str) -> Field:
+    """Of a gang that is placed, nothing follows."""
+    return _always(
+        GOES_ON,
+        GOES_ON,
+        None,
+        least="a",
+        greatest="a" * 317,
+        wrong=(("no label", "should match"),),
+        job={"scheduling": {"topology": {how: "kubernetes.io/hostname"}}},
+        refused={Change.REMOVED: "must be exactly one of required and preferred"},
+    )
+
+
 def _saved(**checkpoint: Any) -> dict[str, Any]:
     return {"checkpoint": {"path": "/checkpoints", **checkpoint}}
 
@@ -176,6 +190,8 @@ FIELDS: dict[str, Field] = {
         job={"scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}},
         refused={Change.GREATEST: "is more than nodes"},
     ),
+    "scheduling.topology.required": _topology("required"),
+    "scheduling.topology.preferred": _topology("preferred"),
     # time
     "activeDeadlineSeconds": _always(
         _fails("DeadlineExceeded"), GOES_ON, GOES_ON, job={"activeDeadlineSeconds": 3600}

@@ -14,7 +14,7 @@ two = plain.grouped()
 three = a_job(nodes=3).grouped()
 in_place = a_job(nodes=3, restart={"mode": "InPlace"}).grouped()
 elastic = a_job(nodes=4, elastic={"minNodes": 2}, scheduleTimeoutSeconds=60).grouped()
-asking = a_job(nodes=2, scheduling={})
+asking = a_job(nodes=2, scheduling={"schedulingPolicy": {"gang": {}}})
 OWN = {"spec": {**TEMPLATE["spec"], "schedulingGroup": {"podGroupName": "mine"}}}
 FEW = "minCount (2) cannot be satisfied: 0 scheduled, 1 remaining"
 FULL = "0/4 nodes are available: 4 Insufficient cpu"

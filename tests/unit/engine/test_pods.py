@@ -481,3 +481,34 @@ def test_what_schedulers_and_queues_of_others_go_by_reaches_the_pods() -> None:
     assert labels.items() <= pod["metadata"]["labels"].items()
     assert notes.items() <= pod["metadata"]["annotations"].items()
     assert (pod["spec"]["schedulingGates"], pod["spec"]["schedulerName"]) == (gates, "own")
+
+
+TEAM = {"labelSelector": {"matchLabels": {"ddpjob.dev/job-uid": "uid-1"}}, "topologyKey": "example.com/rack"}
+OWN_TERM = {"topologyKey": "zone"}
+
+
+@pytest.mark.parametrize(
+    ("topology", "own", "expected"),
+    [
+        ({"required": "example.com/rack"}, {}, {"requiredDuringSchedulingIgnoredDuringExecution": [TEAM]}),
+        (
+            {"required": "example.com/rack"},
+            {"requiredDuringSchedulingIgnoredDuringExecution": [OWN_TERM]},
+            {"requiredDuringSchedulingIgnoredDuringExecution": [OWN_TERM, TEAM]},
+        ),
+        (
+            {"preferred": "example.com/rack"},
+            {},
+            {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": TEAM}]},
+        ),
+    ],
+    ids=["required", "required beside the template's own", "preferred"],
+)
+def test_pods_that_are_to_be_close_to_each_other_are_drawn_to_each_other(
+    topology: dict[str, str], own: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    affinity = {"affinity": {"podAffinity": own}} if own else {}
+    template = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}], **affinity}}
+    job = a_job(nodes=2, template=template, scheduling={"topology": topology})
+    pods = [action.build() for action in job.decision.actions if isinstance(action, CreatePod)]
+    assert [pod["spec"]["affinity"]["podAffinity"] for pod in pods] == [expected] * 2

@@ -8,6 +8,7 @@ four = a_job(nodes=4).created()
 over_quota = two.decided().vanishes(1).refused("QuotaExceeded", "exceeded quota")
 
 NO_ROOM = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+APART = "0/4 nodes are available: 4 node(s) didn't match pod affinity rules"
 NO_IMAGE = 'Back-off pulling image "trainer:2": manifest unknown'
 NO_MAP = 'configmap "settings" not found'
 NO_NODE = "rank 0 and 1 more: waiting for a node"
@@ -42,6 +43,15 @@ TABLE: Table = {
         "",
         "Starting",
         "0 of 2 pods running; rank 0: SchedulingGated: Scheduling is blocked",
+    ),
+    "one for which no node is close enough to the others, and by which label": (
+        a_job(nodes=2, scheduling={"topology": {"required": "rack"}}).created().waits(1, "Unschedulable", APART),
+        "",
+        "Starting",
+        (
+            f"0 of 2 pods running; rank 1: Unschedulable: {APART} "
+            "(spec.scheduling.topology: do nodes have the label rack?)"
+        ),
     ),
     # starting
     "a pod with a node starts there": (

@@ -233,7 +233,11 @@ RULES: tuple[Rule, ...] = (
             " != ".join(f"has(self.{choice})" for choice in choices),
             f"{SCHEDULING}.{field}",
         )
-        for field, choices in (("schedulingPolicy", ("basic", "gang")), ("disruptionMode", ("single", "all")))
+        for field, choices in (
+            ("schedulingPolicy", ("basic", "gang")),
+            ("disruptionMode", ("single", "all")),
+            ("topology", ("required", "preferred")),
+        )
     ),
     Rule(
         f"{SCHEDULING}.schedulingPolicy.gang.minCount",

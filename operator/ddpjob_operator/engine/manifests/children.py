@@ -182,6 +182,7 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: P
     pod.setdefault("topologySpreadConstraints", _spread(job))
     pod.setdefault("tolerations", []).extend(_tolerations(pod))
     _avoid(pod, job)
+    _keep_together(pod, job)
     if job.status.pod_group:
         pod["schedulingGroup"] = {"podGroupName": job.status.pod_group}
     if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template with an account wants its token.
@@ -244,6 +245,24 @@ def _avoid(pod: Manifest, job: DDPJob) -> None:
     affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     preferred = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
     preferred.append({"weight": 100, "preference": {"matchFields": elsewhere}})
+
+
+def _keep_together(pod: Manifest, job: DDPJob) -> None:
+    """Places the pods of a job close to each other, beside the template's own affinity.
+
+    The first of them is free to go anywhere: to the scheduler it is as if it were there already.
+    """
+    topology = job.spec.scheduling.topology if job.spec.scheduling else None
+    key = (topology.required or topology.preferred) if topology else None
+    if topology is None or key is None:
+        return
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}}}
+    affinity = pod.setdefault("affinity", {}).setdefault("podAffinity", {})
+    if topology.required:
+        affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(term)
+    else:
+        wished = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+        wished.append({"weight": 100, "podAffinityTerm": term})
 
 
 def _marks(own: Manifest, labels: Manifest) -> Manifest:

@@ -81,7 +81,9 @@ def ungrouped(view: View) -> str:
 
     The template's own one is the template's matter.
     """
-    return NO_POD_GROUP if view.spec.scheduling is not None and not view.status.pod_group else ""
+    asked = view.spec.scheduling
+    in_vain = asked is not None and (asked.scheduling_policy or asked.disruption_mode) and not view.status.pod_group
+    return NO_POD_GROUP if in_vain else ""
 
 
 def _waiting_for(view: View) -> str:
@@ -95,7 +97,9 @@ def _waiting_for(view: View) -> str:
     first = next((pod for pod in waiting if pod.waiting), waiting[0])
     alike = sum(pod.waiting == first.waiting and (pod.node is None) == (first.node is None) for pod in waiting) - 1
     more = f" and {alike} more" if alike else ""
-    return f"rank {first.rank}{more}: {first.waiting or _silent(first)}{_volumes(view, first)}"
+    return (
+        f"rank {first.rank}{more}: {first.waiting or _silent(first)}{_volumes(view, first)}{_topology(view, first)}"
+    )
 
 
 def _lacking(view: View, said: Waiting) -> str:
@@ -110,6 +114,14 @@ def _volumes(view: View, pod: Pod) -> str:
         return ""
     volumes = needed(view.spec.template)
     return f" (do these exist? {', '.join(volumes)})" if volumes else ""
+
+
+def _topology(view: View, pod: Pod) -> str:
+    """Which label the scheduler goes by if no node is close enough to the others: it may be that none has it."""
+    topology = view.spec.scheduling.topology if view.spec.scheduling else None
+    if topology is None or topology.required is None or pod.waiting is None or "affinity" not in pod.waiting.message:
+        return ""
+    return f" (spec.scheduling.topology: do nodes have the label {topology.required}?)"
 
 
 def _silent(pod: Pod) -> Waiting:
