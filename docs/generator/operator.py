@@ -10,6 +10,7 @@ from ddpjob_operator.cluster.kube.rights import (
     OWNER_RIGHTS,
     POD_GROUP_RIGHTS,
     RIGHTS,
+    VOLCANO_RIGHTS,
 )
 from ddpjob_operator.cluster.serve.metrics import REGISTRY
 
@@ -39,6 +40,7 @@ def rights() -> str:
                 ("there too; without it finished jobs are not marked, and all else goes on", MARK_RIGHTS),
                 ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
                 ("there too; without it gangs are placed pod by pod", POD_GROUP_RIGHTS),
+                ("there too; without it gangs of Volcano's pods are placed pod by pod", VOLCANO_RIGHTS),
                 ("there too; without it jobs that name a queue of Kueue's wait", KUEUE_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),

@@ -12,7 +12,7 @@ import pytest
 from ddpjob_operator.api import AvoidedNode, Cause, Incident
 from ddpjob_operator.api.contract import MAX_CONTAINERS, MAX_ENV, MAX_NODES
 from ddpjob_operator.cluster.kube.api_client import DDPJOBS, PODS, SERVICES, ApiClient
-from ddpjob_operator.cluster.reconciler import Reconciler
+from ddpjob_operator.cluster.reconciler import Granted, Reconciler
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.engine import Settings
@@ -145,8 +145,7 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
         supervisors=nobody,
         witnesses=nobody,
         settings=Settings(),
-        grouped=lambda _: False,
-        queues=lambda _: False,
+        granted=Granted(),
     )
     return reconciler, keys, store
 

@@ -89,6 +89,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 - apiGroups: [scheduling.k8s.io]
   resources: [workloads, podgroups]
   verbs: [get, list, watch, create, delete]
+# Where the cluster has Volcano, it places each gang of its pods as a whole.
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [get, list, watch, create, delete]
 # Where the cluster has Kueue, jobs that name one of its queues are admitted by it.
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]

@@ -150,9 +150,9 @@ class DDPJobSpec(Model):
     elastic: Elastic | None = None
     """Lets the job run with fewer nodes than `nodes` while the cluster has no room for more, and grow again later."""
     scheduling: Scheduling | None = None
-    """How the cluster's own scheduler places the gang. All but `topology` takes effect only where the cluster serves
-    PodGroups (`scheduling.k8s.io/v1beta1`) and the operator may make them: there every gang has one, also without this
-    field. A change is followed when the gang next starts."""
+    """How the cluster's scheduler places the gang. All but `topology` takes effect only where the cluster serves
+    PodGroups (`scheduling.k8s.io/v1beta1`, or Volcano's) and the operator may make them: there every gang has one,
+    also without this field. A change is followed when the gang next starts."""
     stall_timeout_seconds: PositiveSeconds | None = None
     """The gang is stalled when no step has finished for this long. Without it, the limit is learned from the job's
     own steps. The first step, saves and evaluations are given longer; a program that reports no steps is never

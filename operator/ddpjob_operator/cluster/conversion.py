@@ -118,6 +118,17 @@ def pod_group_of(seen: PodGroupObject) -> PodGroup:
     )
 
 
+def volcano_group_of(seen: PodGroupObject) -> PodGroup:
+    """A PodGroup of Volcano's. Of one that runs, it says that more is wanted as long as any pod waits."""
+    conditions = {condition.type: condition for condition in seen.status.conditions}
+    said, placed = conditions.get("Unschedulable", NOTHING), seen.status.phase == "Running"
+    return PodGroup(
+        name=seen.metadata.name,
+        waiting=Waiting(said.reason, said.message) if said.status == "True" and not placed else None,
+        deleting=seen.metadata.deletion_timestamp is not None,
+    )
+
+
 def queue_of(labels: Mapping[str, str]) -> Queue | None:
     """The queue that is to admit a job with these labels."""
     name = labels.get(QUEUE_LABEL)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from ddpjob_operator.engine import Flavor, Manifest, TellKueue
+from ddpjob_operator.engine import Flavor, Manifest, ResizeKueueWorkload, TellKueue
 
 from .kube.api_client import FLAVORS, KUEUE_PRIORITIES, POD_PRIORITIES, ApiClient, ApiError
 
@@ -61,6 +61,18 @@ async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
             404, "NotFound", f"{wanted['kind']} {wanted['name']} does not exist: create it, or name another"
         )
     return workload | {"spec": workload["spec"] | {"priority": found.value}}
+
+
+def changed(
+    there: Mapping[str, Any], action: ResizeKueueWorkload | TellKueue, now: datetime
+) -> tuple[str, list[Manifest]]:
+    """Which part of a Workload an action changes, as the end of its path, and how, as a JSON patch has it."""
+    if isinstance(action, TellKueue):
+        status = told(there.get("status", {}), action, there["metadata"].get("generation", 1), now)
+        return "/status", [{"op": "add", "path": "/status", "value": status}]
+    sizes = {"count": action.nodes, "minCount": action.least}
+    given = ((field, size) for field, size in sizes.items() if size is not None)
+    return "", [{"op": "add", "path": f"/spec/podSets/0/{field}", "value": size} for field, size in given]
 
 
 def told(status: Mapping[str, Any], change: TellKueue, generation: int, now: datetime) -> Manifest:

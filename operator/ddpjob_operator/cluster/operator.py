@@ -21,6 +21,7 @@ from .kube.api_client import (
     POD_GROUPS,
     PODS,
     SERVICES,
+    VOLCANO_GROUPS,
     WORKLOADS,
     ApiClient,
     ApiError,
@@ -31,9 +32,9 @@ from .kube.backoff import backoff
 from .kube.connection import Connection
 from .kube.lease import LeaderElector
 from .namespaces import Namespaces
-from .optional_api import GANGS, KUEUE, OptionalApi
+from .optional_api import GANGS, KUEUE, VOLCANO, OptionalApi
 from .options import OperatorOptions
-from .reconciler import Reconciler
+from .reconciler import Granted, Reconciler
 from .recorder import EventRecorder
 from .reflector import OURS, Reflector
 from .serve.log import about
@@ -80,7 +81,7 @@ class Operator:
         self._namespaces = Namespaces(
             unfenced, options.namespaces, options.namespace_selector, enter=self._enter, leave=self._leave
         )
-        self._gangs, self._kueue = OptionalApi(unfenced, GANGS), OptionalApi(unfenced, KUEUE)
+        self._gangs, self._volcano, self._kueue = (OptionalApi(unfenced, one) for one in (GANGS, VOLCANO, KUEUE))
         self._store = Store(self._queue.mark, self._namespaces.serves)
         self._beside: list[tuple[Resource[Any], Cache[Any, Any]]] = [
             (PODS, self._store.pods),
@@ -88,6 +89,7 @@ class Operator:
             (NETWORK_POLICIES, self._store.policies),
             (WORKLOADS, self._store.workloads),
             (POD_GROUPS, self._store.pod_groups),
+            (VOLCANO_GROUPS, self._store.volcano_groups),
             (KUEUE_WORKLOADS, self._store.kueue_workloads),
         ]
         """The kinds of objects that belong to jobs."""
@@ -104,8 +106,7 @@ class Operator:
             supervisors=self._supervisors,
             witnesses=self._witnesses,
             settings=options.settings,
-            grouped=self._gangs.granted,
-            queues=self._kueue.granted,
+            granted=Granted(self._gangs.granted, self._volcano.granted, self._kueue.granted),
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
@@ -327,11 +328,12 @@ class Operator:
 
     def _is_there(self, resource: Resource[Any], namespace: str | None) -> bool:
         """Whether the API server has such objects, and shows us those of a namespace."""
-        api = next((one for one in (self._gangs, self._kueue) if resource in one.kinds), None)
+        apis = (self._gangs, self._volcano, self._kueue)
+        api = next((one for one in apis if resource in one.kinds), None)
         return api is None or api.granted(namespace)
 
     async def _look_for_optional(self, namespace: str | None) -> None:
-        await asyncio.gather(self._gangs.look(namespace), self._kueue.look(namespace))
+        await asyncio.gather(*(one.look(namespace) for one in (self._gangs, self._volcano, self._kueue)))
 
     async def _follow(self, reflector: Reflector[Any, Any]) -> None:
         """From the moment at which this replica leads: a standby lists everything then anyway."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API
+from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, VOLCANO_API
 
 from .kube import rights
-from .kube.api_client import KUEUE_WORKLOADS, POD_GROUPS, WORKLOADS, ApiClient, ApiError, Resource
+from .kube.api_client import KUEUE_WORKLOADS, POD_GROUPS, VOLCANO_GROUPS, WORKLOADS, ApiClient, ApiError, Resource
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,10 @@ GANGS = Optional(
     "the cluster's scheduler places gangs",
 )
 """Kubernetes has had them since 1.37, behind a feature gate."""
+
+VOLCANO = Optional(
+    "Volcano", VOLCANO_API, (VOLCANO_GROUPS,), rights.VOLCANO_RIGHTS, "it places gangs of its own pods"
+)
 
 KUEUE = Optional("Kueue", KUEUE_API, (KUEUE_WORKLOADS,), rights.KUEUE_RIGHTS, "its queues admit jobs that name one")
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from pydantic import ValidationError
 
-from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import (
     CreatePod,
@@ -25,6 +25,7 @@ from ddpjob_operator.engine import (
     Settings,
     Snapshot,
     decide,
+    is_volcano,
 )
 
 from .conversion import queue_of, ref_of
@@ -116,6 +117,18 @@ class _Memory:
         self.refusal, self.refusals = None, 0
 
 
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Where what not every cluster has can be made: of each, whether in a namespace."""
+
+    gangs: Callable[[str], bool] = lambda _: False
+    """PodGroups of Kubernetes' own scheduler."""
+    volcano: Callable[[str], bool] = lambda _: False
+    """Those of Volcano."""
+    queues: Callable[[str], bool] = lambda _: False
+    """Places in queues of Kueue."""
+
+
 class Reconciler:
     """Brings jobs forward, one round at a time. The queue makes sure that no job is worked on twice at once."""
 
@@ -129,10 +142,8 @@ class Reconciler:
         supervisors: Supervisors,
         witnesses: Supervisors,
         settings: Settings,
-        grouped: Callable[[str], bool],
-        queues: Callable[[str], bool],
+        granted: Granted,
     ) -> None:
-        """`grouped`, `queues`: whether PodGroups, or places in queues of Kueue, can be made in a namespace."""
         self._api = api
         self._store = store
         self._queue = queue
@@ -140,8 +151,7 @@ class Reconciler:
         self._supervisors = supervisors
         self._witnesses = witnesses
         self._settings = settings
-        self._grouped = grouped
-        self._queues = queues
+        self._granted = granted
         self._apart = ThreadPoolExecutor(1, "apart")
         """One thread: each would take as large a share of the time as everything else together."""
         self._writer = Writer(api, store, queue.alone, self._apart)
@@ -272,16 +282,19 @@ class Reconciler:
     def _there(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> object:
         """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
         beside = self._store.service(key, stored.uid), bool(self._store.policies.owned_by(stored.uid))
-        groups = {group.name for group in self._store.pod_groups.owned_by(stored.uid)}
+        caches = self._store.pod_groups, self._store.volcano_groups
+        groups = {group.name for cache in caches for group in cache.owned_by(stored.uid)}
         workloads, queued = (
             {*self._store.workloads.owned_by(stored.uid)},
             self._store.kueue_workloads.owned_by(stored.uid),
         )
         return status.finished, status.incarnations, *beside, groups, workloads, queued
 
-    def _groups(self, key: Key, stored: StoredJob) -> tuple[PodGroup, ...] | None:
-        """The job's own PodGroups; None where nobody can make any."""
-        return self._store.pod_groups.owned_by(stored.uid) if self._grouped(key[0]) else None
+    def _groups(self, key: Key, stored: StoredJob, job: DDPJob) -> tuple[PodGroup, ...] | None:
+        """The job's own PodGroups, of the kind that its scheduler knows; None where nobody can make any."""
+        if is_volcano(job):
+            return self._store.volcano_groups.owned_by(stored.uid) if self._granted.volcano(key[0]) else None
+        return self._store.pod_groups.owned_by(stored.uid) if self._granted.gangs(key[0]) else None
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
         """Writes the status and returns the job with it; None if it has changed since it was read.
@@ -317,23 +330,24 @@ class Reconciler:
 
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         pods, asked = self._store.pods.owned_by(stored.uid), self._supervisors.asked(key, stored.uid)
+        job, queued = self._store.job(stored), self._store.kueue_workloads.owned_by(stored.uid)
         # Otherwise each decision about a job that runs would be made twice.
         still_there = asked is not None and any((pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
         return Snapshot(
             now=self._api.now(),
-            job=self._store.job(stored),
+            job=job,
             pods=pods,
             service=self._store.service(key, stored.uid),
             refusal=memory.refusal,
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
-            pod_groups=self._groups(key, stored),
+            pod_groups=self._groups(key, stored, job),
             workloads=frozenset(self._store.workloads.owned_by(stored.uid)),
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,
             queue=queue_of(stored.metadata.labels),
-            kueue_workloads=self._store.kueue_workloads.owned_by(stored.uid) if self._queues(key[0]) else None,
+            kueue_workloads=queued if self._granted.queues(key[0]) else None,
         )
 
     async def _answered(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:

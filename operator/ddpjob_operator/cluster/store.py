@@ -18,7 +18,7 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import KueueWorkload, Pod, PodGroup, Service
 
-from .conversion import Ref, kueue_workload_of, owner_of, pod_group_of, pod_of, ref_of
+from .conversion import Ref, kueue_workload_of, owner_of, pod_group_of, pod_of, ref_of, volcano_group_of
 from .kube.objects import JobMeta, JobObject, KueueWorkloadObject, Object, PodGroupObject, PodObject
 
 Key = tuple[str, str]
@@ -288,6 +288,7 @@ class Store:
         self.policies: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
         self.workloads: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
         self.pod_groups: Cache[PodGroupObject, PodGroup] = Cache(pod_group_of, _job_of, mark, serves)
+        self.volcano_groups: Cache[PodGroupObject, PodGroup] = Cache(volcano_group_of, _job_of, mark, serves)
         self.kueue_workloads: Cache[KueueWorkloadObject, KueueWorkload] = Cache(
             kueue_workload_of, _job_of, mark, serves
         )
@@ -308,7 +309,7 @@ class Store:
     def leave(self, namespace: str) -> None:
         """Drops a namespace; its jobs are left as they are."""
         caches = (self.jobs, self.pods, self.services, self.policies, self.workloads, self.pod_groups)
-        for cache in (*caches, self.kueue_workloads):
+        for cache in (*caches, self.volcano_groups, self.kueue_workloads):
             cache.leave(namespace)
 
     def service(self, key: Key, uid: str) -> Service:

@@ -13,6 +13,9 @@ from typing import Any
 from ddpjob_operator.api.contract import FINISHED, MANAGER, SECRET_KEY, Label
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
+    KUEUE_API,
+    SCHEDULING_API,
+    VOLCANO_API,
     Action,
     CreateKueueWorkload,
     CreateNetworkPolicy,
@@ -44,6 +47,7 @@ from .kube.api_client import (
     PODS,
     SECRETS,
     SERVICES,
+    VOLCANO_GROUPS,
     WHOLE_KUEUE_WORKLOADS,
     WORKLOADS,
     ApiClient,
@@ -52,7 +56,7 @@ from .kube.api_client import (
     Resource,
 )
 from .kube.objects import KueueWorkloadObject, Object, read
-from .kueue import told, with_priority
+from .kueue import changed, with_priority
 from .store import Cache, Key, O, Store
 
 SECRET_BYTES = 32
@@ -62,6 +66,19 @@ ENDING = (
     *(TellKueue, DeleteKueueWorkload, MarkFinished, DeleteJob),
 )
 FIRST = (CreateWorkload,)
+
+POLICY = ("networking.k8s.io/v1", "NetworkPolicy")
+WORKLOAD, POD_GROUP = (SCHEDULING_API, "Workload"), (SCHEDULING_API, "PodGroup")
+OF_VOLCANO, OF_KUEUE = (VOLCANO_API, "PodGroup"), (KUEUE_API, "Workload")
+DELETED = {
+    DeleteNetworkPolicy: (POLICY,),
+    DeleteWorkload: (WORKLOAD,),
+    DeletePodGroup: (POD_GROUP, OF_VOLCANO),
+    DeleteKueueWorkload: (OF_KUEUE,),
+}
+"""Of which kinds there may be one that an action deletes."""
+Kept = tuple[Resource[Any], Cache[Any, Any]]
+
 LAST = (*OF_PODS, MarkFinished)
 
 LARGE_BYTES = 8 << 10
@@ -116,19 +133,15 @@ class Writer:
         self._apart = apart
         # Deletions do not wait for creations: another job may be waiting for what this one gives back.
         self._making, self._ending = Turns(alone), Turns(alone)
-        policies = (NETWORK_POLICIES, store.policies)
-        workloads, pod_groups = (WORKLOADS, store.workloads), (POD_GROUPS, store.pod_groups)
-        self._beside: dict[type[Action], tuple[Resource[Any], Cache[Any, Any]]] = {
-            CreateService: (SERVICES, store.services),
-            CreateNetworkPolicy: policies,
-            DeleteNetworkPolicy: policies,
-            CreateWorkload: workloads,
-            DeleteWorkload: workloads,
-            CreatePodGroup: pod_groups,
-            DeletePodGroup: pod_groups,
-            DeleteKueueWorkload: (KUEUE_WORKLOADS, store.kueue_workloads),
+        self._beside: dict[tuple[str, str], Kept] = {
+            ("v1", "Service"): (SERVICES, store.services),
+            POLICY: (NETWORK_POLICIES, store.policies),
+            WORKLOAD: (WORKLOADS, store.workloads),
+            POD_GROUP: (POD_GROUPS, store.pod_groups),
+            OF_VOLCANO: (VOLCANO_GROUPS, store.volcano_groups),
+            OF_KUEUE: (KUEUE_WORKLOADS, store.kueue_workloads),
         }
-        """Of what kind that is which stands beside a job's pods, and where it is kept."""
+        """What stands beside a job's pods, by API and kind: where it is served, and where it is kept."""
         self.unmarked: dict[str, str] = {}
         """Namespaces in which finished jobs cannot be marked, each with the API server's words."""
 
@@ -177,20 +190,18 @@ class Writer:
         namespace, owner = job.namespace, job.uid
         match action:
             case CreateService() | CreateNetworkPolicy() | CreateWorkload() | CreatePodGroup():
-                await self._create(*self._beside[type(action)], action.build(), owner)
+                await self._create_beside(action.build(), owner)
+            case CreateKueueWorkload():
+                await self._create_beside(await self._prioritized(action.build()), owner)
             case CreateSecret():
                 await self._create_secret(action.build())
             case CreatePod():
                 await self._create(PODS, self._store.pods, await self._built(action, job), owner)
-            case CreateKueueWorkload():
-                manifest = await self._prioritized(action.build())
-                await self._create(KUEUE_WORKLOADS, self._store.kueue_workloads, manifest, owner)
-            case ResizeKueueWorkload():
-                await self._resize_queued((namespace, action.name), action)
-            case TellKueue(name):
-                await self._tell_kueue((namespace, name), action)
+            case ResizeKueueWorkload(name) | TellKueue(name):
+                await self._change_queued((namespace, name), action)
             case DeleteNetworkPolicy(name) | DeleteWorkload(name) | DeletePodGroup(name) | DeleteKueueWorkload(name):
-                await self._delete_known(*self._beside[type(action)], (namespace, name))
+                for kind in DELETED[type(action)]:
+                    await self._delete_known(*self._beside[kind], (namespace, name))
             case DeletePod(name, uid, grace):
                 await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
             case StopPod(name, uid):
@@ -212,20 +223,7 @@ class Writer:
         except ApiError as error:
             raise _refusal(error) from error
 
-    async def _resize_queued(self, key: Key, action: ResizeKueueWorkload) -> None:
-        sizes = {"count": action.nodes, **({} if action.least is None else {"minCount": action.least})}
-        changes = [{"op": "add", "path": f"/spec/podSets/0/{field}", "value": size} for field, size in sizes.items()]
-        await self._change_queued(key, key[1], lambda _: changes)
-
-    async def _tell_kueue(self, key: Key, action: TellKueue) -> None:
-        def change(there: Manifest) -> list[Manifest]:
-            generation = there["metadata"].get("generation", 1)
-            status = told(there.get("status", {}), action, generation, self._api.now())
-            return [{"op": "add", "path": "/status", "value": status}]
-
-        await self._change_queued(key, f"{key[1]}/status", change)
-
-    async def _change_queued(self, key: Key, path: str, change: Callable[[Manifest], list[Manifest]]) -> None:
+    async def _change_queued(self, key: Key, action: ResizeKueueWorkload | TellKueue) -> None:
         """Changes a Workload of Kueue's as it is now: most of its status is Kueue's, and nobody has kept it."""
         cache = self._store.kueue_workloads
         uid, there = cache.uid(key), await self._api.get(WHOLE_KUEUE_WORKLOADS, *key)
@@ -233,9 +231,10 @@ class Writer:
             if uid is not None:
                 cache.forget(key, uid)
             return
+        part, changes = changed(there, action, self._api.now())
         version = there["metadata"]["resourceVersion"]
         try:
-            now = await self._api.patch(WHOLE_KUEUE_WORKLOADS, key[0], path, version, change(there))
+            now = await self._api.patch(WHOLE_KUEUE_WORKLOADS, key[0], f"{key[1]}{part}", version, changes)
         except ApiError as error:
             raise _refusal(error) from error
         cache.saw(read(now, KueueWorkloadObject))
@@ -289,6 +288,9 @@ class Writer:
             self._store.jobs.saw(now)
         if now is None or now.metadata.uid != job.uid:
             self._store.jobs.forget(key, job.uid)
+
+    async def _create_beside(self, manifest: Manifest, owner: str) -> None:
+        await self._create(*self._beside[manifest["apiVersion"], manifest["kind"]], manifest, owner)
 
     async def _create(self, resource: Resource[O], cache: Cache[O, Any], manifest: Manifest, owner: str) -> None:
         namespace, name, kind = manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest["kind"]

@@ -26,10 +26,11 @@ from .decision import (
 )
 from .foreign import LARGEST_ANSWER, document_of
 from .incidents.price import present as present_budget
-from .manifests.children import CHECKPOINT_VOLUME, SCHEDULING_API, SECRET_VOLUME
+from .manifests.children import CHECKPOINT_VOLUME, SECRET_VOLUME
 from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
 from .manifests.kueue_workload import KUEUE_API, POD_SET
 from .manifests.names import network_policy_name, pod_name
+from .manifests.pod_groups import SCHEDULING_API, VOLCANO_API, is_volcano
 from .manifests.volumes import lost_with_pods
 from .policies.end import deadline, expiry, start_deadline
 from .reports import Heard, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
@@ -60,6 +61,7 @@ __all__ = [
     "POD_SET",
     "SCHEDULING_API",
     "SECRET_VOLUME",
+    "VOLCANO_API",
     "VOLUMES_AND_NETWORK",
     "WAITING_FOR_MASTER",
     "WAIT_CONTAINER",
@@ -112,6 +114,7 @@ __all__ = [
     "fingerprint",
     "heard_of",
     "is_news",
+    "is_volcano",
     "lost_with_pods",
     "network_policy_name",
     "pod_name",

@@ -12,14 +12,13 @@ from ddpjob_operator.api import DDPJob, DDPJobStatus
 from .manifests.children import (
     build_network_policy,
     build_pod,
-    build_pod_group,
     build_reserve,
     build_secret,
     build_service,
-    build_workload,
 )
 from .manifests.kueue_workload import build_kueue_workload
 from .manifests.names import present_pod_name
+from .manifests.pod_groups import build_pod_group, build_workload
 from .settings import Settings
 from .snapshot import NOTHING, Manifest, Needs, Placement, Queue
 

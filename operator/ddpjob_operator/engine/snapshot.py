@@ -287,7 +287,8 @@ class Snapshot:
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
     pod_groups: tuple[PodGroup, ...] | None = None
-    """The job's own PodGroups. None: nobody can make any here, since the cluster has no such API or forbids it."""
+    """The job's own PodGroups, of the kind that its scheduler knows. None: nobody can make any here, since the
+    cluster has no such API or forbids it."""
     workloads: frozenset[str] = frozenset()
     """Names of the Workloads that belong to them."""
     queue: Queue | None = None

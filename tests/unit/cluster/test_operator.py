@@ -16,7 +16,7 @@ from ddpjob_operator.cluster.kube.clock import Clock
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import ObjectMeta, read
 from ddpjob_operator.cluster.operator import Operator
-from ddpjob_operator.cluster.optional_api import GANGS, KUEUE, OptionalApi
+from ddpjob_operator.cluster.optional_api import GANGS, KUEUE, VOLCANO, OptionalApi
 from ddpjob_operator.cluster.options import parse
 from ddpjob_operator.engine import Event
 
@@ -49,13 +49,19 @@ def an_operator(*flags: str, connection: Connection = NOWHERE) -> Operator:
     return Operator(parse(["--no-leader-elect", *flags]), connection)
 
 
+def use(operator: Operator, api: ApiClient) -> None:
+    """Has it look there for what not every cluster has."""
+    optional = (OptionalApi(api, what) for what in (GANGS, VOLCANO, KUEUE))
+    operator._gangs, operator._volcano, operator._kueue = optional
+
+
 def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -> list[str]:
     """The namespaces whose jobs are known after as many lists, each with these namespaces closed."""
 
     async def play() -> list[str]:
         operator = an_operator(*(f"--namespace={one}" for one in namespaces))
         api = operator._api = Closed(status)
-        operator._gangs, operator._kueue = OptionalApi(api, GANGS), OptionalApi(api, KUEUE)
+        use(operator, api)
         for reflector in chain.from_iterable(operator._reflectors.values()):
             reflector._api = api
         async with AsyncExitStack() as stack:
@@ -83,7 +89,7 @@ def test_a_namespace_that_is_entered_is_read_as_a_whole_and_its_jobs_need_no_oth
     async def play() -> tuple[int, list[bool]]:
         operator = an_operator("--namespace=blue")
         operator._api = Closed(403)
-        operator._gangs, operator._kueue = (OptionalApi(operator._api, what) for what in (GANGS, KUEUE))
+        use(operator, operator._api)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(operator._supervisors.close)
             stack.push_async_callback(operator._witnesses.close)

@@ -1,7 +1,6 @@
 """Whom an operator listens to beside rank 0's supervisor, and what it makes of a status that is refused."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import JobObject, Object, PodGroupObject, read
-from ddpjob_operator.cluster.reconciler import MUCH, Reconciler
+from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler
 from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.cluster.writer import Refused
@@ -47,6 +46,9 @@ class Listening:
         self.whom = None
 
 
+NOTHING = Granted()
+
+
 def a_reconciler(
     *,
     api: Any = None,
@@ -54,7 +56,7 @@ def a_reconciler(
     queue: WorkQueue | None = None,
     supervisors: Any = None,
     witnesses: Any = None,
-    grouped: Callable[[str], Any] = nobody,
+    granted: Granted = NOTHING,
 ) -> Reconciler:
     """One with as much around it as a test needs."""
     recorder: Any = None
@@ -66,8 +68,7 @@ def a_reconciler(
         supervisors=supervisors,
         witnesses=witnesses,
         settings=Settings(),
-        grouped=grouped,
-        queues=lambda _: False,
+        granted=granted,
     )
 
 
@@ -198,7 +199,11 @@ def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expecte
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = a_reconciler(
-        api=Silent(5), store=store, supervisors=listening, witnesses=listening, grouped=lambda _: granted
+        api=Silent(5),
+        store=store,
+        supervisors=listening,
+        witnesses=listening,
+        granted=Granted(gangs=lambda _: granted),
     )
     snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
     assert (snapshot.pod_groups, snapshot.workloads) == expected

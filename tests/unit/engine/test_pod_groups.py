@@ -23,6 +23,12 @@ NO_EFFECT = (
     "(scheduling.k8s.io/v1beta1), or did not let the operator make them"
 )
 
+OF_VOLCANO: dict[str, Any] = {
+    "metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "team-a"}},
+    "spec": {**TEMPLATE["spec"], "schedulerName": "volcano", "priorityClassName": "high"},
+}
+volcano = a_job(nodes=2, template=OF_VOLCANO).grouped()
+
 TABLE: Table = {
     # when it is made
     "where there is no such API all is as without it": (plain, "service +1.0 +1.1", "Pending", "Creating 2 pods"),
@@ -50,6 +56,13 @@ TABLE: Table = {
         "+2.0 +2.1",
         "Restarting",
         "Creating 2 of 2 pods",
+    ),
+    "for Volcano there is no Workload": (volcano, "service group +1.0 +1.1", "Pending", "Creating 2 pods"),
+    "where Volcano is not, all is as without it, and the message says whom its pods wait for": (
+        a_job(nodes=2, template=OF_VOLCANO).created(),
+        "",
+        "Starting",
+        "0 of 2 pods running; rank 0 and 1 more: waiting for a node from volcano, which has said nothing: does it run?",
     ),
     # when it goes
     "each attempt has its own": (
@@ -259,3 +272,19 @@ def test_names_are_those_of_the_attempts_pods() -> None:
     job = two.decided()
     suffixes = {pod.name.rpartition("-")[2] for pod in job.pods}
     assert {f"digits-{suffix}" for suffix in suffixes} == {job.status.pod_group}
+
+
+def test_volcanos_group_has_its_words_and_its_pods_name_the_group_in_an_annotation() -> None:
+    made = [one for one in volcano.decision.actions if isinstance(one, CreatePod | CreatePodGroup)]
+    group, *pods = (one.build() for one in made)
+    assert (group["apiVersion"], group["kind"]) == ("scheduling.volcano.sh/v1beta1", "PodGroup")
+    assert group["spec"] == {"minMember": 2, "queue": "team-a", "priorityClassName": "high"}
+    names = {pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for pod in pods}
+    assert names == {group["metadata"]["name"]}
+    assert all("schedulingGroup" not in pod["spec"] for pod in pods)
+
+
+def test_an_elastic_gang_of_volcanos_begins_with_the_fewest() -> None:
+    elastic = a_job(nodes=4, elastic={"minNodes": 2}, template=OF_VOLCANO).grouped()
+    (group,) = (one.build() for one in elastic.decision.actions if isinstance(one, CreatePodGroup))
+    assert group["spec"]["minMember"] == 2

@@ -17,7 +17,7 @@ import msgspec
 
 from ddpjob_operator.api.contract import API_VERSION
 from ddpjob_operator.cluster.serve.metrics import API_REQUESTS
-from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, Manifest
+from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, VOLCANO_API, Manifest
 
 from .connection import Check, Connection
 from .objects import (
@@ -89,6 +89,7 @@ NODES = Resource("/api/v1", "nodes", NodeObject)
 NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies", Object)
 WORKLOADS = Resource(f"/apis/{SCHEDULING_API}", "workloads", Object)
 POD_GROUPS = Resource(f"/apis/{SCHEDULING_API}", "podgroups", PodGroupObject)
+VOLCANO_GROUPS = Resource(f"/apis/{VOLCANO_API}", "podgroups", PodGroupObject)
 KUEUE_WORKLOADS = Resource(f"/apis/{KUEUE_API}", "workloads", KueueWorkloadObject)
 WHOLE_KUEUE_WORKLOADS = Resource(f"/apis/{KUEUE_API}", "workloads", dict[str, Any])
 """The same with all that they have: of their status we change a part, and the rest is Kueue's."""

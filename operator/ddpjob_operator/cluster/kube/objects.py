@@ -178,6 +178,8 @@ class PodGroupStatus(_Part, frozen=True):
     """What the scheduler says about a group of pods."""
 
     conditions: tuple[StatusCondition, ...] = ()
+    phase: str = ""
+    """Volcano's."""
 
 
 class PodGroupObject(Object, frozen=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ddpjob_operator.api.contract import GROUP
-from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API
+from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, VOLCANO_API
 
 from .api_client import ApiClient
 
@@ -36,6 +36,9 @@ POD_GROUP_RIGHTS = {
     (SCHEDULING_API.partition("/")[0], kind): (*READ, "create", "delete") for kind in ("workloads", "podgroups")
 }
 """There too, where the cluster serves them: without them gangs are placed pod by pod."""
+
+VOLCANO_RIGHTS = {(VOLCANO_API.partition("/")[0], "podgroups"): (*READ, "create", "delete")}
+"""There too, where the cluster has Volcano, for pods that it is to place."""
 
 KUEUE_RIGHTS = {
     (KUEUE_API.partition("/")[0], "workloads"): (*READ, "create", "patch", "delete"),

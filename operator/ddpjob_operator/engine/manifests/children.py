@@ -6,16 +6,10 @@ from ddpjob_operator.api import (
     Backend,
     Checkpoint,
     DDPJob,
-    GangPolicy,
     PodSecurity,
-    Scheduling,
-    SchedulingPolicy,
 )
 from ddpjob_operator.api.contract import (
-    GROUP,
-    KIND,
     MANAGER,
-    MAX_NODES,
     SECRET_DIRECTORY,
     TERMINATION_LOG_PATH,
     TRAINER_CONTAINER,
@@ -37,12 +31,11 @@ from .names import (
     secret_name,
     service_name,
 )
+from .pod_groups import join
 from .pod_security import restrict
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
 SECRET_VOLUME = "ddpjob-secret"  # noqa: S105  (a name)
-SCHEDULING_API = "scheduling.k8s.io/v1beta1"
-GROUP_TEMPLATE = "nodes"
 SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
 
@@ -120,53 +113,6 @@ def build_secret(job: DDPJob) -> Manifest:
     }
 
 
-def build_workload(job: DDPJob) -> Manifest:
-    """The Workload of an attempt: what its PodGroup is made from, with a way back to the job."""
-    return {
-        "apiVersion": SCHEDULING_API,
-        "kind": "Workload",
-        "metadata": {**owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
-        "spec": {
-            "controllerRef": {"apiGroup": GROUP, "kind": KIND, "name": job.metadata.name},
-            "podGroupTemplates": [{"name": GROUP_TEMPLATE, **_placement(job)}],
-        },
-    }
-
-
-def build_pod_group(job: DDPJob) -> Manifest:
-    """The PodGroup that the pods of an attempt name."""
-    return {
-        "apiVersion": SCHEDULING_API,
-        "kind": "PodGroup",
-        "metadata": {**owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
-        "spec": {
-            "workloadRef": {"workloadName": job.status.pod_group, "templateName": GROUP_TEMPLATE},
-            **_placement(job),
-        },
-    }
-
-
-def _placement(job: DDPJob) -> Manifest:
-    """How the pods of the present attempt are placed.
-
-    Kubernetes' scheduler refuses a group whose priority is not that of its pods.
-    """
-    asked, pod = job.spec.scheduling or Scheduling(), job.spec.template["spec"]
-    mode = {"disruptionMode": asked.disruption_mode.to_dict()} if asked.disruption_mode else {}
-    priority = {"priorityClassName": pod["priorityClassName"]} if "priorityClassName" in pod else {}
-    return {"schedulingPolicy": _policy(job, asked.scheduling_policy or SchedulingPolicy()), **mode, **priority}
-
-
-def _policy(job: DDPJob, asked: SchedulingPolicy) -> Manifest:
-    """By default no pod is placed before there is room for all, or for as many as an elastic gang can do with."""
-    if asked.basic is not None:
-        return {"basic": {}}
-    assert job.status.nodes is not None, "an attempt was started"
-    least = (asked.gang or GangPolicy()).min_count or (job.spec.elastic.min_nodes if job.spec.elastic else MAX_NODES)
-    # A gang that has shrunk may have fewer pods than were asked for.
-    return {"gang": {"minCount": min(least, job.status.nodes)}}
-
-
 def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: Placement | None = None) -> Manifest:
     """The present pod of a rank: the template, and what makes it a member of the gang.
 
@@ -183,8 +129,6 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: P
     pod.setdefault("tolerations", []).extend(_tolerations(pod))
     _avoid(pod, job)
     _keep_together(pod, job)
-    if job.status.pod_group:
-        pod["schedulingGroup"] = {"podGroupName": job.status.pod_group}
     if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template with an account wants its token.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
@@ -205,6 +149,8 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: P
         **_marks(template.get("metadata", {}), labels),
     }
     built = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+    if job.status.pod_group:
+        join(built, job)
     if placement is not None:
         place(built, kueue_workload_name(job), placement)
     return built
@@ -216,9 +162,7 @@ def build_reserve(job: DDPJob, rank: int, placement: Placement | None = None) ->
     Its trainer never starts. Once it has a machine, the gang can grow, and starts again with a real pod. It is in no
     group: it would count as one of the pods that are placed together.
     """
-    pod = build_pod(job, rank, placement=placement)
-    if job.status.pod_group:
-        del pod["spec"]["schedulingGroup"]
+    pod = build_pod(job.with_status(job.status.model_copy(update={"pod_group": None})), rank, placement=placement)
     trainer = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
     others = [one for one in pod["spec"].get("initContainers", ()) if one["name"] != WAIT_CONTAINER]
     # First, so that the template's own init containers do not run for a pod that never trains.

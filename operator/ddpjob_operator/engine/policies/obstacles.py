@@ -15,6 +15,8 @@ NO_IMAGE = (
     "administrator set one for jobs that name none (trainerImage)"
 )
 
+DEFAULT_SCHEDULER = "default-scheduler"
+
 NO_POD_GROUP = (
     "spec.scheduling has no effect on this attempt: when it started, the cluster served no PodGroups "
     "(scheduling.k8s.io/v1beta1), or did not let the operator make them"
@@ -97,9 +99,8 @@ def _waiting_for(view: View) -> str:
     first = next((pod for pod in waiting if pod.waiting), waiting[0])
     alike = sum(pod.waiting == first.waiting and (pod.node is None) == (first.node is None) for pod in waiting) - 1
     more = f" and {alike} more" if alike else ""
-    return (
-        f"rank {first.rank}{more}: {first.waiting or _silent(first)}{_volumes(view, first)}{_topology(view, first)}"
-    )
+    what = first.waiting or _silent(view, first)
+    return f"rank {first.rank}{more}: {what}{_volumes(view, first)}{_topology(view, first)}"
 
 
 def _lacking(view: View, said: Waiting) -> str:
@@ -124,6 +125,10 @@ def _topology(view: View, pod: Pod) -> str:
     return f" (spec.scheduling.topology: do nodes have the label {topology.required}?)"
 
 
-def _silent(pod: Pod) -> Waiting:
+def _silent(view: View, pod: Pod) -> Waiting:
     """What a pod is waiting for if neither the scheduler nor its kubelet says why."""
-    return Waiting("waiting for a node") if pod.node is None else Waiting(f"starting on node {pod.node}")
+    if pod.node is not None:
+        return Waiting(f"starting on node {pod.node}")
+    scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)
+    other = "" if scheduler == DEFAULT_SCHEDULER else f" from {scheduler}, which has said nothing: does it run?"
+    return Waiting(f"waiting for a node{other}")

@@ -34,6 +34,7 @@ from ddpjob_operator.engine.decision import (
 from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.incidents.price import backoff, present
 from ddpjob_operator.engine.manifests.names import network_policy_name, pod_group_name
+from ddpjob_operator.engine.manifests.pod_groups import is_volcano
 from ddpjob_operator.engine.snapshot import Pod, Service
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
@@ -218,7 +219,7 @@ def _pod_groups(view: View, job: DDPJob) -> Iterator[Action]:
     wanted, workloads, groups = job.status.pod_group, view.snapshot.workloads, view.snapshot.pod_groups
     if groups is None:
         return
-    if wanted and wanted not in workloads:
+    if wanted and wanted not in workloads and not is_volcano(job):
         yield CreateWorkload(job)
     if wanted and all(group.name != wanted for group in groups):
         yield CreatePodGroup(job)
