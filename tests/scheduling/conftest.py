@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.plant import Plant, start_fake
+from tests.plant.kueue import start_kueue
 from tests.plant.needs import demand
+from tests.scheduling.kueue import Kueue
 from tests.support.crd import install_crd
 from tests.support.jobs import Team
 from tests.support.operators import Operator, an_operator
@@ -18,6 +20,13 @@ def grouping() -> Iterator[Plant]:
     with start_fake(pod_groups=True) as plant:
         install_crd(plant)
         yield plant
+
+
+@pytest.fixture(scope="session")
+def kueue(grouping: Plant) -> Kueue:
+    """Kueue, beside that cluster."""
+    start_kueue(grouping)
+    return Kueue(grouping)
 
 
 @pytest.fixture(scope="session")

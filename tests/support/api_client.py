@@ -9,7 +9,17 @@ import urllib3
 
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-OF_THE_CLUSTER = {"ClusterRole", "ClusterRoleBinding", "Namespace", "Node", "PersistentVolume", "PriorityClass"}
+OF_THE_CLUSTER = {
+    "ClusterQueue",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PriorityClass",
+    "ResourceFlavor",
+    "WorkloadPriorityClass",
+}
 """Kinds whose objects are in no namespace."""
 
 Object = dict[str, Any]
