@@ -53,6 +53,12 @@ BINARIES = (
     _of_kubernetes("kube-scheduler"),
     Binary("kwok", "cluster", "sigs.k8s.io/kwok/cmd/kwok"),
     Binary("helm", "cluster", "helm.sh/helm/v4/cmd/helm"),
+    Binary(
+        "kueue",
+        "kueue",
+        "sigs.k8s.io/kueue/cmd/kueue",
+        keeps=("config/components/crd/bases", "config/components/webhook"),
+    ),
     _of_kubernetes("kubelet", For.REAL),
     _of_kubernetes("kube-proxy", For.REAL),
     Binary("runc", "runc", "github.com/opencontainers/runc", cgo=True, tags="seccomp", only=For.REAL),

@@ -10,8 +10,16 @@ import urllib3
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 OF_THE_CLUSTER = {
-    *("ClusterRole", "ClusterRoleBinding", "Namespace", "Node", "PersistentVolume", "PriorityClass"),
-    *("ClusterQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass"),
+    "ClusterQueue",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PriorityClass",
+    "ResourceFlavor",
+    "Topology",
+    "WorkloadPriorityClass",
 }
 """Kinds whose objects are in no namespace."""
 

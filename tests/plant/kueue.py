@@ -1,0 +1,103 @@
+"""Kueue beside a plant, as its own manifests install it; of others' kinds it looks after batch/v1 Jobs alone."""
+
+from pathlib import Path
+
+import yaml
+
+from . import build
+from .api import ADMINS, Plant
+from .processes import Program, reserve_port
+from .webhooks import Webhooks, certify, create_all, is_ready
+
+API = "kueue.x-k8s.io/v1beta2"
+NAMESPACE = "kueue-system"
+CRDS = "config/components/crd/bases"
+WEBHOOKS = "config/components/webhook/manifests.yaml"
+CONVERTED = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
+"""Whose v1beta1 and v1beta2 differ: a webhook turns one into the other."""
+OWN = "-kueue-x-k8s-io-"
+"""What is in the paths of the webhooks for its own kinds."""
+GATES = {
+    # Its API for lists of what waits, for which it wants a Service.
+    "VisibilityOnDemand": False,
+}
+
+
+def start_kueue(plant: Plant, **gates: bool) -> Program:
+    """Kueue, ready; it is gone with the plant.
+
+    gates  feature gates that are to be other than by default, or than in `GATES`
+
+    Raises:
+        PlantError: it did not come up; the message holds the end of its log.
+    """
+    files = build.path("kueue").parent
+    folder = plant.directory / "kueue"
+    plant.kubectl("create", "namespace", NAMESPACE)
+    authority = certify(
+        plant,
+        folder,
+        authority="kueue-ca",
+        service="kueue-webhook-service",
+        namespace=NAMESPACE,
+        secret="kueue-webhook-server-cert",
+    )
+    with reserve_port() as for_webhooks, reserve_port() as for_probes:
+        port, probes = (held.getsockname()[1] for held in (for_webhooks, for_probes))
+        webhooks = Webhooks(f"https://127.0.0.1:{port}", authority)
+        _install_crds(plant, files, webhooks)
+        paths = _install_webhooks(plant, files, webhooks)
+        program = plant.programs.start(
+            "kueue",
+            "env",
+            f"KUBECONFIG={plant.kubeconfig_for('kueue', ADMINS)}",
+            build.path("kueue"),
+            f"--config={_configuration(folder, port, probes, GATES | gates)}",
+            "--zap-log-level=2",
+        )
+        plant.wait("Kueue to be ready", lambda: is_ready(probes))
+        plant.wait("Kueue's webhooks", lambda: all(map(webhooks.serves, paths)))
+    return program
+
+
+def _configuration(folder: Path, port: int, probes: int, gates: dict[str, bool]) -> Path:
+    file = folder / "configuration.yaml"
+    configuration = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": NAMESPACE,
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{probes}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": port, "certDir": str(folder)},
+        "leaderElection": {"leaderElect": False},
+        "integrations": {"frameworks": ["batch/job"]},
+        "featureGates": gates,
+    }
+    file.write_text(yaml.safe_dump(configuration))
+    return file
+
+
+def _install_crds(plant: Plant, files: Path, webhooks: Webhooks) -> None:
+    crds = [yaml.safe_load(file.read_text()) for file in sorted((files / CRDS).iterdir())]
+    kinds = {crd["spec"]["names"]["plural"]: crd for crd in crds}
+    for kind in CONVERTED:
+        reached = {"clientConfig": webhooks.client_config("/convert"), "conversionReviewVersions": ["v1"]}
+        kinds[kind]["spec"]["conversion"] = {"strategy": "Webhook", "webhook": reached}
+    create_all(plant, crds)
+    plant.wait("Kueue's kinds to be served", lambda: kinds.keys() <= _served(plant))
+
+
+def _served(plant: Plant) -> set[str]:
+    found = plant.get(f"/apis/{API}") or {"resources": ()}
+    return {resource["name"] for resource in found["resources"]}
+
+
+def _install_webhooks(plant: Plant, files: Path, webhooks: Webhooks) -> list[str]:
+    found = [one for one in yaml.safe_load_all((files / WEBHOOKS).read_text()) if one]
+    paths: list[str] = []
+    for one in found:
+        one["metadata"]["name"] = f"kueue-{one['metadata']['name']}"
+        one["webhooks"] = [hook for hook in one["webhooks"] if OWN in hook["clientConfig"]["service"]["path"]]
+        paths += webhooks.rewrite(one)
+    create_all(plant, found)
+    return paths
