@@ -62,7 +62,7 @@ TABLE: Table = {
         a_job(nodes=2, template=OF_VOLCANO).created(),
         "",
         "Starting",
-        "0 of 2 pods running; rank 0 and 1 more: waiting for a node from volcano, which has said nothing: does it run?",
+        "0 of 2 pods running; rank 0 and 1 more: waiting for volcano, which has said nothing: does it run?",
     ),
     # when it goes
     "each attempt has its own": (

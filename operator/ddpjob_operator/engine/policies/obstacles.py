@@ -130,5 +130,6 @@ def _silent(view: View, pod: Pod) -> Waiting:
     if pod.node is not None:
         return Waiting(f"starting on node {pod.node}")
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)
-    other = "" if scheduler == DEFAULT_SCHEDULER else f" from {scheduler}, which has said nothing: does it run?"
-    return Waiting(f"waiting for a node{other}")
+    if scheduler == DEFAULT_SCHEDULER:
+        return Waiting("waiting for a node")
+    return Waiting(f"waiting for {scheduler}, which has said nothing: does it run?")
