@@ -123,7 +123,7 @@ def test_each_of_the_two_roles_of_users_is_enough_for_the_command() -> None:
 
 def test_in_chosen_namespaces_it_has_the_same_rights_and_elsewhere_none() -> None:
     everywhere = named(render())["ClusterRole", RELEASE]["rules"]
-    chosen = render("namespaces={blue,green}", "rbac.nodes=false")
+    chosen = render("namespaces={blue,green}", "rbac.nodes=false", "rbac.kueue=false")
     roles = [one for one in chosen if one["kind"] == "Role" and one["metadata"]["name"] == RELEASE]
     assert {one["metadata"]["namespace"]: one["rules"] for one in roles} == {"blue": everywhere, "green": everywhere}
     bindings = [one for one in chosen if one["kind"] == "RoleBinding" and one["roleRef"]["name"] == RELEASE]
