@@ -119,12 +119,12 @@ def pod_group_of(seen: PodGroupObject) -> PodGroup:
 
 
 def volcano_group_of(seen: PodGroupObject) -> PodGroup:
-    """A PodGroup of Volcano's. Of one that runs, it says that more is wanted as long as any pod waits."""
+    """A PodGroup of Volcano's, whose condition Unschedulable stays true when its pods are placed."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
-    said, placed = conditions.get("Unschedulable", NOTHING), seen.status.phase == "Running"
+    said, waits = conditions.get("Unschedulable", NOTHING), seen.status.phase in {"", "Pending", "Inqueue"}
     return PodGroup(
         name=seen.metadata.name,
-        waiting=Waiting(said.reason, said.message) if said.status == "True" and not placed else None,
+        waiting=Waiting(said.reason, said.message) if said.status == "True" and waits else None,
         deleting=seen.metadata.deletion_timestamp is not None,
     )
 

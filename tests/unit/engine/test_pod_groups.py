@@ -18,6 +18,7 @@ asking = a_job(nodes=2, scheduling={"schedulingPolicy": {"gang": {}}})
 OWN = {"spec": {**TEMPLATE["spec"], "schedulingGroup": {"podGroupName": "mine"}}}
 FEW = "minCount (2) cannot be satisfied: 0 scheduled, 1 remaining"
 FULL = "0/4 nodes are available: 4 Insufficient cpu"
+SILENT = "has said nothing: is it running, and does its queue exist?"
 NO_EFFECT = (
     "spec.scheduling has no effect on this attempt: when it started, the cluster served no PodGroups "
     "(scheduling.k8s.io/v1beta1), or did not let the operator make them"
@@ -62,7 +63,7 @@ TABLE: Table = {
         a_job(nodes=2, template=OF_VOLCANO).created(),
         "",
         "Starting",
-        "0 of 2 pods running; rank 0 and 1 more: waiting for volcano, which has said nothing: does it run?",
+        f"0 of 2 pods running; rank 0 and 1 more: waiting for volcano, which {SILENT}",
     ),
     # when it goes
     "each attempt has its own": (

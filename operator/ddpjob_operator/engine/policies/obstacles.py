@@ -4,6 +4,7 @@ from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.conditions import Obstacle
 from ddpjob_operator.engine.manifests.init_containers import VOLUMES_AND_NETWORK
+from ddpjob_operator.engine.manifests.pod_groups import VOLCANO
 from ddpjob_operator.engine.manifests.volumes import needed
 from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
 from ddpjob_operator.engine.view import View
@@ -132,4 +133,5 @@ def _silent(view: View, pod: Pod) -> Waiting:
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)
     if scheduler == DEFAULT_SCHEDULER:
         return Waiting("waiting for a node")
-    return Waiting(f"waiting for {scheduler}, which has said nothing: does it run?")
+    queue = ", and does its queue exist" if scheduler == VOLCANO else ""  # Without one, Volcano says nothing at all.
+    return Waiting(f"waiting for {scheduler}, which has said nothing: is it running{queue}?")
