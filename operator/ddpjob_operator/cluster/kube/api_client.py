@@ -235,7 +235,7 @@ class ApiClient:
             if _decoded(_OBJECTS, content).metadata.resource_version:
                 raise
             return None  # A Status, whose field `status` is a word.
-        return left if left.metadata.resource_version else None
+        return left if isinstance(left, Object) and left.metadata.resource_version else None
 
     async def served(self, resource: Resource[Any]) -> bool:
         """Whether the server knows the resource at all."""
