@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from ddpjob_operator.cluster.conversion import node_problem, pod_group_of, pod_of
+from ddpjob_operator.cluster.conversion import node_problem, pod_group_of, pod_of, volcano_group_of
 from ddpjob_operator.cluster.kube.objects import NodeObject, PodGroupObject
 from ddpjob_operator.engine import Disruption, Exit, PodGroup, Waiting
 
@@ -356,6 +356,21 @@ POD_GROUPS: dict[str, tuple[PodGroupObject, PodGroup]] = {
 @pytest.mark.parametrize(("seen", "expected"), POD_GROUPS.values(), ids=POD_GROUPS)
 def test_what_is_known_of_a_pod_group(seen: PodGroupObject, expected: PodGroup) -> None:
     assert pod_group_of(seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("phase", "waiting"),
+    [
+        ("Inqueue", Waiting("NotEnoughResources", "pod group is not ready")),
+        ("Running", None),
+        ("Unknown", None),
+    ],
+)
+def test_what_volcano_says_of_a_group_holds_until_it_is_placed(phase: str, waiting: Waiting | None) -> None:
+    said = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources"}
+    status = {"phase": phase, "conditions": [said | {"message": "pod group is not ready"}]}
+    seen = msgspec.convert({"metadata": {"name": "digits-x"}, "status": status}, PodGroupObject)
+    assert volcano_group_of(seen) == PodGroup("digits-x", waiting=waiting)
 
 
 FOREIGN: dict[str, dict[str, Any]] = {
