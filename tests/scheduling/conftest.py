@@ -7,6 +7,7 @@ import pytest
 from tests.plant import Plant, start_fake
 from tests.plant.kueue import start_kueue
 from tests.plant.needs import demand
+from tests.plant.volcano import start_volcano
 from tests.scheduling.kueue import Kueue
 from tests.support.crd import install_crd
 from tests.support.jobs import Team
@@ -27,6 +28,13 @@ def kueue(grouping: Plant) -> Kueue:
     """Kueue, beside that cluster."""
     start_kueue(grouping)
     return Kueue(grouping)
+
+
+@pytest.fixture(scope="session")
+def volcano(grouping: Plant) -> Plant:
+    """The same cluster, with Volcano's scheduler too."""
+    start_volcano(grouping)
+    return grouping
 
 
 @pytest.fixture(scope="session")
