@@ -9,11 +9,12 @@ _VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
 
 
 class For(StrEnum):
-    """What a binary is for, if not for all: the size real, a kind cluster, or a bench, to be compared with."""
+    """What a binary is for, if not for all: the size real, a kind cluster, a bench, or tests of Volcano."""
 
     REAL = auto()
     KIND = auto()
     BENCH = auto()
+    VOLCANO = auto()
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,13 @@ BINARIES = (
         keeps=("manifests/base/crds", "manifests/base/webhook"),
     ),
     Binary("training-operator-unlimited", "training-operator", ".", only=For.BENCH),
+    Binary(
+        "vc-scheduler",
+        "volcano",
+        "volcano.sh/volcano/cmd/scheduler",
+        only=For.VOLCANO,
+        keeps=("config/crd/volcano/bases", "installer/helm/chart/volcano/config"),
+    ),
     _of_kubernetes("kubeadm", For.KIND, module="kind"),
     Binary("coredns-of-kubeadm", "kind", ".", only=For.KIND),
     Binary("crictl", "kind", "sigs.k8s.io/cri-tools/cmd/crictl", only=For.KIND),

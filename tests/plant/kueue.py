@@ -24,7 +24,7 @@ GATES = {
 
 
 def start_kueue(plant: Plant, **gates: bool) -> Program:
-    """Kueue, ready; it is gone with the plant.
+    """Kueue, ready; gone with the plant.
 
     gates  feature gates that are to be other than by default, or than in `GATES`
 
