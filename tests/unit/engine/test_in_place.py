@@ -42,6 +42,7 @@ waits_for_1 = gang.hears("Gathering", missing=[1])
 replaced = evicted.decided().gone().decided()
 saves = gang.disrupted(1, "EvictionByEvictionAPI", "a drain", seconds=600)
 two_lost = evicted.decided().after(1).disrupted(2, "EvictionByEvictionAPI", "a drain")
+all_lost = two_lost.decided().after(1).disrupted(0, "EvictionByEvictionAPI", "a drain")
 gathers = a_job(nodes=3).running().hears("Gathering", missing=[1])
 new_first = gang.deleted_by_hand(0).decided().gone().decided().runs(0)
 unasked = (
@@ -280,6 +281,21 @@ TABLE: Table = {
         f"{EVICTED} (1 more rank failed with it); restart not counted; replacing its pod",
     ),
     "of which both are replaced": (two_lost.decided().gone(), "+2.1 +2.2", "Restarting", "Creating 2 of 3 pods"),
+    "and all that there are, where none is left that could wait": (
+        all_lost,
+        "",
+        "Restarting",
+        f"{EVICTED} (2 more ranks failed with it); restart not counted",
+    ),
+    "of which all are replaced": (all_lost.decided().gone(), "+3.0 +3.1 +3.2", "Restarting", "Creating 3 of 3 pods"),
+    "even if a new pod exists that has no node yet": (
+        replaced.after(1)
+        .disrupted(0, "EvictionByEvictionAPI", "a drain")
+        .disrupted(2, "EvictionByEvictionAPI", "a drain"),
+        "-2.1/full",
+        "Restarting",
+        f"{EVICTED} (2 more ranks failed with it); restart not counted",
+    ),
     "a second disruption on the heels of the first waits": (
         replaced.runs(1).after(5).disrupted(1, "EvictionByEvictionAPI", "a drain"),
         "",
@@ -623,6 +639,10 @@ ACCOUNTS: dict[str, tuple[Moment, int, int, Budget, int]] = {
     "pods that are lost together are one incident": (
         two_lost.decided(),
         *(0, 1, Budget(disruptions=1, streak=1), 2),
+    ),
+    "so are all of a gang, but that the next attempt is made by new pods alone": (
+        all_lost.decided(),
+        *(0, 1, Budget(disruptions=1, streak=1), 3),
     ),
     "a peer that supervisors lost costs nothing when its pod turns out to be lost": (
         gang.after(1)

@@ -67,11 +67,15 @@ def replaced(
     return replace_alone(view, ranks, says, message, grace=grace, until=until, **changes)
 
 
-def lost_together(view: View, ranks: tuple[int, ...], failures: list[Facts]) -> Verdict | None:
+def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> Verdict | None:
     """Pods that are lost before the gang has started again belong to the previous incident, at no further cost.
 
-    Only those that existed before it: if a new pod is lost, that is another incident.
+    Only those that existed before it: if a new pod is lost, that is another incident. Where they cannot be replaced
+    alone, as when the last pod that waited for the others is lost as well, all start again.
     """
+    if not all(_took_its_pod(view, failure) for failure in failures):
+        return None
+    ranks = {failure.rank for failure in failures}
     known, said = view.status.last_failure, view.status.condition(ConditionType.RESTARTING)
     if known is None or said is None or (said.status, said.reason) != ("True", known.cause):
         return None
@@ -87,9 +91,13 @@ def lost_together(view: View, ranks: tuple[int, ...], failures: list[Facts]) -> 
     cause = entry.facts.cause
     if entry.judgement.action is RestartAction.FAIL:
         return fail(view, cause, told(entry.facts), **entry.recorded)
-    message = f"{entry.said}; {_replacing(view, ranks)}"
+    grace = grace_after(view, cause)
+    if not alone:
+        says, wait = restarting(cause, entry.said), _backoff_left(view)
+        return start_again(view, says, entry.said, grace=grace, wait=wait, **entry.recorded)
+    message = f"{entry.said}; {_replacing(view, alone)}"
     says, until = restarting(cause, message), view.status.backoff_until
-    return replace_alone(view, ranks, says, message, grace=grace_after(view, cause), until=until, **entry.recorded)
+    return replace_alone(view, alone, says, message, grace=grace, until=until, **entry.recorded)
 
 
 def waits_in_vain(view: View) -> Verdict | None:
@@ -104,12 +112,16 @@ def waits_in_vain(view: View) -> Verdict | None:
         return None
     if not any(_in_vain(view, known, pod) for pod in new):
         return None
-    until = view.status.backoff_until
-    wait = max(until - view.now, timedelta(0)) if until else timedelta(0)
     done = f"rank {min(view.finished)} has finished"
     message = f"{as_recorded(view, known).said}; {done}: all start again"
     says, grace = restarting(known.cause, message), grace_after(view, known.cause)
-    return start_again(view, says, message, grace=grace, wait=wait)
+    return start_again(view, says, message, grace=grace, wait=_backoff_left(view))
+
+
+def _backoff_left(view: View) -> timedelta:
+    """How long the wait still lasts that the last incident has cost."""
+    until = view.status.backoff_until
+    return max(until - view.now, timedelta(0)) if until else timedelta(0)
 
 
 def _rank_zero_is_done(view: View) -> bool:

@@ -56,7 +56,7 @@ def _failed(view: View) -> Verdict | None:
     if not failures:
         return None
     lost = lost_alone(view, failures)
-    if lost and (verdict := lost_together(view, lost, failures)):
+    if verdict := lost_together(view, lost, failures):
         return verdict
     first = _with_who_left(view, first_of(failures))
     if not lost and (until := _heard_out_at(view, first)):
