@@ -76,7 +76,10 @@ async def submit_closed(user: User) -> None:
 
 
 async def submit_elastic(user: User) -> None:
-    """A job that wants three nodes of the namespace's own, each to itself, and there is one."""
+    """A job that wants three nodes of the namespace's own, each to itself, and there is one.
+
+    Its pods are placed one by one: a gang that is placed as a whole has nothing to give back.
+    """
     job = a_job(
         NAME,
         nodes=3,
@@ -85,6 +88,7 @@ async def submit_elastic(user: User) -> None:
         scheduleTimeoutSeconds=SCHEDULE_SECONDS,
         restart={"backoffSeconds": FOR_EVER_SECONDS, "maxBackoffSeconds": FOR_EVER_SECONDS},
         networkPolicy="Enabled",
+        scheduling={"schedulingPolicy": {"basic": {}}},
     )
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
     job["spec"]["template"]["spec"] |= {

@@ -91,7 +91,7 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
         clock.install()
     asked = [item.callspec.params.get("plan") for item in request.session.items if hasattr(item, "callspec")]
     plans = [plan for plan in asked if isinstance(plan, Plan) and not plan.lacks]
-    with start_fake() as plant:
+    with start_fake(pod_groups=True) as plant:
         install_crd(plant)
         matrix = Matrix(plant, plans)
         try:

@@ -47,6 +47,14 @@ def _status(stage: str, name: str, says: str, nth: int = 1) -> Row:
     return Row(stage, f"status-{name}", On("patch", "ddpjobs", "status", word=says, nth=nth))
 
 
+def _group(stage: str, nth: int) -> tuple[Row, ...]:
+    """What the scheduler places the pods of an attempt by: made before them, where the last attempt's goes."""
+    kinds = ("workload", "podgroup")
+    made = (Row(stage, f"create-{kind}-{nth}", On("create", f"{kind}s", nth=nth)) for kind in kinds)
+    gone = (Row(stage, f"delete-{kind}-{nth - 1}", On("delete", f"{kind}s", nth=nth - 1)) for kind in kinds)
+    return (*made, *(gone if nth > 1 else ()))
+
+
 _MARK = On("patch", "ddpjobs")
 """That it has finished, in its metadata."""
 
@@ -54,6 +62,7 @@ _WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),
     Row("run", "create-service", On("create", "services")),
     Row("run", "create-secret", On("create", "secrets")),
+    *_group("run", 1),
     _pod("run", "create", 0, 1),
     _pod("run", "create", 1, 1),
     _status("run", "created-1", "attempt-1-*-created"),
@@ -61,6 +70,7 @@ _WRITES = (
     _status("restart", "restart-2", "attempt-2-Restarting"),
     _pod("restart", "delete", 0, 1),
     _status("restart", "start-2", "attempt-2-Restarting", nth=2),
+    *_group("restart", 2),
     _pod("restart", "create", 0, 2),
     _pod("restart", "create", 1, 2),
     _status("restart", "created-2", "attempt-2-*-created"),
@@ -70,6 +80,7 @@ _WRITES = (
     _pod("suspend", "delete", 1, 2),
     _status("suspend", "suspended", "attempt-2-Suspended"),
     _status("resume", "start-3", "attempt-3-Pending"),
+    *_group("resume", 3),
     _pod("resume", "create", 0, 3),
     _pod("resume", "create", 1, 3),
     _status("resume", "created-3", "attempt-3-*-created"),
@@ -78,6 +89,7 @@ _WRITES = (
     _pod("scale", "delete", 0, 3),
     _pod("scale", "delete", 1, 3),
     _status("scale", "start-4", "attempt-4-Restarting", nth=2),
+    *_group("scale", 4),
     _pod("scale", "create", 0, 4),
     _pod("scale", "create", 1, 4),
     _pod("scale", "create", 2, 4),
@@ -95,6 +107,7 @@ _BRIEF_WRITES = (
     Row("run", "create-networkpolicy", On("create", "networkpolicies")),
     Row("run", "create-service", On("create", "services")),
     Row("run", "create-secret", On("create", "secrets")),
+    *_group("run", 1),
     _pod("run", "create", 0, 1),
     _pod("run", "create", 1, 1),
     _status("run", "created-1", "attempt-1-*-created"),
@@ -105,6 +118,7 @@ _BRIEF_WRITES = (
     _status("suspend", "suspended", "attempt-1-Suspended"),
     _status("resume", "start-2", "attempt-2-Pending"),
     Row("resume", "delete-networkpolicy", On("delete", "networkpolicies")),
+    *_group("resume", 2),
     _pod("resume", "create", 0, 2),
     _pod("resume", "create", 1, 2),
     _status("resume", "created-2", "attempt-2-*-created"),
@@ -123,6 +137,7 @@ _ELASTIC_WRITES = (
     Row("give-back", "create-networkpolicy", On("create", "networkpolicies")),
     Row("give-back", "create-service", On("create", "services")),
     Row("give-back", "create-secret", On("create", "secrets")),
+    *_group("give-back", 1),
     *(_pod("give-back", "create", rank, 1) for rank in range(3)),
     _status("give-back", "given-back", "attempt-2-*"),
     *(_pod("give-back", "delete", rank, 1) for rank in range(3)),
@@ -130,10 +145,12 @@ _ELASTIC_WRITES = (
     Row("shrink", "delete-former-networkpolicy", On("delete", "networkpolicies")),
     _status("shrink", "start-3", "attempt-3-Pending"),
     Row("shrink", "create-next-networkpolicy", On("create", "networkpolicies", nth=2)),
+    *_group("shrink", 2),
     *(_pod("shrink", "create", rank, 3) for rank in range(3)),
     _status("shrink", "shrunk", "attempt-4-Restarting"),
     *(_pod("shrink", "delete", rank, 3) for rank in range(3)),
     _status("shrink", "start-4", "attempt-4-Restarting", nth=2),
+    *_group("shrink", 3),
     *(_pod("shrink", "create", rank, 4) for rank in range(2)),
     _status("shrink", "created-4", "attempt-4-*-created"),
     _status("shrink", "running-4", "attempt-4-Running-created"),
@@ -143,6 +160,7 @@ _ELASTIC_WRITES = (
     *(_pod("grow", "delete", rank, 4) for rank in range(2)),
     Row("grow", "delete-reserve", On("delete", "pods", place=(2, 4))),
     _status("grow", "start-5", "attempt-5-Restarting", nth=2),
+    *_group("grow", 4),
     *(_pod("grow", "create", rank, 5) for rank in range(3)),
     _status("grow", "created-5", "attempt-5-*-created"),
     _status("grow", "running-5", "attempt-5-Running-created"),

@@ -38,6 +38,7 @@ PASSING = frozenset(
         "lastCompletedTime",
         "lastTransitionTime",
         "node",
+        "podGroup",
         "selector",
         "startTime",
         "suspendTime",

@@ -90,18 +90,25 @@ DELETED = Differs("a pod that may not be stopped is deleted, and its logs with i
 DIFFERS = {
     "hang-on-create-pod": ARRIVES_LATE,
     "hang-on-create-networkpolicy": replace(ARRIVES_LATE, more={"networkpolicies": 1}),
+    "hang-on-create-workload": replace(ARRIVES_LATE, more={"workloads": 1}),
+    "hang-on-create-podgroup": replace(ARRIVES_LATE, more={"podgroups": 1}),
     "422-on-patch-pod-0-of-2": DELETED,
     "422-on-patch-pod-1-of-2": DELETED,
     "422-on-create-pod": BLOCKED,
     "422-on-create-reserve": BLOCKED,
     "422-on-create-service": BLOCKED,
     "422-on-create-secret": BLOCKED,
+    "422-on-create-workload": BLOCKED,
+    "422-on-create-podgroup": BLOCKED,
     "422-on-create-networkpolicy": BLOCKED,
 }
 
 KIND_OF_WRITE = {
     "create-service": On("create", "services"),
     "create-secret": On("create", "secrets"),
+    "create-workload": On("create", "workloads"),
+    "create-podgroup": On("create", "podgroups"),
+    "delete-podgroup": On("delete", "podgroups"),
     "create-pod": On("create", "pods", place=(1, 1)),
     "status": On("patch", "ddpjobs", "status", word="attempt-2-Restarting"),
     "delete-pod": On("delete", "pods", place=(0, 2)),
@@ -112,7 +119,7 @@ KIND_OF_WRITE = {
 }
 """One of each kind of write, where it matters most."""
 
-KINDS = ("ddpjobs", "pods", "services", "networkpolicies")
+KINDS = ("ddpjobs", "pods", "services", "networkpolicies", "workloads", "podgroups")
 POD_RUNS = On(EVENT, "pods", place=(1, 2), word="runs")
 """An event of a watch in the middle of a life."""
 RESERVE = (2, 4)

@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 90.0
 """For anything that is to come: most comes at once, but a request may hang for 20 s, and the machine be busy."""
 POLL_SECONDS = 0.1
 LOOKS = 'ddpjob_reconciles_total{result="ok"}'
-LISTED_LAST = "networkpolicies"
+LISTED_LAST = "podgroups"
 
 
 def session_of(plant: Plant) -> aiohttp.ClientSession:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import aiohttp
 from ddpjob_operator.api.contract import API_VERSION, FINISHED
+from ddpjob_operator.engine import SCHEDULING_API
 
 from .calls import Place, owner_of, phase_of, place_of
 
@@ -16,6 +17,8 @@ KINDS = {
     "pods": "/api/v1",
     "services": "/api/v1",
     "networkpolicies": "/apis/networking.k8s.io/v1",
+    "workloads": f"/apis/{SCHEDULING_API}",
+    "podgroups": f"/apis/{SCHEDULING_API}",
 }
 
 Manifest = dict[str, Any]
