@@ -126,6 +126,17 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
     ),
     # after the end
     "finished: never": (limited.running().succeeds(0, 1).decided(), None),
+    "also with a pod that was to be kept, and was lost with its node: never": (
+        limited.running()
+        .after(60)
+        .decided()
+        .disrupted(1, "DeletionByTaintManager", seconds=5)
+        .after(6)
+        .fails(0)
+        .after(9)
+        .settled(),
+        None,
+    ),
     "with a time to stay: after it": (
         a_job(ttlSecondsAfterFinished=60).running().after(5).succeeds(0).decided(),
         in_(65),

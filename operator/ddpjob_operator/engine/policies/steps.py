@@ -294,7 +294,7 @@ def _is_stop_overdue(view: View) -> bool:
 def ends_due(view: View) -> Times:
     """When pods that are being deleted count as lost, or those that are to be kept as not having stopped."""
     yield view.next_loss
-    if any(pod.stopping for pod in view.snapshot.pods):
+    if any(pod.stopping and not pod.deleting for pod in view.snapshot.pods):
         yield _stop_timeout(view)
 
 
