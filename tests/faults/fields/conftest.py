@@ -16,9 +16,9 @@ from .server import Server
 
 @pytest.fixture(scope="session")
 def plant() -> Iterator[Plant]:
-    """A cluster whose nodes say that they run pods."""
+    """A cluster whose nodes say that they run pods, and whose scheduler places gangs."""
     demand("fake")
-    with start_fake() as plant:
+    with start_fake(pod_groups=True) as plant:
         install_crd(plant)
         yield plant
 

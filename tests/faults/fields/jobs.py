@@ -1,6 +1,6 @@
 """Jobs on a cluster with an operator: what befalls them, and what has become of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -92,6 +92,7 @@ class Jobs:
             ),
             "network policy": (lambda: self.server.policies(job["metadata"]["uid"]) == 1, follows.policy),
             "grace": (lambda: self._grace(job), follows.grace),
+            "group": (lambda: self._of_group(status, follows.group or {}), follows.group),
         }
         yield from ((what, (fact(), to_be)) for what, (fact, to_be) in asked.items() if to_be is not None)
         yield "message", (follows.message in status.get("message", "") or status.get("message"), True)
@@ -103,6 +104,11 @@ class Jobs:
         pods = self.server.pods(job["metadata"]["uid"])
         given = {pod["metadata"].get("deletionGracePeriodSeconds") for pod in pods} - {None}
         return given.pop() if len(given) == 1 else None
+
+    def _of_group(self, status: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Of the present attempt's PodGroup, what is asked about."""
+        spec = self.server.group(status.get("podGroup", ""))
+        return {field: spec.get(field) for field in asked}
 
     def _ends(self, job: dict[str, Any], rank: int, how: dict[str, str]) -> None:
         self.server.annotate(self.present(job)[rank]["metadata"]["name"], steered(runs_for="0s", **how))

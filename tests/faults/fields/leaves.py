@@ -51,7 +51,7 @@ def spec_schema() -> Schema:
 
 def _leaves(path: str, schema: Schema, *, required: bool) -> Iterator[Leaf]:
     items = schema.get("items", {})
-    if "properties" not in schema:
+    if not schema.get("properties"):  # Of one of several choices, that it stands there is all that it says.
         yield Leaf(path, schema, required)
     if "properties" in items:
         yield from _leaves(f"{path}[]", items, required=True)
@@ -108,6 +108,8 @@ def wrong(schema: Schema) -> Iterator[tuple[Any, str]]:
         yield from ((value, of_type) for value in (5, True, ["a"]))
     if kind == "integer,string":
         yield from ((value, of_type) for value in (2.5, True, []))
+    if kind == "object":
+        yield from ((value, of_type) for value in ("a", 1, []))
     if kind == "array":
         yield from ((value, of_type) for value in ("a", 1))
         yield [least(schema["items"])] * (schema["maxItems"] + 1), f"must have at most {schema['maxItems']} items"

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 from ddpjob_operator.api.contract import API_VERSION
+from ddpjob_operator.engine import SCHEDULING_API
 
 from tests.plant import Plant
 
@@ -23,6 +24,7 @@ class Server:
         self._connection = http.client.HTTPSConnection(host, int(port), context=plant.admin(), timeout=30)
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._jobs = f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs"
+        self._groups = f"/apis/{SCHEDULING_API}/namespaces/{namespace}/podgroups"
         self._policies = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
 
     def close(self) -> None:
@@ -72,6 +74,10 @@ class Server:
         """How many NetworkPolicies a job has."""
         found = self._done("GET", f"{self._policies}?labelSelector=ddpjob.dev/job-uid%3D{uid}")
         return len(found["items"])
+
+    def group(self, name: str) -> dict[str, Any]:
+        """What a PodGroup asks for; empty where there is none."""
+        return dict(self._ask("GET", f"{self._groups}/{name}")[1].get("spec", {}))
 
     def _tried(self, method: str, path: str, job: dict[str, Any]) -> tuple[dict[str, Any], str]:
         status, answer = self._ask(method, f"{path}?dryRun=All&fieldValidation=Strict", job)

@@ -54,6 +54,7 @@ class Follows:
     grace    of pods that are being deleted
     waits    whether the next attempt waits for as long as can be asked for
     pods     of the newest incarnation: the phases of ranks 0, 1, …
+    group    a part of what the present attempt's PodGroup asks for
     """
 
     state: str | None = "Running"
@@ -67,6 +68,7 @@ class Follows:
     pods: tuple[str, ...] | None = None
     master_waits: bool | None = None
     policy: bool | None = None
+    group: Mapping[str, Any] | None = None
 
 
 GOES_ON = Follows(ready="2/2")
@@ -163,6 +165,24 @@ def _topology(how: str) -> Field:
     )
 
 
+def _placed(**group: Any) -> Follows:
+    """The next attempt's PodGroup asks for this."""
+    return Follows(attempt=2, ready="2/2", group=group)
+
+
+def _choice(choices: str, **group: Any) -> Field:
+    """One of several, of which one has to be there: it has no value of its own."""
+    return _always(
+        _placed(**group),
+        _placed(**group),
+        None,
+        job={"restart": SOON},
+        wrong=(({"more": 1}, "unknown field"),),
+        refused={Change.REMOVED: f"must be exactly one of {choices}"},
+        then=Then.RANK_1_FAILS,
+    )
+
+
 def _saved(**checkpoint: Any) -> dict[str, Any]:
     return {"checkpoint": {"path": "/checkpoints", **checkpoint}}
 
@@ -184,14 +204,18 @@ FIELDS: dict[str, Field] = {
     "elastic.shrinkAfterSeconds": _always(GOES_ON, GOES_ON, GOES_ON, job=IN_ELASTIC),
     # where: the next attempt follows
     "scheduling.schedulingPolicy.gang.minCount": _always(
-        GOES_ON,
+        _placed(schedulingPolicy={"gang": {"minCount": 1}}),
         None,
-        GOES_ON,
-        job={"scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}},
+        _placed(schedulingPolicy={"gang": {"minCount": 2}}),
+        job={"scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}, "restart": SOON},
         refused={Change.GREATEST: "is more than nodes"},
+        then=Then.RANK_1_FAILS,
     ),
     "scheduling.topology.required": _topology("required"),
     "scheduling.topology.preferred": _topology("preferred"),
+    "scheduling.schedulingPolicy.basic": _choice("basic and gang", schedulingPolicy={"basic": {}}),
+    "scheduling.disruptionMode.single": _choice("single and all", disruptionMode={"single": {}}),
+    "scheduling.disruptionMode.all": _choice("single and all", disruptionMode={"all": {}}),
     # time
     "activeDeadlineSeconds": _always(
         _fails("DeadlineExceeded"), GOES_ON, GOES_ON, job={"activeDeadlineSeconds": 3600}
