@@ -59,6 +59,7 @@ def _ownership() -> Iterator[Plan]:
         for rank in (0, 1):
             pod = replace(obstacles.foreign_pod(stage, rank, incarnation), held=HELD_SECONDS if rank == 1 else 0.0)
             yield _plan(f"foreign-pod-{rank}-at-{stage}", Family.OWNED, pod, BLOCKED)
+    yield _plan("foreign-podgroup", Family.OWNED, obstacles.foreign_group("resume", incarnation=3), BLOCKED)
     for stage in ("restart", "resume"):
         service = obstacles.disowned_service(stage)
         yield _plan(f"service-without-owner-at-{stage}", Family.OWNED, service, MADE_AGAIN)

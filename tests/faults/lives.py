@@ -48,7 +48,7 @@ def _status(stage: str, name: str, says: str, nth: int = 1) -> Row:
 
 
 def _group(stage: str, nth: int) -> tuple[Row, ...]:
-    """What the scheduler places the pods of an attempt by: made before them, where the last attempt's goes."""
+    """An attempt's Workload, which comes first, and its PodGroup; those of the last attempt go then."""
     kinds = ("workload", "podgroup")
     made = (Row(stage, f"create-{kind}-{nth}", On("create", f"{kind}s", nth=nth)) for kind in kinds)
     gone = (Row(stage, f"delete-{kind}-{nth - 1}", On("delete", f"{kind}s", nth=nth - 1)) for kind in kinds)
@@ -60,9 +60,9 @@ _MARK = On("patch", "ddpjobs")
 
 _WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),
+    *_group("run", 1),
     Row("run", "create-service", On("create", "services")),
     Row("run", "create-secret", On("create", "secrets")),
-    *_group("run", 1),
     _pod("run", "create", 0, 1),
     _pod("run", "create", 1, 1),
     _status("run", "created-1", "attempt-1-*-created"),
@@ -104,10 +104,10 @@ look. A status that says what the pods do meanwhile may come once more, or with 
 
 _BRIEF_WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),
+    *_group("run", 1),
     Row("run", "create-networkpolicy", On("create", "networkpolicies")),
     Row("run", "create-service", On("create", "services")),
     Row("run", "create-secret", On("create", "secrets")),
-    *_group("run", 1),
     _pod("run", "create", 0, 1),
     _pod("run", "create", 1, 1),
     _status("run", "created-1", "attempt-1-*-created"),
@@ -117,8 +117,8 @@ _BRIEF_WRITES = (
     _pod("suspend", "delete", 1, 1),
     _status("suspend", "suspended", "attempt-1-Suspended"),
     _status("resume", "start-2", "attempt-2-Pending"),
-    Row("resume", "delete-networkpolicy", On("delete", "networkpolicies")),
     *_group("resume", 2),
+    Row("resume", "delete-networkpolicy", On("delete", "networkpolicies")),
     _pod("resume", "create", 0, 2),
     _pod("resume", "create", 1, 2),
     _status("resume", "created-2", "attempt-2-*-created"),
@@ -134,18 +134,18 @@ _BRIEF_WRITES = (
 
 _ELASTIC_WRITES = (
     _status("give-back", "start-1", "attempt-1-Pending"),
+    *_group("give-back", 1),
     Row("give-back", "create-networkpolicy", On("create", "networkpolicies")),
     Row("give-back", "create-service", On("create", "services")),
     Row("give-back", "create-secret", On("create", "secrets")),
-    *_group("give-back", 1),
     *(_pod("give-back", "create", rank, 1) for rank in range(3)),
     _status("give-back", "given-back", "attempt-2-*"),
     *(_pod("give-back", "delete", rank, 1) for rank in range(3)),
     _status("suspend", "suspended", "attempt-2-Suspended"),
     Row("shrink", "delete-former-networkpolicy", On("delete", "networkpolicies")),
     _status("shrink", "start-3", "attempt-3-Pending"),
-    Row("shrink", "create-next-networkpolicy", On("create", "networkpolicies", nth=2)),
     *_group("shrink", 2),
+    Row("shrink", "create-next-networkpolicy", On("create", "networkpolicies", nth=2)),
     *(_pod("shrink", "create", rank, 3) for rank in range(3)),
     _status("shrink", "shrunk", "attempt-4-Restarting"),
     *(_pod("shrink", "delete", rank, 3) for rank in range(3)),

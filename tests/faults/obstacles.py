@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.engine import network_policy_name, pod_name
+from ddpjob_operator.engine.manifests.names import pod_group_name
 
 from .life import NAME
 from .rig import PATIENCE_SECONDS, POLL_SECONDS, Rig
@@ -33,6 +34,7 @@ NEVER_PLACED = {
     "schedulingGates": [{"name": "example.com/never"}],
 }
 """A pod on a node would be ended late by kwok, which asks for no uid: its successor's name is the same."""
+PLACED_ONE_BY_ONE = {"schedulingPolicy": {"basic": {}}}
 
 
 async def _nothing(_: Rig) -> None:
@@ -168,6 +170,18 @@ def foreign_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
     return Obstacle(stage, "a foreign pod", put, _blocked("PodTaken"), _deletes_pod(rank, incarnation))
 
 
+def foreign_group(stage: str, incarnation: int) -> Obstacle:
+    """Somebody else's PodGroup has the name of one to come."""
+
+    async def put(rig: Rig) -> None:
+        await rig.create("podgroups", _named(_group_name(rig, incarnation), spec=PLACED_ONE_BY_ONE))
+
+    async def lift(rig: Rig) -> None:
+        await rig.delete("podgroups", _group_name(rig, incarnation))
+
+    return Obstacle(stage, "a foreign PodGroup", put, _blocked("PodGroupTaken"), lift)
+
+
 def disowned_service(stage: str) -> Obstacle:
     """Somebody takes the owner reference from the job's Service: it is nobody's then."""
 
@@ -237,6 +251,10 @@ def clock_step(stage: str, hours: int) -> Obstacle:
 
 def _pod_name(rig: Rig, rank: int, incarnation: int) -> str:
     return pod_name(DDPJob.from_dict(rig.witness.job()), rank, incarnation)
+
+
+def _group_name(rig: Rig, incarnation: int) -> str:
+    return pod_group_name(DDPJob.from_dict(rig.witness.job()), incarnation)
 
 
 def _policy_name(rig: Rig) -> str:

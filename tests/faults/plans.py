@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import cache
 from zlib import crc32
 
+from ddpjob_operator.engine import SCHEDULING_API
+
 from .calls import EVENT
 from .ever_failed import EVER_FAILED, MET_A_BOUND
 from .faults import (
@@ -119,13 +121,16 @@ KIND_OF_WRITE = {
 }
 """One of each kind of write, where it matters most."""
 
-KINDS = ("ddpjobs", "pods", "services", "networkpolicies", "workloads", "podgroups")
+GROUPS = ("workloads", "podgroups")
+KINDS = ("ddpjobs", "pods", "services", "networkpolicies", *GROUPS)
 POD_RUNS = On(EVENT, "pods", place=(1, 2), word="runs")
 """An event of a watch in the middle of a life."""
 RESERVE = (2, 4)
 """The pod that looks out for a place in the elastic life."""
 RESERVE_MADE = On("create", "pods", place=RESERVE)
 POLICY_MADE = On(EVENT, "networkpolicies", word="changed-1")
+WORKLOAD_MADE = On(EVENT, "workloads", word="changed-1")
+GROUP_MADE = On(EVENT, "podgroups", word="changed-1")
 
 OWN_STATUSES = sum(row.on.subresource == "status" and "created" not in row.name for row in LONG.writes)
 """So many come for certain: that pods exist may be said with the next thing."""
@@ -142,6 +147,11 @@ UNSEEN = {
     "job-gone": On(EVENT, "ddpjobs", word="gone"),
     **{f"own-status-{nth}": On(EVENT, "ddpjobs", word="seen", nth=nth) for nth in range(1, OWN_STATUSES + 1)},
     "service": On(EVENT, "services", word="changed-1"),
+    "workload": WORKLOAD_MADE,
+    "workload-gone": replace(WORKLOAD_MADE, word="gone"),
+    "podgroup": GROUP_MADE,
+    "podgroup-placed": replace(GROUP_MADE, word="seen"),
+    "podgroup-gone": replace(GROUP_MADE, word="gone"),
     **{
         f"pod-{place[0]}-of-{place[1]}-{word}": On(EVENT, "pods", place=place, word=word)
         for place, became in PODS_BECOME.items()
@@ -184,16 +194,18 @@ def _lost_answers() -> Iterator[Plan]:
 
 def _lost_while_behind() -> Iterator[Plan]:
     """Nor does it see in time that the write was done: it does it again without knowing."""
-    places = {(1, 1), (0, 2), (2, 4)}
+    places, kinds = {(1, 1), (0, 2), (2, 4)}, ("pods", "services", *GROUPS)
     for row in LONG.writes:
-        if row.on.resource == "services" or row.on.place in places:
-            faults = (_fault(row.on, Lost()), *(Fault(On(EVENT, kind), Lag(10)) for kind in ("pods", "services")))
+        of_group = row.on.resource in GROUPS and row.stage == "restart"
+        if row.on.resource == "services" or row.on.place in places or of_group:
+            faults = (_fault(row.on, Lost()), *(Fault(On(EVENT, kind), Lag(10)) for kind in kinds))
             yield Plan(f"lost-answer-while-behind-{row.name}", Family.LOST, _what(row.on), faults)
 
 
 def _what(on: On) -> str:
-    """Kind of request, for the page."""
-    return f"{on.verb} {on.resource}" + (f"/{on.subresource}" if on.subresource else "")
+    """Kind of request, for the page. A Workload comes and goes with its PodGroup, and is told of with it."""
+    resource = "podgroups" if on.resource in GROUPS else on.resource
+    return f"{on.verb} {resource}" + (f"/{on.subresource}" if on.subresource else "")
 
 
 def _errors() -> Iterator[Plan]:
@@ -211,8 +223,9 @@ def _errors() -> Iterator[Plan]:
             yield _error(f"{name}-on-first-list-of-{kind}", On("list", kind), effect)
             yield _error(f"{name}-on-later-list-of-{kind}", On("list", kind, nth=3), effect)
     for name, effect in ERRORS_OF_READS.items():
-        discovery = On("list", "/apis/ddpjob.dev/v1alpha1")
-        yield replace(_error(f"{name}-on-discovery", discovery, effect), place="discovery")
+        for what, path in (("", "ddpjob.dev/v1alpha1"), ("-of-podgroups", SCHEDULING_API)):
+            discovery = On("list", f"/apis/{path}")
+            yield replace(_error(f"{name}-on-discovery{what}", discovery, effect), place="discovery")
         stale = Fault(KIND_OF_WRITE["status"], ANSWERS["409"])
         read = _fault(On("get", "ddpjobs"), effect)
         yield Plan(f"{name}-on-get-after-conflict", Family.ERROR, "get ddpjobs", (stale, read))
@@ -254,7 +267,8 @@ def _watches() -> Iterator[Plan]:
     for name, effect in breaks.items():
         yield _watch(f"{name}-of-pods", "pods", (Fault(POD_RUNS, effect),))
         yield _watch(f"{name}-of-ddpjobs", "ddpjobs", (Fault(UNSEEN["job-2"], effect),))
-        yield _watch(f"{name}-of-services", "services", (Fault(UNSEEN["service"], effect),))
+        for kind in ("service", "workload", "podgroup"):
+            yield _watch(f"{name}-of-{kind}s", f"{kind}s", (Fault(UNSEEN[kind], effect),))
         policy = _watch(f"{name}-of-networkpolicies", "networkpolicies", (Fault(POLICY_MADE, effect),))
         yield replace(policy, life=BRIEF)
     for name, effect in refusals.items():
@@ -263,13 +277,14 @@ def _watches() -> Iterator[Plan]:
 
 
 def _watch(name: str, kind: str, faults: tuple[Fault, ...]) -> Plan:
-    return Plan(name, Family.WATCH, f"watch {kind}", faults, differs=DIFFERS.get(name, ALIKE))
+    return Plan(name, Family.WATCH, _what(On("watch", kind)), faults, differs=DIFFERS.get(name, ALIKE))
 
 
 def _unseen() -> Iterator[Plan]:
     for life, events in ((LONG, UNSEEN), (BRIEF, UNSEEN_BRIEFLY), (ELASTIC, UNSEEN_ELASTICALLY)):
         for name, on in events.items():
-            yield Plan(f"unseen-{name}", Family.UNSEEN, f"watch {on.resource}", (Fault(on, Drop()),), life=life)
+            place = _what(replace(on, verb="watch"))
+            yield Plan(f"unseen-{name}", Family.UNSEEN, place, (Fault(on, Drop()),), life=life)
 
 
 UNDONE = {
