@@ -1,6 +1,7 @@
 """The operator's rights and metrics, from the code that defines them."""
 
 from ddpjob_operator.cluster.kube.rights import (
+    EVENT_RIGHTS,
     LEASE_RIGHTS,
     MARK_RIGHTS,
     NAMESPACE_RIGHTS,
@@ -37,6 +38,7 @@ def rights() -> str:
                 ("there too; without it finished jobs are not marked, and all else goes on", MARK_RIGHTS),
                 ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
                 ("there too; without it gangs are placed pod by pod", POD_GROUP_RIGHTS),
+                ("there too; without it gangs give way also while an autoscaler adds nodes", EVENT_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
                 ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),

@@ -17,6 +17,7 @@ from .decision import (
     DeletePodGroup,
     DeleteWorkload,
     Event,
+    InLine,
     MarkFinished,
     StopPod,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "Exit",
     "Heard",
     "HeardStraggler",
+    "InLine",
     "Manifest",
     "MarkFinished",
     "Needs",

@@ -34,6 +34,9 @@ POD_GROUP_RIGHTS = {
 }
 """There too, where the cluster serves them: without them gangs are placed pod by pod."""
 
+EVENT_RIGHTS = {("", "events"): ("list",)}
+"""There too, for what autoscalers say: without it gangs give way to others whether nodes are being added or not."""
+
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
 """With leader election, only on its own Lease; but RBAC cannot bind the right to create to a name."""
 
