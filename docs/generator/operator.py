@@ -1,6 +1,7 @@
 """The operator's rights and metrics, from the code that defines them."""
 
 from ddpjob_operator.cluster.kube.rights import (
+    EVENT_RIGHTS,
     KUEUE_CLUSTER_RIGHTS,
     KUEUE_RIGHTS,
     LEASE_RIGHTS,
@@ -42,6 +43,7 @@ def rights() -> str:
                 ("there too; without it gangs are placed pod by pod", POD_GROUP_RIGHTS),
                 ("there too; without it gangs of Volcano's pods are placed pod by pod", VOLCANO_RIGHTS),
                 ("there too; without it jobs that name a queue of Kueue's wait", KUEUE_RIGHTS),
+                ("there too; without it gangs give way also while an autoscaler adds nodes", EVENT_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
                 ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),

@@ -318,6 +318,10 @@ class Histories(RuleBasedStateMachine):
         self.world.full = not self.world.full
 
     @happens()
+    def another_job_comes_first_or_has_its_nodes(self) -> None:
+        self.world.behind = not self.world.behind
+
+    @happens()
     def network_policy_is_removed(self) -> None:
         self.world.network_policy = False
 
@@ -362,7 +366,7 @@ class Histories(RuleBasedStateMachine):
 
     def all_goes_well(self) -> None:
         world = self.world
-        world.full = False
+        world.full = world.behind = False
         world.service = Service.MISSING if world.service in {Service.FORMER, Service.FOREIGN} else world.service
         for pod in world.going:
             world.remove(pod)

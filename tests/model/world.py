@@ -63,6 +63,8 @@ class World:
     secret: bool = False
     full: bool = False
     """Whether a quota refuses more pods."""
+    behind: bool = False
+    """Whether another job, which comes first, lacks nodes too."""
     lost: dict[str, str] = field(default_factory=dict)
     """Nodes that are gone, and what the cluster says of each: nothing before it has noticed."""
     settings: Settings = field(default_factory=Settings)
@@ -115,7 +117,7 @@ class World:
     def seen(self, refusal: Refusal | None = None) -> Snapshot:
         """What an operator sees now that was refused so, and has asked what a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
-        there = {"network_policy": self.network_policy, "heard": self.heard}
+        there = {"network_policy": self.network_policy, "heard": self.heard, "behind": self.behind}
         seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, **there)
         questions = 0
         while needs := decide(seen).needs:

@@ -84,7 +84,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
   verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [list, create, patch]
 # Where the cluster has them, its own scheduler places each gang as a whole.
 - apiGroups: [scheduling.k8s.io]
   resources: [workloads, podgroups]

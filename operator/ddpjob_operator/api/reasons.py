@@ -76,6 +76,9 @@ class Reason(StrEnum):
     """For some pods there was no room within elastic.shrinkAfterSeconds: the gang starts again without them."""
     GROWN = "Grown"
     """There is room for missing pods: the gang starts again with them."""
+    GAVE_WAY = "GaveWay"
+    """Some pods found no machine, and a job that comes first lacks machines too: the gang gives back those that it
+    holds, and tries again later."""
     GANG_INCOMPLETE = "GangIncomplete"
     """Some pods found no machine within scheduleTimeoutSeconds, or did not get to run there: the gang gives all of
     them back, and tries again."""
@@ -154,6 +157,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.RESIZED: NOTHING,
     Reason.SHRUNK: "Nothing; free or add machines, and the gang grows again.",
     Reason.GROWN: NOTHING,
+    Reason.GAVE_WAY: "Nothing: it tries again once that job has its machines, or after a while. Or free machines, or "
+    "ask for fewer nodes.",
     Reason.GANG_INCOMPLETE: "Free machines, or ask for fewer nodes. Otherwise the job keeps trying, "
     "until startDeadlineSeconds if that is set.",
     Reason.SUSPENDED: NOTHING,

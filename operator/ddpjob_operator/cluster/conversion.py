@@ -91,6 +91,8 @@ def pod_of(seen: PodObject) -> Pod | None:
         told_at=_told_at(metadata),
         told_by=_told_by(metadata),
         node=spec.node_name,
+        nominated=bool(status.nominated_node_name),
+        priority=spec.priority,
         address=status.pod_ip if running else None,  # Before that, nobody is asked there: not worth a look.
         waiting=None if ended else _waiting(status, state, conditions),
         created_at=metadata.creation_timestamp,

@@ -20,6 +20,7 @@ from ddpjob_operator.engine import (
     Decision,
     Event,
     Needs,
+    Pod,
     PodGroup,
     Refusal,
     Settings,
@@ -28,10 +29,12 @@ from ddpjob_operator.engine import (
     is_volcano,
 )
 
+from .autoscalers import Autoscalers
 from .conversion import queue_of, ref_of
 from .kube.api_client import DDPJOBS, PODS, ApiClient, ApiError
 from .kube.objects import JobObject
 from .kueue import Flavors
+from .line import Place, WaitingLine
 from .nodes import Nodes
 from .recorder import EventRecorder
 from .serve.log import about
@@ -157,6 +160,8 @@ class Reconciler:
         self._writer = Writer(api, store, queue.alone, self._apart)
         self._nodes = Nodes(api)
         self._flavors = Flavors(api)
+        self._autoscalers = Autoscalers(api)
+        self._line = WaitingLine(queue.mark)
         self._memories: dict[Key, _Memory] = {}
 
     @property
@@ -208,6 +213,7 @@ class Reconciler:
         memory.meets(self._there(key, stored, job.status))
         snapshot, decision = await self._decision(key, stored, memory)
         if decision is not None:
+            self._queue_up(key, stored, snapshot, decision)
             await self._heed(key, stored, memory, decision)
         return len(snapshot.pods)
 
@@ -223,6 +229,17 @@ class Reconciler:
             snapshot = await self._answered(key, stored, snapshot, decision.needs)
         self._listen_no_more(key, snapshot)
         return snapshot, decision
+
+    def _queue_up(self, key: Key, stored: StoredJob, snapshot: Snapshot, decision: Decision) -> None:
+        if decision.in_line is None:
+            self._line.leave(key)
+        else:
+            self._line.put(key, self._place(key, stored, snapshot.pods), decision.in_line)
+
+    def _place(self, key: Key, stored: StoredJob, pods: Iterable[Pod]) -> Place:
+        """The job's place in line, if it lacks nodes."""
+        priority = max((pod.priority for pod in pods), default=self._line.priority(key))
+        return Place(-priority, stored.metadata.creation_timestamp or self._api.now(), stored.uid)
 
     async def _decide(self, snapshot: Snapshot) -> Decision:
         """What the engine says; for many pods in a thread, while everything else goes on."""
@@ -343,6 +360,7 @@ class Reconciler:
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
             pod_groups=self._groups(key, stored, job),
             workloads=frozenset(self._store.workloads.owned_by(stored.uid)),
+            behind=self._line.is_behind(key, self._place(key, stored, pods)),
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,
@@ -364,6 +382,8 @@ class Reconciler:
             found = replace(found, heard=self._supervisors.attend(key, stored.uid, needs.supervisor))
         if needs.witness:
             found = replace(found, witness=self._witnesses.attend(key, stored.uid, needs.witness))
+        if needs.scale_up:
+            found = replace(found, scales_up=await self._autoscalers.add_a_node_for(key[0], needs.scale_up))
         return found
 
     def _listen_no_more(self, key: Key, snapshot: Snapshot) -> None:
@@ -379,6 +399,7 @@ class Reconciler:
         """There is nothing more to do for this job."""
         self._memories.pop(key, None)
         self._store.left(key)
+        self._line.leave(key)
         self._supervisors.forget(key)
         self._witnesses.forget(key)
         self._queue.forget(key)

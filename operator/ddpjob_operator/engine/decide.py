@@ -8,6 +8,7 @@ from .afterwards import AFTERWARDS, Step
 from .conditions import REPORTED, events
 from .decision import Decision
 from .policies import CHAIN, Policy, Verdict
+from .policies.way import in_line
 from .questions import unmet
 from .snapshot import Snapshot
 from .view import View
@@ -30,26 +31,27 @@ def decide(
         verdict = step.takes(view, verdict)
     status = verdict.status
     news = status != view.status
+    # By the new status: what it begins, such as a backoff, has an end of its own.
+    then = view if status is view.status else view.with_status(status)
     return Decision(
         status=status if news else None,
         actions=verdict.actions,
         events=(*verdict.events, *events(view.status, status)) if news else (),
-        wake_at=_next_look(view, verdict, (*chain[: place + 1], *afterwards)),
+        wake_at=_next_look(then, verdict, (*chain[: place + 1], *afterwards)),
         can_wait=news and not verdict.actions and _is_minor(view.status, status),
+        in_line=in_line(then),
     )
 
 
-def _next_look(view: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -> datetime | None:
+def _next_look(then: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -> datetime | None:
     """The next moment at which time alone changes the decision.
 
-    `asked` are the policies up to the one that decided, and the steps that follow. The policies between are not asked
-    while that one has a verdict.
+    `then` is the moment with the new status. `asked` are the policies up to the one that decided, and the steps that
+    follow. The policies between are not asked while that one has a verdict.
     """
-    # By the new status: what it begins, such as a backoff, has an end of its own.
-    then = view if verdict.status is view.status else view.with_status(verdict.status)
     dues = {one.due for one in asked}  # Some have the same.
     times = (verdict.wake_at, *(time for due in dues for time in due(then)))
-    return min((time for time in times if time is not None and time > view.now), default=None)
+    return min((time for time in times if time is not None and time > then.now), default=None)
 
 
 COUNTING = REPORTED | {ConditionType.RUNNING, ConditionType.QUEUED}

@@ -6,6 +6,7 @@ large job at once are hundreds of MiB and seconds of work.
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum, auto
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 
@@ -231,6 +232,15 @@ class Event:
     message: str
 
 
+class InLine(Enum):
+    """How a job stands in line for nodes."""
+
+    LACKING = auto()
+    """It has pods that lack nodes."""
+    AWAY = auto()
+    """It gave way, and has no pods until it may try again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A round's outcome, carried out in this order: status, actions, events.
@@ -247,6 +257,8 @@ class Decision:
     """When to look again even if nothing happens."""
     can_wait: bool = False
     """Whether nothing in the status is urgent: it may be written a little later, together with what comes next."""
+    in_line: InLine | None = None
+    """How the job stands in line for nodes from now on; None: it lacks none."""
     needs: Needs = NOTHING
     """What has to be found out first; if anything, the rest of the decision is empty."""
 

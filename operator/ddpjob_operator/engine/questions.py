@@ -1,5 +1,6 @@
 """What a decision needs to know and a snapshot does not hold unless it is asked for."""
 
+from .policies.way import lacking_nodes, patience_ends
 from .snapshot import Asked, Needs, Pod, Snapshot
 from .supervision import is_silent, members_lost
 from .view import View
@@ -19,11 +20,13 @@ def unmet(view: View) -> Needs:
     if _rests_on_absence(view) and not met.pods:
         return Needs(pods=True)
     supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)
+    scale_up = _pod_in_question(view)
     return Needs(
         nodes=_nodes_in_question(view) - met.nodes,
         flavors=_flavors_in_question(view) - met.flavors,
         supervisor=supervisor if supervisor != met.supervisor else None,
         witness=witness if witness != met.witness else None,
+        scale_up=scale_up if scale_up != met.scale_up else None,
     )
 
 
@@ -46,6 +49,12 @@ def _at(snapshot: Snapshot, pod: Pod) -> Asked | None:
     if not pod.running or pod.address is None or status.status_port is None or status.finished:
         return None
     return Asked(pod.name, pod.address, status.status_port)
+
+
+def _pod_in_question(view: View) -> str | None:
+    """A pod for which an autoscaler may add a node, though its gang is about to give way; None if it is not."""
+    limit = patience_ends(view)
+    return lacking_nodes(view)[0].uid if limit is not None and view.now >= limit else None
 
 
 def _rests_on_absence(view: View) -> bool:

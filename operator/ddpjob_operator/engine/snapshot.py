@@ -38,6 +38,16 @@ class Waiting:
     busy: bool = False
     """Whether one of the pod's own init containers is running: what it fetches may take a while."""
 
+    @property
+    def for_a_node(self) -> bool:
+        """Whether the scheduler has tried, and found no node."""
+        return self.reason == "Unschedulable"
+
+    @property
+    def gated(self) -> bool:
+        """Whether somebody keeps the scheduler from trying."""
+        return self.reason == "SchedulingGated"
+
     def __str__(self) -> str:
         return ": ".join(part for part in (self.reason, self.message) if part)
 
@@ -70,6 +80,10 @@ class Pod:
     told_by: datetime | None = None
     """If not, the latest moment at which that can have been."""
     node: str | None = None
+    nominated: bool = False
+    """Whether it has been promised a node: others are being preempted there, or an autoscaler expects that node."""
+    priority: int = 0
+    """The value of its priority class."""
     address: str | None = None
     """Its IP, once it has one."""
     waiting: Waiting | None = None
@@ -253,6 +267,8 @@ class Needs:
     """What rank 0's supervisor reports; it is asked regularly from then on."""
     witness: Asked | None = None
     """The same for another supervisor."""
+    scale_up: str | None = None
+    """Whether an autoscaler adds a node for the pod with this uid."""
 
     def __bool__(self) -> bool:
         return self != NOTHING
@@ -264,6 +280,7 @@ class Needs:
             flavors=self.flavors | more.flavors,
             supervisor=more.supervisor or self.supervisor,
             witness=more.witness or self.witness,
+            scale_up=more.scale_up or self.scale_up,
         )
 
 
@@ -297,6 +314,10 @@ class Snapshot:
     """The job's own Workloads in Kueue. None: the cluster has no Kueue, or forbids it."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     """Those kinds of machines that were asked about."""
+    behind: bool = False
+    """Whether another job lacks nodes too, and comes first."""
+    scales_up: bool = False
+    """Whether an autoscaler adds a node for the pod that was asked about."""
     mark: str | None = None
     """How the job ended by its metadata, with a digest of the name of the job that it was written for; empty if it
     says nothing. None: the job is never marked, since its status cannot get lost without the rest of it."""

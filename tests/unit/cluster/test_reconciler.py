@@ -11,12 +11,12 @@ import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
-from ddpjob_operator.cluster.kube.objects import JobObject, Object, PodGroupObject, read
+from ddpjob_operator.cluster.kube.objects import EventObject, JobObject, Object, ObjectMeta, PodGroupObject, read
 from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler
-from ddpjob_operator.cluster.store import Key, Store
+from ddpjob_operator.cluster.store import Key, Store, StoredJob
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.cluster.writer import Refused
-from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, PodGroup, Settings, decide
+from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, InLine, Needs, Pod, PodGroup, Settings, decide
 
 from tests.unit.engine.builders import a_job
 
@@ -209,6 +209,94 @@ def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expecte
     assert (snapshot.pod_groups, snapshot.workloads) == expected
     store.leave("team")
     assert not store.pod_groups.owned_by(UID) + store.workloads.owned_by(UID)
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LACKS = Decision(in_line=InLine.LACKING)
+
+
+def a_job_of(key: Key, created: datetime = NOON) -> JobObject:
+    metadata = {"namespace": key[0], "name": key[1], "uid": f"uid of {key[1]}", "resourceVersion": "5"}
+    spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
+    return read({"metadata": {**metadata, "creationTimestamp": created.isoformat()}, "spec": spec}, JobObject)
+
+
+class Contending:
+    """Two jobs of different namespaces, and what a round of the younger one knows."""
+
+    def __init__(self, api: ApiClient | None = None) -> None:
+        listening: Any = Listening()
+        self.store, self.queue = Store(nobody), Marked()
+        self.older, self.younger = ("a", "older"), ("b", "younger")
+        self.store.jobs.saw(a_job_of(self.older))
+        self.store.jobs.saw(a_job_of(self.younger, NOON + timedelta(seconds=1)))
+        self.reconciler = a_reconciler(
+            api=api or Silent(5), store=self.store, queue=self.queue, supervisors=listening, witnesses=listening
+        )
+
+    def stands(self, key: Key, decision: Decision, *pods: Pod) -> None:
+        """A round of a job that has these pods has decided so."""
+        snapshot: Any = SimpleNamespace(pods=pods)
+        self.reconciler._queue_up(key, self.stored(key), snapshot, decision)
+
+    def stored(self, key: Key) -> StoredJob:
+        stored = self.store.jobs.get(key)
+        assert stored
+        return stored
+
+    def behind(self, key: Key) -> bool:
+        stored = self.stored(key)
+        return self.reconciler._snapshot(key, stored, self.reconciler._memory(key, stored)).behind
+
+
+class Marked(WorkQueue):
+    """Keeps who is to get a look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marked: list[Key] = []
+
+    def mark(self, key: Key) -> None:
+        self.marked.append(key)
+
+
+def test_a_round_knows_whether_another_job_that_comes_first_lacks_nodes() -> None:
+    jobs = Contending()
+    assert not jobs.behind(jobs.younger)
+    jobs.stands(jobs.older, LACKS)
+    jobs.stands(jobs.younger, LACKS)
+    assert (jobs.behind(jobs.older), jobs.behind(jobs.younger)) == (False, True)
+    jobs.stands(jobs.older, Decision())
+    assert not jobs.behind(jobs.younger)
+
+
+def test_a_job_that_is_gone_stands_in_nobodys_way() -> None:
+    jobs = Contending()
+    jobs.stands(jobs.older, LACKS)
+    jobs.store.jobs.forget(jobs.older, "uid of older")
+    asyncio.run(jobs.reconciler.round(jobs.older))
+    assert not jobs.behind(jobs.younger)
+
+
+def test_a_priority_counts_for_as_long_as_a_job_lacks_nodes_also_while_it_has_no_pods() -> None:
+    jobs = Contending()
+    jobs.stands(jobs.older, LACKS)
+    jobs.stands(jobs.younger, LACKS, Pod("digits-0", "uid", 0, 1, priority=5))
+    assert jobs.queue.marked == [jobs.older], "it may have to give way now"
+    jobs.stands(jobs.younger, Decision(in_line=InLine.AWAY))
+    assert (jobs.behind(jobs.older), jobs.behind(jobs.younger)) == (True, False)
+
+
+def test_an_autoscaler_is_asked_about_in_the_jobs_namespace() -> None:
+    class Scaling(Silent):
+        async def list(self, *_: Any, **__: Any) -> Any:
+            return [EventObject(ObjectMeta(), reason="TriggeredScaleUp")], 1
+
+    jobs = Contending(Scaling(5))
+    key, stored = jobs.younger, jobs.stored(jobs.younger)
+    snapshot = jobs.reconciler._snapshot(key, stored, jobs.reconciler._memory(key, stored))
+    found = asyncio.run(jobs.reconciler._answered(key, stored, snapshot, Needs(scale_up="pod-uid")))
+    assert (found.scales_up, found.answered.scale_up) == (True, "pod-uid")
 
 
 class Obliging(Conflicting):

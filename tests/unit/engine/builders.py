@@ -330,6 +330,18 @@ class Moment:
         """The pod of a rank cannot start yet."""
         return self._each((rank,), lambda pod: replace(pod, waiting=Waiting(reason, message, busy)))
 
+    def nominated(self, rank: int) -> "Moment":
+        """The pod of a rank has been promised a node."""
+        return self._each((rank,), lambda pod: replace(pod, nominated=True))
+
+    def behind(self, *, behind: bool = True) -> "Moment":
+        """Another job lacks nodes as well, and comes first; or does not any more."""
+        return Moment(replace(self.snapshot, behind=behind))
+
+    def scales_up(self) -> "Moment":
+        """An autoscaler says that it adds a node."""
+        return Moment(replace(self.snapshot, scales_up=True))
+
     def vanishes(self, *ranks: int) -> "Moment":
         """The pods of these ranks are not there any more."""
         return self._with_pods(tuple(pod for pod in self.pods if pod.rank not in ranks))

@@ -70,9 +70,13 @@ BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
         *("between_attempts", "given_back"),
         half.after(200).comes_late(1, incarnation=0),
     ),
-    "a pod that could not be made in time is not made any more": (
-        *("given_back", "children"),
-        half.vanishes(1).after(200),
+    "a gang that has held nodes for too long says so, also if another one waits for them": (
+        *("given_back", "gave_way"),
+        half.waits(1, "Unschedulable").behind().after(200),
+    ),
+    "a gang that gives way creates no more pods": (
+        *("gave_way", "children"),
+        a_job(nodes=3).decided().placed(0).waits(1, "Unschedulable").vanishes(2).behind().after(15),
     ),
     "a gang of which a pod is missing is not under way": (
         *("children", "under_way"),

@@ -116,6 +116,14 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
         .placed(0),
         in_(105.754562),
     ),
+    "one that is to give way: when nothing has changed for a while": (
+        two.created().after(5).placed(0).waits(1, "Unschedulable").behind(),
+        in_(20),
+    ),
+    "one that gave way: when it has stayed away for long enough, unless it comes first before": (
+        two.created().placed(0).waits(1, "Unschedulable").behind().after(15).decided().gone(),
+        in_(30),
+    ),
     "one that has found some of the places that it lacks: when it takes them": (
         tiny.after(5).placed(1).after(5),
         later(tiny, 35),

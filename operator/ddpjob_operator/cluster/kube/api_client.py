@@ -158,14 +158,18 @@ class ApiClient:
             raise
         return _decoded(resource.object, content)
 
-    async def list(self, resource: Resource[T], namespace: str | None, labels: str = "") -> tuple[list[T], int]:
+    async def list(
+        self, resource: Resource[T], namespace: str | None, labels: str = "", *, fields: str = ""
+    ) -> tuple[list[T], int]:
         """All objects, of one namespace or of all, and the resource version at which the list was complete.
+
+        Selects by labels and by fields.
 
         An unreadable one is left out, and the log says so: it must not hide the others.
         """
         items: list[T] = []
         # Without a resource version: the present state. With 0, a server may answer from a cache that lags behind.
-        query = {"limit": str(FIRST_LIMIT), **_selecting(labels)}
+        query = {"limit": str(FIRST_LIMIT), **_selecting(labels, fields)}
         while True:
             content = await self._request("GET", resource, namespace, query=query)
             page = _decoded(_PAGES, content)
@@ -330,8 +334,9 @@ def _limit(size: int, count: int) -> int:
     return max(1, min(MOST_LIMIT, PAGE_BYTES * count // size))
 
 
-def _selecting(labels: str) -> dict[str, str]:
-    return {"labelSelector": labels} if labels else {}
+def _selecting(labels: str, fields: str = "") -> dict[str, str]:
+    asked = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: selector for name, selector in asked.items() if selector}
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

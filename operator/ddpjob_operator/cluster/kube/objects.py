@@ -152,6 +152,7 @@ class PodSpec(_Part, frozen=True):
     """What is asked for."""
 
     node_name: str | None = None
+    priority: int = 0
     active_deadline_seconds: int | None = None
 
 
@@ -162,6 +163,7 @@ class PodStatus(_Part, frozen=True):
     reason: str = ""
     message: str = ""
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    nominated_node_name: str = ""
     conditions: tuple[StatusCondition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
@@ -301,6 +303,7 @@ class NodeObject(Object, frozen=True):
 class EventObject(Object, frozen=True):
     """An event."""
 
+    reason: str = ""
     count: int = 1
 
 

@@ -53,6 +53,9 @@ KUEUE_CLUSTER_RIGHTS = {
 }
 """For the whole cluster, for the same jobs: what their queues hand out, and who comes first."""
 
+EVENT_RIGHTS = {("", "events"): ("list",)}
+"""There too, for what autoscalers say: without it gangs give way to others whether nodes are being added or not."""
+
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
 """With leader election, only on its own Lease; but RBAC cannot bind the right to create to a name."""
 

@@ -9,7 +9,7 @@ from ddpjob_operator.engine.manifests.volumes import needed
 from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
 from ddpjob_operator.engine.view import View
 
-from .steps import default_image
+from .steps import GAVE_BACK, default_image
 
 NO_IMAGE = (
     "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
@@ -70,7 +70,7 @@ def starts_again(view: View) -> str:
 def _given_back(view: View) -> str:
     """Why the gang gave back its nodes, until the next attempt has its pods; empty if it did not."""
     said = view.status.condition(ConditionType.CREATED)
-    return said.message if said is not None and said.reason == Reason.GANG_INCOMPLETE else ""
+    return said.message if said is not None and said.reason in GAVE_BACK else ""
 
 
 def so_many_run(view: View) -> str:

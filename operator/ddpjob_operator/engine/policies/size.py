@@ -6,15 +6,15 @@ from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import StatusChanges
-from ddpjob_operator.engine.decision import Action, CreatePod, Event
-from ddpjob_operator.engine.incidents.price import JITTER, in_a_row, share
+from ddpjob_operator.engine.decision import Action, CreatePod
+from ddpjob_operator.engine.incidents.price import JITTER, share
 from ddpjob_operator.engine.manifests.init_containers import WAITING_FOR_MASTER
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View, after
 
 from .hindsight import avoiding
 from .obstacles import awaited
-from .steps import budget, delete, not_up, restarting, short_grace, stamped, start_again, wait_after
+from .steps import budget, delete, give_back, restarting, short_grace, stamped, start_again
 from .verdict import Times, Verdict
 
 SETTLING = timedelta(seconds=5)
@@ -32,7 +32,7 @@ def resized(view: View) -> Verdict | None:
 
 def resize_due(view: View) -> Times:
     """When an elastic gang goes on with the nodes that it has, or starts again with more."""
-    yield _shrink_time(view)
+    yield shrink_time(view)
     yield _growth_time(view)
 
 
@@ -50,7 +50,7 @@ def _asked_for(view: View) -> Verdict | None:
 
 def _shrunk(view: View) -> Verdict | None:
     """An elastic gang goes on without the pods for which there is no room."""
-    limit = _shrink_time(view)
+    limit = shrink_time(view)
     if limit is None or view.now < limit:
         return None
     waited = view.spec.elastic.shrink_after_seconds if view.spec.elastic else 0
@@ -72,7 +72,11 @@ def given_back(view: View) -> Verdict | None:
     limit, stuck = _gang_timeout(view), _stuck_time(view)
     if limit is not None and view.now >= limit:
         said = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes"
-        return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
+        return give_back(
+            view,
+            Reason.GANG_INCOMPLETE,
+            f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)",
+        )
     if stuck is None or view.now < stuck:
         return None
     # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
@@ -81,7 +85,7 @@ def given_back(view: View) -> Verdict | None:
     seconds = SLOWER * view.spec.schedule_timeout_seconds
     said = f"{awaited(view)}; not all were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
     kept_away: StatusChanges = {"avoided_nodes": avoided} if avoided else {}
-    return _give_back(view, said, kept_away)
+    return give_back(view, Reason.GANG_INCOMPLETE, said, **kept_away)
 
 
 def give_back_due(view: View) -> Times:
@@ -116,7 +120,7 @@ def _schedule_seconds(view: View) -> float:
     return view.spec.schedule_timeout_seconds * (1 + JITTER * share(key))
 
 
-def _shrink_time(view: View) -> datetime | None:
+def shrink_time(view: View) -> datetime | None:
     """When an elastic gang goes on with those of its pods that have machines."""
     elastic = view.spec.elastic
     if elastic is None or not elastic.min_nodes <= view.placed < view.nodes:
@@ -164,18 +168,6 @@ def _waits_for_master(pod: Pod) -> bool:
     return pod.waiting is not None and pod.waiting.reason == WAITING_FOR_MASTER
 
 
-def _give_back(view: View, why: str, kept_away: StatusChanges | None = None) -> Verdict:
-    again = budget(view)
-    again = in_a_row(again, again.streak + 1)
-    wait = wait_after(view, again)
-    message = f"{why}: giving back what it holds, and trying again in {wait.total_seconds():.1f} s"
-    says = not_up(Reason.GANG_INCOMPLETE, message)
-    changes: StatusChanges = {**(kept_away or {}), "budget": again}
-    verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, **changes)
-    event = Event(warning=True, reason=Reason.GANG_INCOMPLETE, message=message)
-    return Verdict(verdict.status, message, verdict.actions, verdict.wake_at, events=(event,))
-
-
 def look_out(view: View) -> tuple[Action, ...]:
     """Creates the reserves of a gang that is smaller than it may be, and deletes those that are too many.
 
@@ -202,7 +194,10 @@ def _wanted_beside(view: View) -> range:
 
 
 def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: int | None) -> Verdict:
+    return start_again(view, restarting(reason, message), message, grace=grace, **_sized(view, nodes))
+
+
+def _sized(view: View, nodes: int) -> StatusChanges:
     # The NetworkPolicy opens that port, and is replaced only after a suspension.
     unchanged: StatusChanges = {"status_port": view.status.status_port, "budget": budget(view)}
-    fixed: StatusChanges = {**stamped(view), **unchanged, "nodes": nodes}
-    return start_again(view, restarting(reason, message), message, grace=grace, **fixed)
+    return {**stamped(view), **unchanged, "nodes": nodes}

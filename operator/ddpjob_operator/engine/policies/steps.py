@@ -1,6 +1,7 @@
 """Steps that several policies take: starting again, creating what is missing, stopping what runs."""
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Unpack
 
@@ -29,10 +30,11 @@ from ddpjob_operator.engine.decision import (
     DeletePod,
     DeletePodGroup,
     DeleteWorkload,
+    Event,
     StopPod,
 )
 from ddpjob_operator.engine.incidents.ledger import culprit
-from ddpjob_operator.engine.incidents.price import backoff, present
+from ddpjob_operator.engine.incidents.price import backoff, in_a_row, present
 from ddpjob_operator.engine.manifests.names import network_policy_name, pod_group_name
 from ddpjob_operator.engine.manifests.pod_groups import is_volcano
 from ddpjob_operator.engine.snapshot import Pod, Service
@@ -49,6 +51,9 @@ DEFAULT_GRACE_SECONDS = 30
 HURRY_MARGIN = timedelta(seconds=5)
 """Deletion times are in whole seconds and from another clock; a smaller difference is not worth a second request."""
 
+
+GAVE_BACK = frozenset({Reason.GANG_INCOMPLETE, Reason.GAVE_WAY})
+"""Why an attempt ended that never came up: nothing in it has anything to save."""
 
 ANNOUNCED = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.POD_DELETED})
 """Causes that leave a pod, and with it the whole gang, its grace period to save."""
@@ -93,6 +98,25 @@ def start_again(
     # By the new status: the pod of this incident stays, and one that was kept for an older incident may go.
     left = view.with_status(status).removable
     return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
+
+
+def give_back(
+    view: View,
+    reason: Reason,
+    why: str,
+    *,
+    when: str = "in",
+    at_least: timedelta = timedelta(0),
+    **changes: Unpack[StatusChanges],
+) -> Verdict:
+    """A gang that never came up gives back the nodes that it holds, at no cost, and tries again after a backoff."""
+    again = budget(view)
+    again = in_a_row(again, again.streak + 1)
+    wait = max(wait_after(view, again), at_least)
+    message = f"{why}: giving back what it holds, and trying again {when} {wait.total_seconds():.1f} s"
+    fields: StatusChanges = {**changes, "budget": again}
+    verdict = start_again(view, not_up(reason, message), message, grace=short_grace(view), wait=wait, **fields)
+    return replace(verdict, events=(Event(warning=True, reason=reason, message=message),))
 
 
 def replace_alone(
@@ -313,8 +337,8 @@ def grace_between(view: View) -> int | None:
     said = view.status.condition(ConditionType.RESTARTING)
     if said is None or said.status != "True":
         created = view.status.condition(ConditionType.CREATED)
-        gave_up = created is not None and created.reason == Reason.GANG_INCOMPLETE
-        return short_grace(view) if gave_up else None
+        gave_back = created is not None and created.reason in GAVE_BACK
+        return short_grace(view) if gave_back else None
     return grace_after(view, said.reason)
 
 

@@ -1,0 +1,37 @@
+"""Whether an autoscaler adds a node for a pod: it says so in an event, read when a gang is about to give way."""
+
+import logging
+from http import HTTPStatus
+
+from .kube.api_client import EVENTS, ApiClient, ApiError
+
+SAID = {"TriggeredScaleUp", "Nominated"}
+"""Reasons of such events: of the Cluster Autoscaler, and of Karpenter."""
+
+logger = logging.getLogger(__name__)
+
+
+class Autoscalers:
+    """What autoscalers do for pods, if this operator may list events: a role that is older than itself lacks that."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._allowed = True
+
+    async def add_a_node_for(self, namespace: str, uid: str) -> bool:
+        """Whether one has begun to add a node for the pod with this uid.
+
+        Raises:
+            ApiError: that cannot be determined now.
+        """
+        if not self._allowed:
+            return False
+        try:
+            events, _ = await self._api.list(EVENTS, namespace, fields=f"involvedObject.uid={uid}")
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            self._allowed = False
+            logger.info("this operator may not list events, so gangs give way whatever an autoscaler does")
+            return False
+        return any(event.reason in SAID for event in events)

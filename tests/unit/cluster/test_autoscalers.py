@@ -1,0 +1,58 @@
+"""What autoscalers say about a pod that lacks a node, and an operator that may not hear it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from ddpjob_operator.cluster.autoscalers import Autoscalers
+from ddpjob_operator.cluster.kube.api_client import EVENTS, ApiClient, ApiError
+from ddpjob_operator.cluster.kube.objects import EventObject, ObjectMeta
+
+FORBIDDEN = ApiError(403, "Forbidden", "events is forbidden")
+
+
+class Telling(ApiClient):
+    """An API server that has events for these reasons, or an error."""
+
+    def __init__(self, *reasons: str, error: ApiError | None = None) -> None:
+        self.reasons, self.error = reasons, error
+        self.asked: list[Any] = []
+
+    async def list(self, *what: Any, **more: Any) -> Any:
+        self.asked.append((*what, more))
+        if self.error is not None:
+            raise self.error
+        return [EventObject(ObjectMeta(), reason=reason) for reason in self.reasons], 1
+
+
+def adds(autoscalers: Autoscalers) -> bool:
+    return asyncio.run(autoscalers.add_a_node_for("team", "pod-uid"))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        ((), False),
+        (("FailedScheduling", "NotTriggerScaleUp"), False),
+        (("FailedScheduling", "TriggeredScaleUp"), True),
+        (("FailedScheduling", "Nominated"), True),
+    ],
+    ids=["nobody says anything", "it would not help", "the Cluster Autoscaler does", "Karpenter does"],
+)
+def test_whether_a_node_is_added(reasons: tuple[str, ...], expected: bool) -> None:  # noqa: FBT001  A table.
+    api = Telling(*reasons)
+    assert adds(Autoscalers(api)) is expected
+    assert api.asked == [(EVENTS, "team", {"fields": "involvedObject.uid=pod-uid"})]
+
+
+def test_an_operator_that_may_not_list_events_asks_once_and_takes_it_for_no() -> None:
+    api = Telling(error=FORBIDDEN)
+    autoscalers = Autoscalers(api)
+    assert [adds(autoscalers), adds(autoscalers)] == [False, False]
+    assert len(api.asked) == 1
+
+
+def test_no_answer_is_none() -> None:
+    autoscalers = Autoscalers(Telling(error=ApiError(0, "NoAnswer", "no answer")))
+    with pytest.raises(ApiError, match="no answer"):
+        adds(autoscalers)
