@@ -1,7 +1,15 @@
 """kube-controller-manager and kube-scheduler: what turns an API server into a cluster."""
 
+from ddpjob_operator.engine import SCHEDULING_API
+
 from . import build
 from .api import Plant
+
+POD_GROUP_GATES = ("--feature-gates=GenericWorkload=true",)
+"""Beta, and off by default, in Kubernetes 1.37; for all programs of the control plane."""
+
+POD_GROUP_API = (*POD_GROUP_GATES, f"--runtime-config={SCHEDULING_API}=true")
+"""For an API server that has groups of pods."""
 
 QUICKLY = ("--kube-api-qps=500", "--kube-api-burst=1000", "--leader-elect=false", "--secure-port=0")
 
@@ -11,9 +19,13 @@ def start_control(
     *,
     node_grace_seconds: int,
     manager_flags: tuple[str, ...] = (),
-    scheduler_flags: tuple[str, ...] = (),
+    pod_groups: bool = False,
 ) -> None:
-    """Starts both; a node that has not been heard of for so long is taken for lost."""
+    """Starts both; a node that has not been heard of for so long is taken for lost.
+
+    pod_groups  whether the scheduler places groups of pods, which the API server then must have
+    """
+    gates = POD_GROUP_GATES if pod_groups else ()
     pki = plant.directory / "pki"
     plant.programs.start(
         "kube-controller-manager",
@@ -25,6 +37,7 @@ def start_control(
         "--node-monitor-period=1s",
         f"--node-monitor-grace-period={node_grace_seconds}s",
         *QUICKLY,
+        *gates,
         *manager_flags,
     )
     plant.programs.start(
@@ -32,6 +45,6 @@ def start_control(
         build.path("kube-scheduler"),
         f"--kubeconfig={plant.kubeconfig_for('system:kube-scheduler')}",
         *QUICKLY,
-        *scheduler_flags,
+        *gates,
     )
     plant.wait("the controller manager", lambda: plant.get("/api/v1/namespaces/default/serviceaccounts/default"))

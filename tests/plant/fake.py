@@ -6,17 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ddpjob_operator.engine import SCHEDULING_API
 
 from . import build
 from .api import ADMINS, Plant, start_api
-from .control import start_control
+from .control import POD_GROUP_API, start_control
 
 ALIVE = "plant.ddpjob.dev/alive"
 """A node without this label is one that kwok no longer plays: it falls silent."""
-
-POD_GROUP_GATES = ("--feature-gates=GenericWorkload=true",)
-"""Beta, and off by default, in Kubernetes 1.37; for all programs of the control plane."""
 
 NODES = "/api/v1/nodes"
 HERE = Path(__file__).parent
@@ -40,17 +36,16 @@ def start_fake(
     Raises:
         PlantError: something is missing or did not come up; the message holds the end of the log that matters.
     """
-    gates = POD_GROUP_GATES if pod_groups else ()
-    served = (f"--runtime-config={SCHEDULING_API}=true",) if pod_groups else ()
-    with start_api(*flags, *gates, *served, service_accounts=True) as plant:
+    groups = POD_GROUP_API if pod_groups else ()
+    with start_api(*flags, *groups, service_accounts=True) as plant:
         _start_kwok(plant, node_grace_seconds)
         for index in range(nodes):
             add_node(plant, index)
         start_control(
             plant,
             node_grace_seconds=node_grace_seconds,
-            manager_flags=(*manager_flags, *gates),
-            scheduler_flags=gates,
+            manager_flags=manager_flags,
+            pod_groups=pod_groups,
         )
         plant.wait("the nodes", lambda: _all_ready(plant, nodes))
         yield plant

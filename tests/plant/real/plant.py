@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.plant import build
 from tests.plant.api import Plant, start_api
-from tests.plant.control import start_control
+from tests.plant.control import POD_GROUP_API, start_control
 from tests.plant.directory import plant_directory
 from tests.plant.images import PYTHON, read_image
 from tests.plant.processes import Programs
@@ -47,13 +47,18 @@ class RealPlant(Plant):
 
 @contextmanager
 def start_real(
-    *flags: str, nodes: int = 2, images: tuple[str, ...] = (), node_grace_seconds: int = 8
+    *flags: str,
+    nodes: int = 2,
+    images: tuple[str, ...] = (),
+    node_grace_seconds: int = 8,
+    pod_groups: bool = False,
 ) -> Iterator[RealPlant]:
     """A cluster with nodes node-1, node-2, …, ready, and gone at exit.
 
     flags               more flags of kube-apiserver
     images              what is on the nodes from the start, beside a small one with Python
     node_grace_seconds  after how long a silent node is taken for lost
+    pod_groups          whether the scheduler places groups of pods, and the API server has them
 
     Raises:
         PlantError: something is missing or did not come up; the message holds the end of the log that matters.
@@ -62,7 +67,8 @@ def start_real(
         directory = stack.enter_context(plant_directory(NODES))
         network = stack.enter_context(start_network(Programs(directory / "logs"), nodes))
         reached_by_address = "--kubelet-preferred-address-types=InternalIP"
-        api = start_api(reached_by_address, *flags, address=str(network.host), service_accounts=True)
+        groups = POD_GROUP_API if pod_groups else ()
+        api = start_api(reached_by_address, *groups, *flags, address=str(network.host), service_accounts=True)
         started = stack.enter_context(api)
         known = {one.name: getattr(started, one.name) for one in fields(started)}
         plant = RealPlant(**known, network=network, nodes={})
@@ -70,7 +76,7 @@ def start_real(
         start_dns(plant, str(network.host))
         stack.callback(_kill_nodes, plant)
         _start_nodes(plant, directory, nodes, images)
-        start_control(plant, node_grace_seconds=node_grace_seconds)
+        start_control(plant, node_grace_seconds=node_grace_seconds, pod_groups=pod_groups)
         plant.wait("the nodes", lambda: plant.ready_nodes() == plant.nodes.keys())
         yield plant
 
