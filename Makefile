@@ -152,7 +152,7 @@ fault-table: $(READY) ## Every kind of fault at every stage of training; writes 
 	FAULT_TABLE=$$results $(BIN)/pytest tests/training/faults --numprocesses 2 --dist worksteal
 	$(BIN)/python -m tests.training.faults.page "$$results"
 
-scheduling: plant ## Gangs placed as a whole by Kubernetes' own scheduler, on a cluster with its feature gate (2 min)
+scheduling: plant ## Gangs placed as a whole by Kubernetes' own scheduler, and by Kueue, also on real nodes (7 min)
 	@$(BIN)/pytest tests/scheduling
 
 FAULTS := tests/faults/test_faults.py

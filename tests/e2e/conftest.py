@@ -14,13 +14,10 @@ from tests.plant.real import RealPlant, start_real
 from tests.support.jobs import Team
 
 from .external import External
-from .release import install, uninstall
-from .work import LONG, a_script
+from .release import STRICT, install, uninstall, wait_for_admission
 
 EXTERNAL = os.environ.get("PLANT") == "external"
 LIMIT_SECONDS = 1500
-STRICT = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
-"""Whoever makes pods that keep a job from being deleted must be allowed to do so, as on OpenShift."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,7 +32,7 @@ def real() -> Iterator[Plant]:
     """A cluster of at least two nodes with the operator, installed from its chart."""
     with _cluster() as plant:
         install(plant)
-        _wait_for_admission(plant)
+        wait_for_admission(plant)
         try:
             yield plant
         finally:
@@ -55,13 +52,6 @@ def host(real: Plant) -> RealPlant:
 def team(real: Plant) -> Team:
     """A namespace of its own."""
     return Team(real)
-
-
-def _wait_for_admission(plant: Plant) -> None:
-    """Until a first job has gone: for seconds after the CRD is there, admission refuses all that a job owns."""
-    team = Team(plant)
-    team.apply(a_script("first", ["true"], nodes=1))
-    team.wait("Succeeded", "first", LONG)
 
 
 @contextmanager

@@ -3,6 +3,12 @@
 from tests.plant import Plant
 from tests.plant.images import TRAINER
 from tests.support.helm import CHART, NAMESPACE, RELEASE, helm, settings
+from tests.support.jobs import Team
+
+from .work import LONG, a_script
+
+STRICT = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+"""Whoever makes pods that keep a job from being deleted must be allowed to do so, as on OpenShift."""
 
 USUAL = (f"trainerImage={TRAINER}",)
 """What all tests find."""
@@ -12,6 +18,13 @@ def install(plant: Plant, *values: str) -> None:
     """Installs the release, or upgrades it, to the usual values and these alone; its pods are ready then."""
     words = ["--install", "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "5m"]
     helm("upgrade", RELEASE, CHART, *words, "--reset-values", *settings([*USUAL, *values]), plant=plant)
+
+
+def wait_for_admission(plant: Plant) -> None:
+    """Until a first job has gone: for seconds after the CRD is there, admission refuses all that a job owns."""
+    team = Team(plant)
+    team.apply(a_script("first", ["true"], nodes=1))
+    team.wait("Succeeded", "first", LONG)
 
 
 def uninstall(plant: Plant) -> None:

@@ -9,7 +9,7 @@ from tests.plant.kueue import start_kueue
 from tests.plant.needs import demand
 from tests.support.crd import install_crd
 from tests.support.jobs import Team
-from tests.support.kueue import CLUSTER_QUEUE, QUEUE, cluster_queue, of_kueue, workloads
+from tests.support.kueue import CLUSTER_QUEUE, QUEUE, create_cluster_queue, of_kueue, workloads
 from tests.support.operators import Operator, an_operator
 
 
@@ -46,10 +46,7 @@ def queueing() -> Iterator[Plant]:
     with start_fake() as plant:
         install_crd(plant)
         start_kueue(plant)
-        plant.api.apply(of_kueue("ResourceFlavor", "plain", {"nodeLabels": {"kubernetes.io/os": "linux"}}), "")
-        plant.api.apply(cluster_queue(), "")
-        for name, value in (("low", 1), ("high", 1000)):
-            plant.api.apply(of_kueue("WorkloadPriorityClass", name, value=value), "")
+        create_cluster_queue(plant)
         yield plant
 
 

@@ -37,7 +37,7 @@ class Stage:
 
 SPEED = "tests/cluster/test_speed.py"
 FAULTS = "tests/faults/test_faults.py"
-NODES = ("tests/plant/test_real.py", "tests/e2e")
+NODES = ("tests/plant/test_real.py", "tests/e2e", "tests/scheduling/test_real_nodes.py")
 
 STAGES = (
     Stage("unit", make="unit"),

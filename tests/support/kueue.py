@@ -1,9 +1,10 @@
-"""Queues of Kueue for tests, with quota for eight pods of one GPU each."""
+"""Queues of Kueue for tests: of their own accord with quota for eight pods of one GPU each."""
 
 from typing import Any
 
 from ddpjob_operator.engine import KUEUE_API
 
+from tests.plant import Plant
 from tests.support.jobs import Team
 
 QUEUE, CLUSTER_QUEUE = "training", "gpus"
@@ -22,10 +23,18 @@ def of_kueue(kind: str, name: str, spec: dict[str, Any] | None = None, **more: A
     }
 
 
-def cluster_queue(**spec: Any) -> dict[str, Any]:
-    """The one that all queues of the tests belong to."""
-    flavors = [{"name": "plain", "resources": [{"name": GPU, "nominalQuota": QUOTA}]}]
-    groups = [{"coveredResources": [GPU], "flavors": flavors}]
+def create_cluster_queue(plant: Plant, resource: str = GPU, quota: int | str = QUOTA) -> None:
+    """Makes the one that all queues of the tests belong to, and two classes of priority."""
+    plant.api.apply(of_kueue("ResourceFlavor", "plain", {"nodeLabels": {"kubernetes.io/os": "linux"}}), "")
+    plant.api.apply(cluster_queue(resource, quota), "")
+    for name, value in (("low", 1), ("high", 1000)):
+        plant.api.apply(of_kueue("WorkloadPriorityClass", name, value=value), "")
+
+
+def cluster_queue(resource: str = GPU, quota: int | str = QUOTA, **spec: Any) -> dict[str, Any]:
+    """Its document."""
+    flavors = [{"name": "plain", "resources": [{"name": resource, "nominalQuota": quota}]}]
+    groups = [{"coveredResources": [resource], "flavors": flavors}]
     preemption = {"withinClusterQueue": "LowerPriority"}
     own = {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
     return of_kueue("ClusterQueue", CLUSTER_QUEUE, own | spec)
