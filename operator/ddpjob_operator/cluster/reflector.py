@@ -65,7 +65,7 @@ class Reflector(Generic[O, T]):
         return self._wanted()
 
     def __str__(self) -> str:
-        return f"{self._resource.plural} in {self._namespace or 'all namespaces'}"
+        return f"{self._resource} in {self._namespace or 'all namespaces'}"
 
     async def list(self) -> None:
         """Reads everything; what no longer exists is forgotten.

@@ -210,3 +210,15 @@ async def answer(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
                 return response.status, await response.text()
         except aiohttp.ClientConnectionError:
             await asyncio.sleep(0.01)
+
+
+def test_no_two_of_what_it_follows_have_the_same_name() -> None:
+    async def names() -> list[str]:
+        operator = an_operator("--namespace=blue", "--namespace=green")
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(operator._supervisors.close)
+            stack.push_async_callback(operator._witnesses.close)
+            return [str(one) for one in chain.from_iterable(operator._reflectors.values())]
+
+    found = asyncio.run(names())
+    assert len(set(found)) == len(found) > 0, "of two tasks of one name only one would run"

@@ -74,6 +74,11 @@ class Resource(Generic[T]):
     plural: str
     type: type[T]
 
+    def __str__(self) -> str:
+        """Its name as kubectl has it, with the API group: kinds of different groups may have the same plural."""
+        group = self.path.removeprefix("/apis/").partition("/")[0]
+        return f"{self.plural}.{group}" if self.path.startswith("/apis/") else self.plural
+
     @cached_property
     def object(self) -> msgspec.json.Decoder[T]:
         """Decodes one object."""
