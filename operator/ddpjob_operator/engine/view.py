@@ -51,8 +51,11 @@ class View:
     @cached_property
     def kueue_workload(self) -> KueueWorkload | None:
         """The job's place in its queue; None if it has none yet."""
+        known = self.snapshot.kueue_workloads
+        if not known:  # As of nearly all jobs: to make a name takes longer than all else here.
+            return None
         name = kueue_workload_name(self.snapshot.job)
-        return next((one for one in self.snapshot.kueue_workloads or () if one.name == name), None)
+        return next((one for one in known if one.name == name), None)
 
     @cached_property
     def admission(self) -> Admission | None:
