@@ -10,7 +10,7 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.manifest import read
 from ddpjob_operator.api.schema import job_schema
 from ddpjob_operator.api.validation import problems, without_nulls
-from ddpjob_operator.engine import Snapshot
+from ddpjob_operator.engine import Settings, Snapshot
 from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -106,6 +106,7 @@ def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | in
 
 @given(place=st.sampled_from(_places(FULL)[1:]), value=JSON)
 @example(place=("spec", "template", "spec", "initContainers", 0, "name"), value={})
+@example(place=("spec", "template", "spec", "containers", 0, "image"), value=None)
 def test_whatever_stands_in_a_document_it_is_refused_in_words_or_can_be_started(
     place: tuple[str | int, ...], value: Any
 ) -> None:
@@ -117,5 +118,7 @@ def test_whatever_stands_in_a_document_it_is_refused_in_words_or_can_be_started(
     found = problems(document)
     if not found:
         job = DDPJob.from_dict(without_nulls(document))
-        assert Moment(Snapshot(START, job)).decision.actions or job.spec.suspend
+        # Whoever names no image gets the administrator's.
+        moment = Moment(Snapshot(START, job, settings=Settings(trainer_image="any")))
+        assert moment.decision.actions or job.spec.suspend
     assert all(str(problem) for problem in found)
