@@ -15,6 +15,12 @@ from .plans import PLANS, chosen
 IN_FULL = pytest.mark.full("another plan shows the same thing, and another the same place (plans.py: chosen)")
 
 
+# A connection that an operator opens in the moment in which it is killed may be accepted after the proxy has closed:
+# asyncio leaves it to the garbage collector, which says so in whatever test is going on then.
+UNCLOSED = "Exception ignored in. <(function _SelectorTransport|socket.socket)"
+
+
+@pytest.mark.filterwarnings(f"ignore:{UNCLOSED}:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.timeout(660)
 @pytest.mark.parametrize(
     "plan", [pytest.param(plan, id=plan.name, marks=() if plan.name in chosen() else IN_FULL) for plan in PLANS]
