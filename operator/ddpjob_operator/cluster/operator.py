@@ -281,10 +281,12 @@ class Operator:
                 self._namespaces.close(namespace, str(error))  # If only for a moment, it is soon open again.
 
     async def _list_one(self, namespace: str | None) -> None:
-        jobs, version = await self._api.list(DDPJOBS, namespace)
+        # At once: a pod that is evicted together with the leader may be gone a second later, and its reasons with it.
+        (jobs, version), _ = await asyncio.gather(
+            self._api.list(DDPJOBS, namespace), self._look_for_optional(namespace)
+        )
         await self._store.jobs.listed(jobs, version, in_namespace(namespace))
         known = self._store.jobs.keys(namespace)
-        await self._look_for_optional(namespace)
         for reflector in self._reflectors[namespace]:
             if reflector.wanted:
                 await reflector.list()
