@@ -94,7 +94,7 @@ wheel: ## Build what other projects install, into dist/
 	fi
 	ls dist/*.whl
 
-plant: $(READY) ## Build the cluster that the tests run on (needs 16 GB while it builds, keeps 8)
+plant: $(READY) ## Build the cluster that the tests run on (needs 19 GB while it builds, keeps 8)
 	@$(BIN)/python -m tests.plant build
 
 generate: $(READY) ## Rewrite what is generated: schemas, reference pages, golden files
