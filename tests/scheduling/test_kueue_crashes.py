@@ -93,7 +93,7 @@ def test_a_job_is_preempted_and_comes_back_though_its_operator_is_killed_again_a
         assert [status[field] for status in (low, high) for field in ("restarts", "disruptions")] == [0] * 4
         free = lambda: _used(team) == 0  # noqa: E731
         team.plant.wait("the quota to be free", free)
-        assert len(lived) > 5, "operators that were killed"
+        assert len(lived) >= 3, "operators that were killed"
         team.delete_all("ddpjobs")
 
 
