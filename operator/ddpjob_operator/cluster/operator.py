@@ -242,23 +242,29 @@ class Operator:
         if self._elector is not None:
             # A standby is ready: a rollout ends the leader only once its successor is, which cannot lead before.
             self._not_ready = ""
+            # While there is time: a pod that is evicted with the leader may be gone a second later, and why it went.
+            ahead = asyncio.create_task(self._look_ahead())
             await self._elector.elected.wait()
+            ahead.cancel()
         LEADER.set(1)
         self._leading = True
-        await self._resync(spread=0.0)
+        await self._resync(spread=0.0, anew=False)
         self._listed.set()
         self._queue.open()
         self._not_ready = ""
         while True:
             await asyncio.sleep(self._options.resync_seconds)
             self._namespaces.doubt()
-            await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds))
+            await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds), anew=True)
 
-    async def _resync(self, spread: float) -> None:
-        """Lists everything; every job gets a look, within `spread` seconds."""
+    async def _resync(self, spread: float, *, anew: bool) -> None:
+        """Lists everything; every job gets a look, within `spread` seconds.
+
+        `anew`: whether to find out again what not every cluster has.
+        """
         for failures in count(1):
             try:
-                await self._list()
+                await self._list(anew=anew)
             except ApiError as error:
                 seconds = backoff(failures, error.retry_after)
                 logger.warning("resync: %s; again in %.1f s", error, seconds)
@@ -268,25 +274,24 @@ class Operator:
         for key, _ in self._store.jobs.all():
             self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
 
-    async def _list(self) -> None:
+    async def _list(self, *, anew: bool = False) -> None:
         """Lists everything, except a namespace that is closed to us: it must not hide the others."""
         for namespace in self._reflectors:
             if namespace is not None and not self._namespaces.serves(namespace):
                 continue
             try:
-                await self._list_one(namespace)
+                await self._list_one(namespace, anew=anew)
             except ApiError as error:
                 if namespace is None or error.status not in CLOSED:
                     raise
                 self._namespaces.close(namespace, str(error))  # If only for a moment, it is soon open again.
 
-    async def _list_one(self, namespace: str | None) -> None:
-        # At once: a pod that is evicted together with the leader may be gone a second later, and its reasons with it.
-        (jobs, version), _ = await asyncio.gather(
-            self._api.list(DDPJOBS, namespace), self._look_for_optional(namespace)
-        )
+    async def _list_one(self, namespace: str | None, *, anew: bool) -> None:
+        jobs, version = await self._api.list(DDPJOBS, namespace)
         await self._store.jobs.listed(jobs, version, in_namespace(namespace))
         known = self._store.jobs.keys(namespace)
+        if anew or not all(api.knows(namespace) for api in self._optional):
+            await self._look_for_optional(namespace)
         for reflector in self._reflectors[namespace]:
             if reflector.wanted:
                 await reflector.list()
@@ -330,12 +335,21 @@ class Operator:
 
     def _is_there(self, resource: Resource[Any], namespace: str | None) -> bool:
         """Whether the API server has such objects, and shows us those of a namespace."""
-        apis = (self._gangs, self._volcano, self._kueue)
-        api = next((one for one in apis if resource in one.kinds), None)
+        api = next((one for one in self._optional if resource in one.kinds), None)
         return api is None or api.granted(namespace)
 
+    async def _look_ahead(self) -> None:
+        """What a standby can find out before it leads; what it cannot, it finds out then."""
+        with contextlib.suppress(ApiError):
+            for namespace in self._reflectors:
+                await self._look_for_optional(namespace)
+
     async def _look_for_optional(self, namespace: str | None) -> None:
-        await asyncio.gather(*(one.look(namespace) for one in (self._gangs, self._volcano, self._kueue)))
+        await asyncio.gather(*(one.look(namespace) for one in self._optional))
+
+    @property
+    def _optional(self) -> tuple[OptionalApi, ...]:
+        return self._gangs, self._volcano, self._kueue
 
     async def _follow(self, reflector: Reflector[Any, Any]) -> None:
         """From the moment at which this replica leads: a standby lists everything then anyway."""

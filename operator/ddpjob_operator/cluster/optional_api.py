@@ -65,6 +65,10 @@ class OptionalApi:
         """Whether they can be made there, None for everywhere, as far as is known."""
         return any(self._why_not.get(one) == "" for one in (namespace, None))
 
+    def knows(self, namespace: str | None) -> bool:
+        """Whether it was found out about."""
+        return namespace in self._why_not
+
     async def look(self, namespace: str | None) -> None:
         """Finds out about a namespace, or about all; the log says when that has changed.
 
