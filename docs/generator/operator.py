@@ -1,6 +1,7 @@
 """The operator's rights and metrics, from the code that defines them."""
 
 from ddpjob_operator.cluster.kube.rights import (
+    BUDGET_RIGHTS,
     EVENT_RIGHTS,
     KUEUE_CLUSTER_RIGHTS,
     KUEUE_RIGHTS,
@@ -40,6 +41,7 @@ def rights() -> str:
                 ("in the namespaces that it looks after", RIGHTS),
                 ("there too; without it finished jobs are not marked, and all else goes on", MARK_RIGHTS),
                 ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
+                ("there too; without it pods are evicted at any time, whatever their job asks for", BUDGET_RIGHTS),
                 ("there too; without it gangs are placed pod by pod", POD_GROUP_RIGHTS),
                 ("there too; without it gangs of Volcano's pods are placed pod by pod", VOLCANO_RIGHTS),
                 ("there too; without it jobs that name a queue of Kueue's wait", KUEUE_RIGHTS),

@@ -10,6 +10,7 @@ import yaml
 from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.cluster.kube.rights import (
+    BUDGET_RIGHTS,
     EVENT_RIGHTS,
     KUEUE_CLUSTER_RIGHTS,
     KUEUE_RIGHTS,
@@ -145,7 +146,8 @@ def test_where_a_selector_chooses_namespaces_it_may_also_watch_them_and_everywhe
 
 def test_it_has_the_rights_that_the_operator_asks_for() -> None:
     objects = named(render())
-    everywhere = (RIGHTS, MARK_RIGHTS, OWNER_RIGHTS, POD_GROUP_RIGHTS, VOLCANO_RIGHTS, KUEUE_RIGHTS, EVENT_RIGHTS)
+    always = (RIGHTS, MARK_RIGHTS, OWNER_RIGHTS, EVENT_RIGHTS)
+    everywhere = (*always, BUDGET_RIGHTS, POD_GROUP_RIGHTS, VOLCANO_RIGHTS, KUEUE_RIGHTS)
     asked = [(key, verb) for some in everywhere for key, words in some.items() for verb in words]
     granted = [(key, verb) for key, words in verbs(objects["ClusterRole", RELEASE]).items() for verb in words]
     assert sorted(granted) == sorted(asked)

@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.engine import fingerprint
 
 from tests.plant import Plant
+from tests.plant.errors import PlantError
 from tests.support.jobs import FOR_LONG, Team, a_job, on_whole_nodes, silent
+
+from .pages import a_page, supervised
 
 URGENT = "urgent"
 QUICKLY = [
@@ -65,6 +69,25 @@ def test_draining_a_node(fake: Plant, team: Team) -> None:
         assert node not in {pod["spec"]["nodeName"] for pod in team.pods()}
     finally:
         fake.kubectl("uncordon", node)
+
+
+def test_a_drain_waits_for_a_checkpoint_if_the_job_asks_for_that(fake: Plant, team: Team) -> None:
+    with a_page() as page:
+        team.apply(supervised(page, disruption="AfterCheckpoint"))
+        page.shows(job=fingerprint((team.job() or {})["metadata"]["uid"]))
+        team.wait("Running")
+        fake.wait("the pods to be protected", lambda: team.all("poddisruptionbudgets"))
+        pod = team.pods()[1]
+        selector = f"--pod-selector={Label.JOB_UID}={pod['metadata']['labels'][Label.JOB_UID]},{Label.RANK}=1"
+        drain = ("drain", pod["spec"]["nodeName"], selector, "--delete-emptydir-data")
+        try:
+            with pytest.raises(PlantError, match="it would violate the pod's disruption budget"):
+                fake.kubectl(*drain, "--timeout=6s")
+            page.says(checkpoint={"step": 100, "time": datetime.now(UTC).isoformat()})
+            fake.kubectl(*drain, "--timeout=60s")
+            taken(team, "Evicted")
+        finally:
+            fake.kubectl("uncordon", pod["spec"]["nodeName"])
 
 
 def test_preemption_by_a_pod_of_higher_priority(fake: Plant, team: Team, urgent: str) -> None:

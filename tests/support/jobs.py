@@ -23,6 +23,7 @@ GROUPS = {
     "events": "/api/v1",
     "leases": "/apis/coordination.k8s.io/v1",
     "networkpolicies": "/apis/networking.k8s.io/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
     "podgroups": f"/apis/{SCHEDULING_API}",
     "pods": "/api/v1",
     "resourcequotas": "/api/v1",

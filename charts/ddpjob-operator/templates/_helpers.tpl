@@ -82,6 +82,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, delete]
+# With `disruption: AfterCheckpoint` a job's pods are evicted only once it has saved.
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create, patch]

@@ -8,7 +8,17 @@ from .job import DDPJob, Metadata
 from .problems import BadInputError, InvalidJobError, Problem
 from .restart import Restart, RestartAction, RestartMode, RestartRule, Signal
 from .scheduling import DisruptionMode, GangPolicy, Scheduling, SchedulingPolicy
-from .spec import Backend, Checkpoint, CleanPodPolicy, DDPJobSpec, Elastic, NetworkPolicy, Preflight, SuccessPolicy
+from .spec import (
+    Backend,
+    Checkpoint,
+    CleanPodPolicy,
+    DDPJobSpec,
+    DisruptionPolicy,
+    Elastic,
+    NetworkPolicy,
+    Preflight,
+    SuccessPolicy,
+)
 from .status import (
     AvoidedNode,
     Budget,
@@ -40,6 +50,7 @@ __all__ = [
     "DDPJobSpec",
     "DDPJobStatus",
     "DisruptionMode",
+    "DisruptionPolicy",
     "Elastic",
     "GangPolicy",
     "Incarnations",

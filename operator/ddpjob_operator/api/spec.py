@@ -52,6 +52,13 @@ class CleanPodPolicy(StrEnum):
     ALL = "All"
 
 
+class DisruptionPolicy(StrEnum):
+    """When a node may be drained of the job's pods."""
+
+    ALLOW = "Allow"
+    AFTER_CHECKPOINT = "AfterCheckpoint"
+
+
 class SuccessPolicy(StrEnum):
     """Which ranks have to exit with 0 for the job to succeed."""
 
@@ -153,6 +160,10 @@ class DDPJobSpec(Model):
     """How the cluster's scheduler places the gang. All but `topology` takes effect only where the cluster serves
     PodGroups (`scheduling.k8s.io/v1beta1`, or Volcano's) and the operator may make them: there every gang has one,
     also without this field. A change is followed when the gang next starts."""
+    disruption: DisruptionPolicy = DisruptionPolicy.ALLOW
+    """When the job's pods may be evicted, as by `kubectl drain` or an autoscaler that removes a node. Allow: at any
+    time. AfterCheckpoint: within half a minute after a checkpoint was saved; until then a PodDisruptionBudget refuses
+    it. A job that has not saved any within an hour of running no longer does. Preemption does not wait."""
     stall_timeout_seconds: PositiveSeconds | None = None
     """The gang is stalled when no step has finished for this long. Without it, the limit is learned from the job's
     own steps. The first step, saves and evaluations are given longer; a program that reports no steps is never

@@ -16,6 +16,7 @@ from .job_watch import watch
 from .kube import rights
 from .kube.api_client import (
     DDPJOBS,
+    DISRUPTION_BUDGETS,
     KUEUE_WORKLOADS,
     NETWORK_POLICIES,
     POD_GROUPS,
@@ -32,7 +33,7 @@ from .kube.backoff import backoff
 from .kube.connection import Connection
 from .kube.lease import LeaderElector
 from .namespaces import Namespaces
-from .optional_api import GANGS, KUEUE, VOLCANO, OptionalApi
+from .optional_api import BUDGETS, GANGS, KUEUE, VOLCANO, OptionalApi
 from .options import OperatorOptions
 from .reconciler import Granted, Reconciler
 from .recorder import EventRecorder
@@ -81,12 +82,13 @@ class Operator:
         self._namespaces = Namespaces(
             unfenced, options.namespaces, options.namespace_selector, enter=self._enter, leave=self._leave
         )
-        self._gangs, self._volcano, self._kueue = (OptionalApi(unfenced, one) for one in (GANGS, VOLCANO, KUEUE))
+        self._optional = tuple(OptionalApi(unfenced, one) for one in (GANGS, VOLCANO, KUEUE, BUDGETS))
         self._store = Store(self._queue.mark, self._namespaces.serves)
         self._beside: list[tuple[Resource[Any], Cache[Any, Any]]] = [
             (PODS, self._store.pods),
             (SERVICES, self._store.services),
             (NETWORK_POLICIES, self._store.policies),
+            (DISRUPTION_BUDGETS, self._store.budgets),
             (WORKLOADS, self._store.workloads),
             (POD_GROUPS, self._store.pod_groups),
             (VOLCANO_GROUPS, self._store.volcano_groups),
@@ -106,7 +108,7 @@ class Operator:
             supervisors=self._supervisors,
             witnesses=self._witnesses,
             settings=options.settings,
-            granted=Granted(self._gangs.granted, self._volcano.granted, self._kueue.granted),
+            granted=Granted(*(one.granted for one in self._optional)),
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
@@ -346,10 +348,6 @@ class Operator:
 
     async def _look_for_optional(self, namespace: str | None) -> None:
         await asyncio.gather(*(one.look(namespace) for one in self._optional))
-
-    @property
-    def _optional(self) -> tuple[OptionalApi, ...]:
-        return self._gangs, self._volcano, self._kueue
 
     async def _follow(self, reflector: Reflector[Any, Any]) -> None:
         """From the moment at which this replica leads: a standby lists everything then anyway."""

@@ -1,4 +1,4 @@
-"""Where the operator can make what not every cluster has, or lets it make: PodGroups, and places in queues of Kueue.
+"""Where the operator can make what not every cluster has, or lets it make: PodGroups, for example.
 
 Nothing depends on them: where they are not served, or the operator's role is older than they are, all else goes on.
 """
@@ -12,7 +12,16 @@ from typing import Any
 from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, VOLCANO_API
 
 from .kube import rights
-from .kube.api_client import KUEUE_WORKLOADS, POD_GROUPS, VOLCANO_GROUPS, WORKLOADS, ApiClient, ApiError, Resource
+from .kube.api_client import (
+    DISRUPTION_BUDGETS,
+    KUEUE_WORKLOADS,
+    POD_GROUPS,
+    VOLCANO_GROUPS,
+    WORKLOADS,
+    ApiClient,
+    ApiError,
+    Resource,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +53,14 @@ VOLCANO = Optional(
     "Volcano", VOLCANO_API, (VOLCANO_GROUPS,), rights.VOLCANO_RIGHTS, "it places gangs of its own pods"
 )
 
+BUDGETS = Optional(
+    "PodDisruptionBudgets",
+    "policy/v1",
+    (DISRUPTION_BUDGETS,),
+    rights.BUDGET_RIGHTS,
+    "drains wait for checkpoints if a job asks for that",
+)
+
 KUEUE = Optional("Kueue", KUEUE_API, (KUEUE_WORKLOADS,), rights.KUEUE_RIGHTS, "its queues admit jobs that name one")
 
 
@@ -52,14 +69,14 @@ class OptionalApi:
 
     def __init__(self, api: ApiClient, what: Optional) -> None:
         self._api = api
-        self._what = what
+        self.what = what
         self._why_not: dict[str | None, str] = {}
         """For each namespace that was looked at, None for all together; empty if it can."""
 
     @property
     def kinds(self) -> Sequence[Resource[Any]]:
         """What they are."""
-        return self._what.kinds
+        return self.what.kinds
 
     def granted(self, namespace: str | None) -> bool:
         """Whether they can be made there, None for everywhere, as far as is known."""
@@ -78,11 +95,11 @@ class OptionalApi:
         why_not = await self._obstacle(namespace)
         if self._why_not.get(namespace) != why_not:
             where = f"namespace {namespace}" if namespace else "all namespaces"
-            logger.info("%s (%s): %s", self._what.name, where, why_not or self._what.means)
+            logger.info("%s (%s): %s", self.what.name, where, why_not or self.what.means)
         self._why_not[namespace] = why_not
 
     async def _obstacle(self, namespace: str | None) -> str:
-        kinds = self._what.kinds
+        kinds = self.what.kinds
         try:
             served = await self._api.served(kinds[0].path)
         except ApiError as error:
@@ -90,6 +107,6 @@ class OptionalApi:
                 raise
             served = frozenset()
         if missing := [kind.plural for kind in kinds if kind.plural not in served]:
-            return f"the cluster does not serve {missing[0]} ({self._what.version})"
-        lacking = await rights.missing_of(self._api, self._what.rights, namespace)
+            return f"the cluster does not serve {missing[0]} ({self.what.version})"
+        lacking = await rights.missing_of(self._api, self.what.rights, namespace)
         return f"the operator may not {lacking[0]}" if lacking else ""

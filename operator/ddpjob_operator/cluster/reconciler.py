@@ -130,6 +130,8 @@ class Granted:
     """Those of Volcano."""
     queues: Callable[[str], bool] = lambda _: False
     """Places in queues of Kueue."""
+    budgets: Callable[[str], bool] = lambda _: False
+    """PodDisruptionBudgets."""
 
 
 class Reconciler:
@@ -305,7 +307,11 @@ class Reconciler:
             {*self._store.workloads.owned_by(stored.uid)},
             self._store.kueue_workloads.owned_by(stored.uid),
         )
-        return status.finished, status.incarnations, *beside, groups, workloads, queued
+        budgets = self._store.budgets.owned_by(stored.uid)
+        return status.finished, status.incarnations, *beside, groups, workloads, queued, budgets
+
+    def _has_budget(self, key: Key, stored: StoredJob) -> bool | None:
+        return bool(self._store.budgets.owned_by(stored.uid)) if self._granted.budgets(key[0]) else None
 
     def _groups(self, key: Key, stored: StoredJob, job: DDPJob) -> tuple[PodGroup, ...] | None:
         """The job's own PodGroups, of the kind that its scheduler knows; None where nobody can make any."""
@@ -358,6 +364,7 @@ class Reconciler:
             refusal=memory.refusal,
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.uid)),
+            disruption_budget=self._has_budget(key, stored),
             pod_groups=self._groups(key, stored, job),
             workloads=frozenset(self._store.workloads.owned_by(stored.uid)),
             behind=self._line.is_behind(key, self._place(key, stored, pods)),

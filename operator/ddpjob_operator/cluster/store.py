@@ -286,6 +286,7 @@ class Store:
         self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark, serves)
         self.services: Cache[Object, str] = Cache(uid_of, _job_of, mark, serves)
         self.policies: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
+        self.budgets: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
         self.workloads: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
         self.pod_groups: Cache[PodGroupObject, PodGroup] = Cache(pod_group_of, _job_of, mark, serves)
         self.volcano_groups: Cache[PodGroupObject, PodGroup] = Cache(volcano_group_of, _job_of, mark, serves)
@@ -308,8 +309,8 @@ class Store:
 
     def leave(self, namespace: str) -> None:
         """Drops a namespace; its jobs are left as they are."""
-        caches = (self.jobs, self.pods, self.services, self.policies, self.workloads, self.pod_groups)
-        for cache in (*caches, self.volcano_groups, self.kueue_workloads):
+        caches = (self.jobs, self.pods, self.services, self.policies, self.budgets, self.workloads)
+        for cache in (*caches, self.pod_groups, self.volcano_groups, self.kueue_workloads):
             cache.leave(namespace)
 
     def service(self, key: Key, uid: str) -> Service:

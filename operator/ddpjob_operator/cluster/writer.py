@@ -17,6 +17,7 @@ from ddpjob_operator.engine import (
     SCHEDULING_API,
     VOLCANO_API,
     Action,
+    CreateDisruptionBudget,
     CreateKueueWorkload,
     CreateNetworkPolicy,
     CreatePod,
@@ -24,6 +25,7 @@ from ddpjob_operator.engine import (
     CreateSecret,
     CreateService,
     CreateWorkload,
+    DeleteDisruptionBudget,
     DeleteJob,
     DeleteKueueWorkload,
     DeleteNetworkPolicy,
@@ -41,6 +43,7 @@ from .conversion import STOPPED_SECONDS, Ref, owner_of
 from .fair_queue import ALONE, Turns
 from .kube.api_client import (
     DDPJOBS,
+    DISRUPTION_BUDGETS,
     KUEUE_WORKLOADS,
     NETWORK_POLICIES,
     POD_GROUPS,
@@ -62,16 +65,18 @@ from .store import Cache, Key, O, Store
 SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod)
 ENDING = (
-    *(DeletePod, StopPod, DeleteNetworkPolicy, DeleteWorkload, DeletePodGroup),
+    *(DeletePod, StopPod, DeleteNetworkPolicy, DeleteDisruptionBudget, DeleteWorkload, DeletePodGroup),
     *(TellKueue, DeleteKueueWorkload, MarkFinished, DeleteJob),
 )
 FIRST = (CreateWorkload,)
 
 POLICY = ("networking.k8s.io/v1", "NetworkPolicy")
+BUDGET = ("policy/v1", "PodDisruptionBudget")
 WORKLOAD, POD_GROUP = (SCHEDULING_API, "Workload"), (SCHEDULING_API, "PodGroup")
 OF_VOLCANO, OF_KUEUE = (VOLCANO_API, "PodGroup"), (KUEUE_API, "Workload")
 DELETED = {
     DeleteNetworkPolicy: (POLICY,),
+    DeleteDisruptionBudget: (BUDGET,),
     DeleteWorkload: (WORKLOAD,),
     DeletePodGroup: (POD_GROUP, OF_VOLCANO),
     DeleteKueueWorkload: (OF_KUEUE,),
@@ -136,6 +141,7 @@ class Writer:
         self._beside: dict[tuple[str, str], Kept] = {
             ("v1", "Service"): (SERVICES, store.services),
             POLICY: (NETWORK_POLICIES, store.policies),
+            BUDGET: (DISRUPTION_BUDGETS, store.budgets),
             WORKLOAD: (WORKLOADS, store.workloads),
             POD_GROUP: (POD_GROUPS, store.pod_groups),
             OF_VOLCANO: (VOLCANO_GROUPS, store.volcano_groups),
@@ -189,7 +195,13 @@ class Writer:
     async def _do(self, action: Action, job: Ref) -> None:
         namespace, owner = job.namespace, job.uid
         match action:
-            case CreateService() | CreateNetworkPolicy() | CreateWorkload() | CreatePodGroup():
+            case (
+                CreateService()
+                | CreateNetworkPolicy()
+                | CreateDisruptionBudget()
+                | CreateWorkload()
+                | CreatePodGroup()
+            ):
                 await self._create_beside(action.build(), owner)
             case CreateKueueWorkload():
                 await self._create_beside(await self._prioritized(action.build()), owner)
@@ -199,7 +211,13 @@ class Writer:
                 await self._create(PODS, self._store.pods, await self._built(action, job), owner)
             case ResizeKueueWorkload(name) | TellKueue(name):
                 await self._change_queued((namespace, name), action)
-            case DeleteNetworkPolicy(name) | DeleteWorkload(name) | DeletePodGroup(name) | DeleteKueueWorkload(name):
+            case (
+                DeleteNetworkPolicy(name)
+                | DeleteDisruptionBudget(name)
+                | DeleteWorkload(name)
+                | DeletePodGroup(name)
+                | DeleteKueueWorkload(name)
+            ):
                 for kind in DELETED[type(action)]:
                     await self._delete_known(*self._beside[kind], (namespace, name))
             case DeletePod(name, uid, grace):

@@ -4,6 +4,7 @@ from .conditions import events
 from .decide import decide
 from .decision import (
     Action,
+    CreateDisruptionBudget,
     CreateKueueWorkload,
     CreateNetworkPolicy,
     CreatePod,
@@ -12,6 +13,7 @@ from .decision import (
     CreateService,
     CreateWorkload,
     Decision,
+    DeleteDisruptionBudget,
     DeleteJob,
     DeleteKueueWorkload,
     DeleteNetworkPolicy,
@@ -69,6 +71,7 @@ __all__ = [
     "Action",
     "Admission",
     "Asked",
+    "CreateDisruptionBudget",
     "CreateKueueWorkload",
     "CreateNetworkPolicy",
     "CreatePod",
@@ -77,6 +80,7 @@ __all__ = [
     "CreateService",
     "CreateWorkload",
     "Decision",
+    "DeleteDisruptionBudget",
     "DeleteJob",
     "DeleteKueueWorkload",
     "DeleteNetworkPolicy",

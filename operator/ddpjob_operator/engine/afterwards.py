@@ -9,6 +9,7 @@ from .conditions import completed
 from .decision import DeleteJob, DeletePod, MarkFinished
 from .manifests.names import digest_of_name
 from .policies import Verdict
+from .policies.drains import protected, protected_due
 from .policies.queue import queue_told, queue_told_due
 from .policies.verdict import Times, never
 from .supervision import silent_at, with_reports
@@ -99,6 +100,7 @@ AFTERWARDS: tuple[Step, ...] = (
     Step(reported, "What supervisors report is part of the status before anything follows from that.", _silence_due),
     Step(derived, "The status is complete before anything is added to the actions that it authorises.", _quiet_due),
     Step(queue_told, "What a queue is told depends on the status alone, which is complete.", queue_told_due),
+    Step(protected, "Whether pods may be evicted depends on the status alone, too.", protected_due),
     Step(without_lost_pods, "What a job leaves behind is removed before it is marked as finished.", _loss_due),
     Step(marked, "Nothing waits for the mark: it comes after all else that is done."),
 )

@@ -11,6 +11,7 @@ from enum import Enum, auto
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 
 from .manifests.children import (
+    build_disruption_budget,
     build_network_policy,
     build_pod,
     build_reserve,
@@ -51,6 +52,24 @@ class CreateNetworkPolicy:
 @dataclass(frozen=True, slots=True)
 class DeleteNetworkPolicy:
     """Delete the job's NetworkPolicy. If it is gone already, that is success."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDisruptionBudget:
+    """Create the PodDisruptionBudget by which evictions are refused. If it exists already, that is success."""
+
+    job: DDPJob
+
+    def build(self) -> Manifest:
+        """The PodDisruptionBudget's manifest."""
+        return build_disruption_budget(self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteDisruptionBudget:
+    """Delete it, so that pods may be evicted. If it is gone already, that is success."""
 
     name: str
 
@@ -205,6 +224,8 @@ Action = (
     CreateService
     | CreateNetworkPolicy
     | DeleteNetworkPolicy
+    | CreateDisruptionBudget
+    | DeleteDisruptionBudget
     | CreateSecret
     | CreateWorkload
     | CreatePodGroup

@@ -303,6 +303,8 @@ class Snapshot:
     """What is wrong with the nodes that were asked about, in a sentence; empty if nothing is."""
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
+    disruption_budget: bool | None = None
+    """Whether the job's own PodDisruptionBudget exists. None: the operator may make none."""
     pod_groups: tuple[PodGroup, ...] | None = None
     """The job's own PodGroups, of the kind that its scheduler knows. None: nobody can make any here, since the
     cluster has no such API or forbids it."""

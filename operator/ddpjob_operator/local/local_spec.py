@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ddpjob_operator.api import Checkpoint, CleanPodPolicy, DDPJobSpec
+from ddpjob_operator.api import Checkpoint, CleanPodPolicy, DDPJobSpec, DisruptionPolicy
 from ddpjob_operator.engine import lost_with_pods
 
 A_YEAR = 366 * 24 * 3600
@@ -17,6 +17,7 @@ def as_here(spec: DDPJobSpec) -> DDPJobSpec:
             "elastic": None,  # A missing node is one that is yet to be made, not one without a place.
             "schedule_timeout_seconds": A_YEAR,
             "scheduling": None,
+            "disruption": DisruptionPolicy.ALLOW,
             "ttl_seconds_after_finished": None,
             "clean_pod_policy": CleanPodPolicy.RUNNING if policy is CleanPodPolicy.NONE else policy,
             "managed_by": None,
@@ -45,3 +46,5 @@ def differences(spec: DDPJobSpec) -> Iterator[str]:
         yield "elastic does nothing on this machine: there is always room for all nodes"
     if spec.scheduling is not None:
         yield "scheduling does nothing on this machine: all nodes have their place here"
+    if spec.disruption is not DisruptionPolicy.ALLOW:
+        yield "disruption does nothing on this machine: nobody drains it"

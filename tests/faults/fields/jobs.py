@@ -91,6 +91,7 @@ class Jobs:
                 follows.master_waits,
             ),
             "network policy": (lambda: self.server.policies(job["metadata"]["uid"]) == 1, follows.policy),
+            "disruption budget": (lambda: self.server.budgets(job["metadata"]["uid"]) == 1, follows.budget),
             "grace": (lambda: self._grace(job), follows.grace),
             "group": (lambda: self._of_group(status, follows.group or {}), follows.group),
         }

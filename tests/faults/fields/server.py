@@ -26,6 +26,7 @@ class Server:
         self._jobs = f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs"
         self._groups = f"/apis/{SCHEDULING_API}/namespaces/{namespace}/podgroups"
         self._policies = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+        self._budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
 
     def close(self) -> None:
         """No more questions."""
@@ -72,7 +73,14 @@ class Server:
 
     def policies(self, uid: str) -> int:
         """How many NetworkPolicies a job has."""
-        found = self._done("GET", f"{self._policies}?labelSelector=ddpjob.dev/job-uid%3D{uid}")
+        return self._how_many(self._policies, uid)
+
+    def budgets(self, uid: str) -> int:
+        """How many PodDisruptionBudgets."""
+        return self._how_many(self._budgets, uid)
+
+    def _how_many(self, path: str, uid: str) -> int:
+        found = self._done("GET", f"{path}?labelSelector=ddpjob.dev/job-uid%3D{uid}")
         return len(found["items"])
 
     def group(self, name: str) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class Follows:
     pods: tuple[str, ...] | None = None
     master_waits: bool | None = None
     policy: bool | None = None
+    budget: bool | None = None
     group: Mapping[str, Any] | None = None
 
 
@@ -216,6 +217,13 @@ FIELDS: dict[str, Field] = {
     "scheduling.schedulingPolicy.basic": _choice("basic and gang", schedulingPolicy={"basic": {}}),
     "scheduling.disruptionMode.single": _choice("single and all", disruptionMode={"single": {}}),
     "scheduling.disruptionMode.all": _choice("single and all", disruptionMode={"all": {}}),
+    # whether at any time
+    "disruption": _always(
+        Follows(ready="2/2", budget=False),
+        Follows(ready="2/2", budget=True),
+        Follows(ready="2/2", budget=False),
+        job={"disruption": "AfterCheckpoint"},
+    ),
     # time
     "activeDeadlineSeconds": _always(
         _fails("DeadlineExceeded"), GOES_ON, GOES_ON, job={"activeDeadlineSeconds": 3600}

@@ -13,7 +13,7 @@ TRAINER = "spec.template.spec.containers[0]"
 KNOWN = (
     "nodes, procsPerNode, backend, masterPort, statusPort, controlPort, waitForMaster, networkPolicy, suspend, "
     "managedBy, activeDeadlineSeconds, startDeadlineSeconds, scheduleTimeoutSeconds, successPolicy, "
-    "finishTimeoutSeconds, cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, scheduling, "
+    "finishTimeoutSeconds, cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, scheduling, disruption, "
     "stallTimeoutSeconds, preflight, checkpoint, template"
 )
 NAME = (

@@ -16,7 +16,7 @@ from ddpjob_operator.cluster.kube.clock import Clock
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import ObjectMeta, read
 from ddpjob_operator.cluster.operator import Operator
-from ddpjob_operator.cluster.optional_api import GANGS, KUEUE, VOLCANO, OptionalApi
+from ddpjob_operator.cluster.optional_api import OptionalApi
 from ddpjob_operator.cluster.options import parse
 from ddpjob_operator.engine import Event
 
@@ -51,8 +51,7 @@ def an_operator(*flags: str, connection: Connection = NOWHERE) -> Operator:
 
 def use(operator: Operator, api: ApiClient) -> None:
     """Has it look there for what not every cluster has."""
-    optional = (OptionalApi(api, what) for what in (GANGS, VOLCANO, KUEUE))
-    operator._gangs, operator._volcano, operator._kueue = optional
+    operator._optional = tuple(OptionalApi(api, one.what) for one in operator._optional)
 
 
 def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -> list[str]:

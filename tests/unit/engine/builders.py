@@ -16,6 +16,7 @@ from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.engine import (
     Action,
     Admission,
+    CreateDisruptionBudget,
     CreateKueueWorkload,
     CreateNetworkPolicy,
     CreatePod,
@@ -24,6 +25,7 @@ from ddpjob_operator.engine import (
     CreateService,
     CreateWorkload,
     Decision,
+    DeleteDisruptionBudget,
     DeleteJob,
     DeleteKueueWorkload,
     DeleteNetworkPolicy,
@@ -363,6 +365,14 @@ class Moment:
         """Such a Service stands under the job's name."""
         return Moment(replace(self.snapshot, service=service))
 
+    def guarded(self, *, there: bool = False) -> "Moment":
+        """The operator may make PodDisruptionBudgets, and the job has one or has none."""
+        return Moment(replace(self.snapshot, disruption_budget=there))
+
+    def unguarded(self) -> "Moment":
+        """It may not, or no longer."""
+        return Moment(replace(self.snapshot, disruption_budget=None))
+
     def grouped(self) -> "Moment":
         """The cluster has PodGroups, and the operator may make them."""
         return Moment(replace(self.snapshot, pod_groups=self.snapshot.pod_groups or ()))
@@ -531,10 +541,14 @@ class Moment:
         match action:
             case CreateService():
                 return self.service(Service.OURS)
-            case CreateNetworkPolicy() | DeleteNetworkPolicy() | MarkFinished():
-                made: dict[str, Any] = {"network_policy": isinstance(action, CreateNetworkPolicy)}
-                changed = {"mark": action.mark} if isinstance(action, MarkFinished) else made
-                return Moment(replace(self.snapshot, **changed))
+            case (
+                CreateNetworkPolicy()
+                | DeleteNetworkPolicy()
+                | CreateDisruptionBudget()
+                | DeleteDisruptionBudget()
+                | MarkFinished()
+            ):
+                return self._changed(action)
             case CreatePod():
                 return self._with_made((action,))
             case StopPod(name):
@@ -548,11 +562,21 @@ class Moment:
             case _:
                 return self._in_queue(action)._grouped(action)
 
+    def _changed(self, action: Action) -> "Moment":
+        match action:
+            case MarkFinished(mark):
+                return Moment(replace(self.snapshot, mark=mark))
+            case CreateDisruptionBudget() | DeleteDisruptionBudget():
+                return self.guarded(there=isinstance(action, CreateDisruptionBudget))
+        return Moment(replace(self.snapshot, network_policy=isinstance(action, CreateNetworkPolicy)))
+
 
 BESIDE: dict[type[Action], tuple[str, ...]] = {
     CreateService: ("service",),
     CreateNetworkPolicy: ("policy",),
     DeleteNetworkPolicy: ("-policy",),
+    CreateDisruptionBudget: ("budget",),
+    DeleteDisruptionBudget: ("-budget",),
     CreateWorkload: ("workload",),
     DeleteWorkload: ("-workload",),
     CreatePodGroup: ("group",),
@@ -567,12 +591,12 @@ BESIDE: dict[type[Action], tuple[str, ...]] = {
 def plan(moment: Moment) -> str:
     """The actions of a decision in a line.
 
-    `service`, `policy`, `workload`, `group`, `queue`: it is made; `-policy` and so on: it is removed; `queue=3`: the
-    queue is asked for three nodes; `queue:Finished`: it is told so; `queue:-quota`: its quota is given back; `+2.0`:
-    rank 0 of incarnation 2 is created, `+2.0?`: as one that only looks out for a place; `-1.0/5`: that of incarnation
-    1 is deleted with 5 s of grace, `/full`: with its own; `!1.0`: it is stopped and stays; `Failed`: the job is so
-    marked; `-job`: the job itself is deleted. The Secret, which is made before any pod (`test_secret.py`), is left
-    out.
+    `service`, `policy`, `budget`, `workload`, `group`, `queue`: it is made; `-policy` and so on: it is removed;
+    `queue=3`: the queue is asked for three nodes; `queue:Finished`: it is told so; `queue:-quota`: its quota is given
+    back; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as one that only looks out for a place; `-1.0/5`: that
+    of incarnation 1 is deleted with 5 s of grace, `/full`: with its own; `!1.0`: it is stopped and stays; `Failed`:
+    the job is so marked; `-job`: the job itself is deleted. The Secret, which is made before any pod
+    (`test_secret.py`), is left out.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
     said = []

@@ -14,6 +14,8 @@ once = a_job(nodes=2, restart={"maxRestarts": 0}).allows(force_delete_lost_pods=
 lost = once.running().node_dies(1).decided().after(60)
 queued_over = once.marked("").queues().decided().admitted().running().fails(0).decided().overdue(1)
 over = once.marked("").running().fails(0).decided().overdue(1)
+careful = a_job(nodes=2, disruption="AfterCheckpoint").guarded()
+comes_up = careful.queues().decided().admitted().created().runs(0, 1)
 
 BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
     "a gang of which a stall is reported is in the state that follows from it": (
@@ -24,9 +26,13 @@ BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
         *("derived", "queue_told"),
         queued.succeeds(0, 1),
     ),
-    "a queue is told of the end before lost pods are removed": (
-        *("queue_told", "without_lost_pods"),
-        queued_over,
+    "a queue is told that all run before they are protected": (
+        *("queue_told", "protected"),
+        comes_up,
+    ),
+    "pods are no longer protected before lost ones are removed": (
+        *("protected", "without_lost_pods"),
+        over.guarded(there=True),
     ),
     "a job that ends without a pod that was lost is marked last": (
         *("without_lost_pods", "marked"),

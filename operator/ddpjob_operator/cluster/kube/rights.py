@@ -32,6 +32,9 @@ MARK_RIGHTS = {(GROUP, "ddpjobs"): ("patch",)}
 OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
 """There too, though in no request of ours: some clusters demand it for creating what belongs to a job."""
 
+BUDGET_RIGHTS = {("policy", "poddisruptionbudgets"): (*READ, "create", "delete")}
+"""There too, for jobs whose pods may be evicted only after a checkpoint: without them they may be at any time."""
+
 POD_GROUP_RIGHTS = {
     (SCHEDULING_API.partition("/")[0], kind): (*READ, "create", "delete") for kind in ("workloads", "podgroups")
 }

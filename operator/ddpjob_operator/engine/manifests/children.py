@@ -1,4 +1,4 @@
-"""The Service, the NetworkPolicy, the Secret, the PodGroups and the pods of a job, as they are created."""
+"""The Service, the NetworkPolicy, the PodDisruptionBudget, the Secret and the pods of a job, as they are created."""
 
 import copy
 
@@ -23,6 +23,7 @@ from .env import trainer_env
 from .init_containers import WAIT_CONTAINER, reserve_container, wait_container, waits_by_itself
 from .kueue_workload import place
 from .names import (
+    disruption_budget_name,
     job_labels,
     kueue_workload_name,
     network_policy_name,
@@ -100,6 +101,24 @@ def _monitoring(settings: Settings) -> list[Manifest]:
 
 def _pods_of(namespace: str) -> Manifest:
     return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+
+
+def build_disruption_budget(job: DDPJob) -> Manifest:
+    """The PodDisruptionBudget that refuses every eviction of the job's running pods for as long as it exists.
+
+    How many pods there are it learns from the job's scale, so it need not change with them.
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {**owned(job), "name": disruption_budget_name(job), "labels": job_labels(job)},
+        "spec": {
+            "maxUnavailable": 0,
+            "selector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}},
+            # A rank that fails its readiness probe has nothing that is worth waiting for.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
 
 
 def build_secret(job: DDPJob) -> Manifest:

@@ -23,6 +23,11 @@ def network_policy_name(job: DDPJob) -> str:
     return f"{job.metadata.name}-{_suffix(job.metadata.uid)}"
 
 
+def disruption_budget_name(job: DDPJob) -> str:
+    """`<job>-<suffix>`: never the name of a former job's, which selects no pod of this one."""
+    return f"{job.metadata.name}-{_suffix(job.metadata.uid)}"
+
+
 def pod_group_name(job: DDPJob, incarnation: int) -> str:
     """`<job>-<suffix>`: each attempt of the whole gang has a PodGroup of its own, with the suffix of its pods."""
     return f"{job.metadata.name}-{_suffix(f'{job.metadata.uid}/{incarnation}')}"

@@ -13,7 +13,7 @@ from ddpjob_operator.engine.snapshot import Service
 from ddpjob_operator.engine.supervision import comes_up, is_outdated, missed, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 
-from .obstacles import in_the_way, name_taken, no_image, so_many_run, starts_again, ungrouped
+from .obstacles import in_the_way, name_taken, no_image, so_many_run, starts_again, ungrouped, unprotected
 from .size import lacking, look_out
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict
@@ -124,7 +124,7 @@ def under_way(view: View) -> Verdict | None:
     if is_outdated(view):
         all_run, why = f"{all_run}; {OUTDATED}", Reason.SUPERVISOR_OUTDATED
     message = _finished(view) if view.succeeded else all_run
-    message = said_of(view) or "; ".join(part for part in (message, quiet_of(view)) if part)
+    message = said_of(view) or "; ".join(part for part in (message, quiet_of(view), unprotected(view)) if part)
     running = Say(ConditionType.RUNNING, value=True, reason=why, message=all_run)
     attempt = f"Attempt {view.status.attempt} runs"
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
