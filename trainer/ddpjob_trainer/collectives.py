@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from . import values
+from .shared_file import PORTION_BYTES, SharedFile
 from .world import World
 
 T = TypeVar("T")
@@ -53,17 +54,36 @@ def _bytes(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-def broadcast_bytes(content: bytes | None, world: World) -> bytes | None:
-    """Rank 0's bytes, or its None, for everybody."""
+def broadcast_file(file: SharedFile | None, world: World) -> SharedFile | None:
+    """Rank 0's file, or its None, for everybody. The processes of a node share one copy of a large one."""
     if world.alone:
-        return content
-    size = torch.tensor([-1 if content is None else len(content)])
+        return file
+    size = torch.tensor([-1 if file is None else file.size])
     dist.broadcast(size, src=0)
-    if size.item() < 0:
+    left = int(size.item())
+    if left < 0:
         return None
-    buffer = _bytes(content or bytes(int(size.item())))
-    dist.broadcast(buffer, src=0)
-    return buffer.numpy().tobytes()
+    large = left > PORTION_BYTES
+    mine, fills = _copy(file, world) if large else (file or SharedFile.in_memory(), file is None)
+    portions = file.portions(PORTION_BYTES) if file else None
+    while left > 0:
+        buffer = _bytes(next(portions)) if portions else torch.empty(min(left, PORTION_BYTES), dtype=torch.uint8)
+        dist.broadcast(buffer, src=0)
+        left -= len(buffer)
+        if fills:
+            mine.write(buffer.numpy().data)
+    if large:
+        dist.all_reduce(size)  # Only now have all who share a copy the whole of it.
+    return mine
+
+
+def _copy(file: SharedFile | None, world: World) -> tuple[SharedFile, bool]:
+    """The file that this process reads, and whether it has to fill it: its node's first process does, for all."""
+    own = file or (SharedFile.in_memory() if world.local_rank == 0 else None)
+    addresses = all_gather(own.address if own else ("", ""), world)
+    if own is None and (shared := SharedFile.of(*addresses[world.rank - world.local_rank])):
+        return shared, False
+    return own or SharedFile.in_memory(), file is None
 
 
 def broadcast_buffers(model: nn.Module, world: World) -> None:

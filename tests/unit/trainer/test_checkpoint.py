@@ -28,7 +28,7 @@ from pathlib import Path
 from ddpjob_trainer.training.checkpoint import Checkpoints
 from ddpjob_trainer.training.manifest import Manifest
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
-found = checkpoints.newest(decode=len)
+found = checkpoints.newest(decode=Path.read_bytes)
 step = found.manifest.step if found else 0
 while True:
     step += 1
@@ -55,15 +55,15 @@ def write(directory: Path, *steps: int, keep: int = 3) -> Checkpoints:
 
 
 def newest_step(directory: Path) -> int | None:
-    found = Checkpoints(directory, keep=3).newest(decode=len)
+    found = Checkpoints(directory, keep=3).newest(decode=Path.read_bytes)
     return found.manifest.step if found else None
 
 
 def test_what_is_written_is_found(tmp_path: Path) -> None:
     path = write(tmp_path, 120)
-    found = path.newest(decode=len)
+    found = path.newest(decode=Path.read_bytes)
     assert found
-    assert (found.path.name, found.content, found.state) == ("step-00000120", b"state 120", len(b"state 120"))
+    assert (found.path.name, found.state) == ("step-00000120", b"state 120")
     assert (found.manifest.step, found.manifest.samples, found.manifest.lineage) == (120, 7680, (1, 2))
 
 
@@ -159,8 +159,8 @@ def test_a_broken_checkpoint_is_passed_over_with_a_warning_for_the_one_before(
 
 
 def test_a_state_that_cannot_be_loaded_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def load(content: bytes) -> None:
-        if content == b"state 120":
+    def load(file: Path) -> None:
+        if file.read_bytes() == b"state 120":
             raise ValueError("not a state of this version")
 
     found = write(tmp_path, 60, 120).newest(decode=load)
@@ -210,10 +210,10 @@ def test_whenever_the_writer_is_killed_the_last_checkpoint_that_it_told_of_is_th
         time.sleep(random.uniform(0, 0.01))  # To a moment at random within the next save.
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        found = Checkpoints(tmp_path, keep=2).newest(decode=len)
+        found = Checkpoints(tmp_path, keep=2).newest(decode=Path.read_bytes)
         assert found
         assert found.manifest.step >= told
-        assert found.content == found.manifest.step.to_bytes(4, "big") * 500_000
+        assert found.state == found.manifest.step.to_bytes(4, "big") * 500_000
 
 
 @contextmanager
@@ -253,6 +253,6 @@ def test_a_large_state_is_whole_though_it_goes_to_the_disk_in_portions(
     monkeypatch.setattr(content, "PORTION_BYTES", 1000)
     parts = [random.randbytes(size) for size in (0, 1, 999, 1000, 1001, 12_345)]
     Checkpoints(tmp_path, keep=1).write(manifest(60), lambda file: [file.write(part) for part in parts])
-    found = Checkpoints(tmp_path, keep=1).newest(decode=len)
+    found = Checkpoints(tmp_path, keep=1).newest(decode=Path.read_bytes)
     assert found
-    assert found.content == b"".join(parts)
+    assert found.state == b"".join(parts)

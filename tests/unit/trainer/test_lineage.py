@@ -65,15 +65,15 @@ def test_the_newest_is_of_the_latest_attempt_then_of_the_latest_step(
     tmp_path: Path, there: list[Save], newest: Save
 ) -> None:
     put(tmp_path / "saved", *there)
-    found = Checkpoints(tmp_path / "saved", keep=3).newest(decode=len)
+    found = Checkpoints(tmp_path / "saved", keep=3).newest(decode=Path.read_bytes)
     assert found
-    assert found.content.decode() == "{}/{}".format(*newest)
+    assert found.state.decode() == "{}/{}".format(*newest)
 
 
 def test_if_the_latest_attempts_are_broken_the_one_before_counts(tmp_path: Path) -> None:
     put(tmp_path / "saved", (1, 120), (2, 130), (1, 150))
     (tmp_path / "saved/step-00000130/state.pt").unlink()
-    found = Checkpoints(tmp_path / "saved", keep=3).newest(decode=len)
+    found = Checkpoints(tmp_path / "saved", keep=3).newest(decode=Path.read_bytes)
     assert found
     assert (found.manifest.attempt, found.manifest.step) == (1, 150)
 
@@ -146,9 +146,9 @@ def test_of_two_runs_of_one_attempt_the_one_that_began_later_counts(tmp_path: Pa
     checkpoints = Checkpoints(tmp_path, keep=3)
     for run, saved in ((EARLIER, 20), (LATER, 10)):
         checkpoints.write(manifest(1, saved, run), lambda file, run=run: file.write(run.encode()))  # type: ignore[misc]
-    found = checkpoints.newest(decode=len)
+    found = checkpoints.newest(decode=Path.read_bytes)
     assert found
-    assert (found.content.decode(), found.manifest.step) == (LATER, 10)
+    assert (found.state.decode(), found.manifest.step) == (LATER, 10)
     with pytest.raises(SupersededError, match=f"attempt 1 of run {LATER}, and this is attempt 1 of run {EARLIER}"):
         checkpoints.write(manifest(1, step, EARLIER), encode=pytest.fail)
 
@@ -182,9 +182,9 @@ def test_a_late_process_that_saves_while_a_later_attempt_writes_takes_nothing_fr
 ) -> None:
     late, later = Checkpoints(tmp_path, keep=1), Checkpoints(tmp_path, keep=1)
     later.write(manifest(2, 130), meanwhile((2, 130), late, (1, step)))
-    found = Checkpoints(tmp_path, keep=1).newest(decode=len)
+    found = Checkpoints(tmp_path, keep=1).newest(decode=Path.read_bytes)
     assert found
-    assert found.content == b"2/130"
+    assert found.state == b"2/130"
     assert saves(tmp_path) == ([(2, 130)] if step == 130 else [(1, 150), (2, 130)])
 
 
@@ -239,5 +239,5 @@ def test_a_manifest_without_a_writer_is_damaged(tmp_path: Path, capsys: pytest.C
     put(tmp_path / "saved", (1, 120))
     path = tmp_path / "saved/step-00000120/manifest.json"
     path.write_text(path.read_text().replace("0,\n  1", ""))
-    assert Checkpoints(tmp_path / "saved", keep=1).newest(decode=len) is None
+    assert Checkpoints(tmp_path / "saved", keep=1).newest(decode=Path.read_bytes) is None
     assert "manifest.json is damaged (its lineage is empty)" in capsys.readouterr().err

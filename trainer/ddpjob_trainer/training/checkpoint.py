@@ -24,6 +24,7 @@ from typing import Generic, TypeVar
 
 from ddpjob_trainer.console import counted, warn
 from ddpjob_trainer.errors import StorageFullError, SupersededError, TrainerError
+from ddpjob_trainer.shared_file import SharedFile
 from ddpjob_trainer.storage import ADVICE, kind_of
 
 from .content import Content, Sink, write_synced
@@ -38,6 +39,8 @@ TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 
 
 State = TypeVar("State")
+Decode = Callable[[Path], State]
+"""Reads a state; raises if it cannot be read, though whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Found(Generic[State]):
 
     path: Path
     manifest: Manifest
-    content: bytes
+    content: SharedFile
     state: State
     """The decoded content."""
 
@@ -75,12 +78,8 @@ class Checkpoints:
                 f"the checkpoint directory {self.directory} cannot be used: {error.strerror}; {ADVICE[kind]}"
             ) from error
 
-    def newest(self, decode: Callable[[bytes], State]) -> Found[State] | None:
-        """The newest valid checkpoint; a warning is given for invalid ones, and they are skipped.
-
-        Args:
-            decode: Reads a state; raises if it cannot be read, though whole.
-        """
+    def newest(self, decode: Decode[State]) -> Found[State] | None:
+        """The newest valid checkpoint; a warning is given for invalid ones, and they are skipped."""
         paths = self._paths()
         found = newest(paths, decode)
         if found is None and paths:
@@ -202,14 +201,10 @@ def checkpoints_in(directory: Path) -> list[Path]:
     return [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
 
 
-def newest(checkpoints: Iterable[Path], decode: Callable[[bytes], State]) -> Found[State] | None:
+def newest(checkpoints: Iterable[Path], decode: Decode[State]) -> Found[State] | None:
     """The newest valid one of some checkpoints; a warning is given for invalid ones, and they are skipped.
 
     It only reads: training may go on there.
-
-    Args:
-        checkpoints: Their paths.
-        decode: Reads a state; raises if it cannot be read, though whole.
     """
     # One that does not say its place comes first, so that a warning is given.
     for path in sorted(checkpoints, key=lambda path: _order(path, unknown=math.inf), reverse=True):
@@ -247,14 +242,15 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _read(path: Path, decode: Callable[[bytes], State]) -> Found[State]:
-    manifest = read_manifest(path)
-    content = (path / STATE).read_bytes()
-    if len(content) != manifest.size:
-        raise ValueError(f"{STATE} has {counted(len(content), 'byte')}, its manifest says {manifest.size}")
-    if hashlib.sha256(content).hexdigest() != manifest.sha256:
+def _read(path: Path, decode: Decode[State]) -> Found[State]:
+    manifest, content, checksum = read_manifest(path), SharedFile.opened(path / STATE), hashlib.sha256()
+    if content.size != manifest.size:
+        raise ValueError(f"{STATE} has {counted(content.size, 'byte')}, its manifest says {manifest.size}")
+    for portion in content.portions():
+        checksum.update(portion)
+    if checksum.hexdigest() != manifest.sha256:
         raise ValueError(f"the checksum of {STATE} is not its manifest's")
-    return Found(path, manifest, content, decode(content))
+    return Found(path, manifest, content, decode(content.path))
 
 
 def _named(writer: tuple[float, str]) -> str:

@@ -81,7 +81,7 @@ class PowerSGD:
             (state.p_memory_dict, mine["ps"]),
             (state.q_memory_dict, mine["qs"]),
         ):
-            kept.update({index: value.to(device) for index, value in values.items()})
+            kept.update({index: value.to(device, copy=True) for index, value in values.items()})
         return True
 
     def _layout(self) -> list[float | None]:

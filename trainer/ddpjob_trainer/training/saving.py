@@ -1,14 +1,14 @@
 """Saving and resuming: when a checkpoint is due, and what all ranks do for it.
 
 Only rank 0 reads and writes files, and writes them beside training. The others send it their random states and get a
-checkpoint's bytes from it, so they need not see the directory.
+checkpoint's bytes from it, so they need not see the directory. Of these bytes there is one copy on each node.
 """
 
 import time
 from collections.abc import Callable
 
 from ddpjob_trainer import reporting
-from ddpjob_trainer.collectives import broadcast_bytes, gather
+from ddpjob_trainer.collectives import broadcast_file, gather
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.console import record, say, warn
 from ddpjob_trainer.options.checkpoints import AUTO, CheckpointConfig
@@ -51,12 +51,12 @@ class Saver:
             found = self._files.newest(state.decode)
             before = found.manifest.lineage if found else ()
             self._lineage = extended(before, self._config.attempt, self._files.newest_attempt())
-        content = broadcast_bytes(found.content if found else None, self._world)
+        content = broadcast_file(found.content if found else None, self._world)
         if found:
             record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.path)
         if content is None:
             return None
-        decoded = found.state if found else state.decode(content)
+        decoded = found.state if found else state.decode(content.path)
         position.step, position.epoch, position.samples = decoded["position"]
         return decoded
 

@@ -1,6 +1,5 @@
 """The state of a run as bytes: everything that makes the steps after a resume those of a run that never stopped."""
 
-import io
 import pickle
 import warnings
 from dataclasses import dataclass
@@ -85,9 +84,9 @@ def encode(state: State, file: Sink) -> None:
     torch.save(state, cast("IO[bytes]", file))
 
 
-def decode(content: bytes) -> State:
-    """A state as it was encoded; runs no code from it (weights_only)."""
-    state: State = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+def decode(file: Path) -> State:
+    """A state as it was encoded; runs no code from it (weights_only). Its tensors are read from the file on use."""
+    state: State = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
     return state
 
 
@@ -100,7 +99,7 @@ def prove(file: Path) -> None:
         ConfigError: It contains something other than tensors and plain values.
     """
     try:
-        torch.load(file, map_location="cpu", mmap=True, weights_only=True)
+        decode(file)
     except pickle.UnpicklingError as error:
         raise ConfigError(
             "the state of the model, the optimizer or the scheduler cannot be saved: it holds something else than"
@@ -111,6 +110,8 @@ def prove(file: Path) -> None:
 def load(learner: Learner, state: State) -> list[str]:
     """Puts a decoded state into a learner; returns the settings of its optimizer that differed from the state's.
 
+    Nothing of the state is referred to afterwards, so that its memory can go.
+
     Raises:
         ConfigError: It is another model's.
     """
@@ -119,6 +120,7 @@ def load(learner: Learner, state: State) -> list[str]:
     try:
         learner.model.load_state_dict(state["model"])
         learner.optimizer.load_state_dict(state["optimizer"])
+        _own(learner.optimizer)
     except (RuntimeError, ValueError, KeyError) as error:
         raise ConfigError(
             f"the checkpoint is of another model or optimizer than the workload's ({first_lines(error)}):"
@@ -137,6 +139,14 @@ def load(learner: Learner, state: State) -> list[str]:
         learner.average.n_averaged.fill_(average["updates"])
     saved = _settings(learner)
     return [f"{name} {value}, not {asked[name]}" for name, value in saved.items() if asked.get(name, value) != value]
+
+
+def _own(optimizer: Optimizer) -> None:
+    """Gives an optimizer tensors of its own: what is on the right device already it takes as it is."""
+    for known in optimizer.state.values():
+        for name, value in known.items():
+            if isinstance(value, Tensor) and value.device.type == "cpu":
+                known[name] = value.clone()
 
 
 def load_compression(learner: Learner, state: State, world: World, device: torch.device) -> None:
