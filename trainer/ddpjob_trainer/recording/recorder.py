@@ -1,6 +1,6 @@
 """What rank 0 records: each event goes to all files. If one cannot be written, training goes on without it.
 
-Each event is in its file when `add` returns: a run may end in any way, at any moment.
+Each event is in its file when `add` returns, unless storage hangs: a run may end in any way, at any moment.
 """
 
 import time
@@ -12,6 +12,7 @@ from ddpjob_trainer.console import warn
 from ddpjob_trainer.errors import ConfigError
 
 from .event import Event
+from .event_queue import EventQueue
 from .json_lines import JsonLines
 
 RANKS = 64
@@ -41,6 +42,7 @@ class Recorder:
         self._directory = directory
         self._attempt = attempt
         self._sinks: list[Sink] = []
+        self._queue: EventQueue | None = None
 
     def begin(self, step: int, facts: Mapping[str, Any]) -> None:
         """Training is about to start after this step; what earlier starts recorded of later steps no longer counts.
@@ -60,14 +62,17 @@ class Recorder:
                 f"the directory for metrics {self._directory} cannot be written: {error.strerror};"
                 " name another one with --log-dir"
             ) from error
+        self._queue = EventQueue(self._write)
         self.add("started", step, **facts)
 
     def add(self, word: str, step: int, /, **values: Any) -> None:
         """Something has happened after this step. Values are JSON's; None is left out."""
-        if not self._sinks:
+        if self._queue is None:
             return
         known = {name: value for name, value in values.items() if value is not None}
-        event = Event(word, time.time(), self._attempt, step, known)
+        self._queue.add(Event(word, time.time(), self._attempt, step, known))
+
+    def _write(self, event: Event) -> None:
         for sink in tuple(self._sinks):
             try:
                 sink.write(event)
@@ -78,6 +83,9 @@ class Recorder:
 
     def close(self) -> None:
         """Nothing more will happen."""
+        queue, self._queue = self._queue, None
+        if queue is None or not queue.close():
+            return
         while self._sinks:
             self._sinks.pop().close()
 

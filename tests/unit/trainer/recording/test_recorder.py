@@ -3,6 +3,8 @@
 import json
 import math
 import resource
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +12,13 @@ from typing import Any
 
 import pytest
 from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.recording import event_queue
+from ddpjob_trainer.recording.event import Event
+from ddpjob_trainer.recording.json_lines import JsonLines
 from ddpjob_trainer.recording.recorder import RANKS, Recorder, by_rank
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.support.waiting import patience
 
 
 def lines(directory: Path) -> list[dict[str, Any]]:
@@ -126,6 +133,41 @@ def test_training_goes_on_without_a_file_that_cannot_be_written_any_more(
     warned = capsys.readouterr().err
     assert warned.count("metrics.jsonl is no longer written: File too large. Training goes on without it") == 1
     assert lines(tmp_path)[-1]["event"] == "started"
+
+
+def test_training_goes_on_while_storage_hangs_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hangs, write = threading.Event(), JsonLines.write
+
+    def wait_and_write(file: JsonLines, event: Event) -> None:
+        if event.word == "progress":
+            hangs.wait()
+        write(file, event)
+
+    monkeypatch.setattr(JsonLines, "write", wait_and_write)
+    with a_start(tmp_path) as recorder:
+        began = time.monotonic()
+        for step in range(1, 1001):
+            recorder.add("progress", step, loss=1.0)
+        assert time.monotonic() - began < patience(2.0), "it waits once, and not for each"
+        hangs.set()
+    assert [line["step"] for line in lines(tmp_path)] == list(range(1001))
+    assert capsys.readouterr().err.count("training does not wait for it") == 1
+
+
+def test_what_cannot_be_written_in_the_end_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(event_queue, "MOST", 5)
+    monkeypatch.setattr(event_queue, "CLOSING_SECONDS", 0.1)
+    hangs = threading.Event()
+    with a_start(tmp_path) as recorder:
+        monkeypatch.setattr(JsonLines, "write", lambda *_: hangs.wait())
+        for step in range(1, 11):
+            recorder.add("progress", step, loss=1.0)
+    hangs.set()
+    assert "10 events of the metrics could not be written in time" in capsys.readouterr().err
 
 
 def test_of_many_ranks_some_are_recorded_from_the_fastest_to_the_slowest() -> None:
