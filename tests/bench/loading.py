@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from ddpjob_trainer.sources.images import DEVIATION, MEAN
+from ddpjob_trainer.sources.images import DEVIATION, MEAN, normalised
 from ddpjob_trainer.sources.layout import image_classes
 from ddpjob_trainer.training.data import Loader
 from ddpjob_trainer.training.order import Order
@@ -71,7 +71,7 @@ def make(directory: Path, images: int) -> None:
 def ours(directory: Path, size: int) -> Iterator[Any]:
     """The batches of an epoch, as `ddpjob-train --workload imagenet` has them."""
     data = image_classes(directory, size).train
-    loader = Loader(data, seed=0, device=torch.device("cpu"), workers=WORKERS)
+    loader = Loader(data, seed=0, device=torch.device("cpu"), workers=WORKERS, inputs=normalised)
     return loader.batches(1, Order(loader.samples, BATCH, 0, 1, seed=0).batches(1))
 
 

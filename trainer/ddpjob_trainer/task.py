@@ -79,6 +79,13 @@ class Task(ABC):
         """
         return None
 
+    def inputs(self, samples: Any) -> Any:
+        """What the model takes of a batch of a data set's samples, which is on the model's device by then.
+
+        Samples may be small, such as the bytes of images: they have a way to go.
+        """
+        return samples
+
     def test_data(self) -> Dataset[Any] | None:
         """The held-out set, evaluated after each epoch; None: there is none."""
         return None

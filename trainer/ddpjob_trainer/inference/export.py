@@ -59,8 +59,8 @@ def _example(task: Task) -> Any:
     """Inputs of a few samples."""
     if (own := task.train_loader(rank=0, world_size=1)) is not None:
         return next(iter(own))[0]
-    inputs, _ = Loader(task.train_data(), seed=0, device=torch.device("cpu")).batch(torch.arange(SAMPLES))
-    return inputs
+    data = Loader(task.train_data(), seed=0, device=torch.device("cpu"), inputs=task.inputs)
+    return data.batch(torch.arange(SAMPLES))[0]
 
 
 def _archive(program: ExportedProgram, sink: Sink) -> None:

@@ -39,7 +39,7 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
     result = evaluate(
         model.model(task).to(device),
         task,
-        Loader(data, seed=config.seed, device=device, workers=config.loading.workers or 0),
+        Loader(data, seed=config.seed, device=device, workers=config.loading.workers or 0, inputs=task.inputs),
         autocast=amp.autocast(config.computing.precision, device),
         world=World(),
         batch_size=config.batch_size or task.batch_size,

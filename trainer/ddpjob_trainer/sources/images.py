@@ -13,7 +13,7 @@ from torch import Tensor
 from ddpjob_trainer.errors import ConfigError
 
 Sample = tuple[Tensor, int]
-"""An image of 3 channels, normalised, and the number of its class."""
+"""The bytes of an image of 3 channels, and the number of its class. `normalised` is what networks take."""
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -49,7 +49,7 @@ def to_train(size: int) -> Transform:
         scale = _draft(image, size / width, size / height)
         box = (left / scale, top / scale, (left + width) / scale, (top + height) / scale)
         part = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)
-        return normalised(part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if torch.rand(1) < 0.5 else part)  # noqa: PLR2004
+        return pixels(part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if torch.rand(1) < 0.5 else part)  # noqa: PLR2004
 
     return transform
 
@@ -59,14 +59,17 @@ def to_test(size: int) -> Transform:
     from torchvision.transforms import CenterCrop, Compose, Resize  # noqa: PLC0415  (as above)
 
     middle = Compose([Resize(round(size * RESIZE)), CenterCrop(size)])
-    return lambda image: normalised(middle(image.convert("RGB")))
+    return lambda image: pixels(middle(image.convert("RGB")))
 
 
-def normalised(image: Image.Image) -> Tensor:
-    """An RGB image as floating-point channels."""
-    # Channels are reordered while they are bytes, a quarter of their later size.
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().float()
-    return pixels.sub_(_column(MEAN)).div_(_column(DEVIATION))
+def pixels(image: Image.Image) -> Tensor:
+    """The channels of an RGB image, as bytes: a quarter of what goes from workers to ranks, and on to a GPU."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+def normalised(images: Tensor) -> Tensor:
+    """Images of bytes as networks take them, on the device that they are on."""
+    return images.float().sub_(_column(MEAN, images.device)).div_(_column(DEVIATION, images.device))
 
 
 def _draft(image: Image.Image, *shrinking: float) -> float:
@@ -80,8 +83,8 @@ def _draft(image: Image.Image, *shrinking: float) -> float:
 
 
 @functools.cache
-def _column(values: tuple[float, ...]) -> Tensor:
-    return torch.tensor(values).mul_(255).view(-1, 1, 1)
+def _column(values: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device).mul_(255).view(-1, 1, 1)
 
 
 def _reason(error: Exception) -> str:

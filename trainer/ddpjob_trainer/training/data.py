@@ -8,7 +8,7 @@ resume or after it, with any number of processes.
 import functools
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -28,8 +28,18 @@ class Loader:
     Workers start with the first sequence and stay: a later fork would copy a process that has grown, and has threads.
     """
 
-    def __init__(self, data: Dataset[Any], *, seed: int, device: torch.device, workers: int = 0) -> None:
+    def __init__(
+        self,
+        data: Dataset[Any],
+        *,
+        seed: int,
+        device: torch.device,
+        workers: int = 0,
+        inputs: Callable[[Any], Any] = lambda samples: samples,
+    ) -> None:
+        """`inputs`: what the model takes, of samples on the device."""
         self.samples = sample_count(data)
+        self._inputs = inputs
         self._device = device
         self._batches = _Batches(data, seed)
         # Data in memory takes longer to hand over than to fetch.
@@ -75,7 +85,8 @@ class Loader:
     def _pair(self, batch: Any) -> tuple[Any, Any]:
         if isinstance(batch, TrainerError):
             raise batch
-        return pair(batch, self._device)
+        samples, target = pair(batch, self._device)
+        return self._inputs(samples), target
 
 
 class Request(NamedTuple):

@@ -37,9 +37,6 @@ from .saving import Saver, restore_random
 from .step_times import StepTimes
 from .stepping import Stepper, shares
 
-MOST_WORKERS = 8
-"""Of a rank, unless it is set otherwise: usually that feeds a GPU, and memory stays small."""
-
 
 def run(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
     """Trains as asked, from the newest checkpoint if there is one; `position` says how far, even after an error."""
@@ -220,7 +217,8 @@ def _feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.d
 
 
 def _loader(data: Dataset[Any], config: TrainConfig, task: Task, world: World, device: torch.device) -> Loader:
-    return Loader(data, seed=config.seed, device=device, workers=_workers(config, task, world))
+    workers = _workers(config, task, world)
+    return Loader(data, seed=config.seed, device=device, workers=workers, inputs=task.inputs)
 
 
 def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
@@ -256,7 +254,7 @@ def _workers(config: TrainConfig, task: Task, world: World) -> int:
     if asked is not None:
         return asked
     # A rank may have cores of its own: then it has as many threads, and a share of them would be too few.
-    return min(MOST_WORKERS, max(torch.get_num_threads(), threads_of_each(world.local_world_size)))
+    return max(torch.get_num_threads(), threads_of_each(world.local_world_size))
 
 
 def _set_threads(config: TrainConfig, world: World) -> None:

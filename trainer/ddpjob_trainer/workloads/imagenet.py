@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.errors import ConfigError
-from ddpjob_trainer.sources.images import Sample
+from ddpjob_trainer.sources.images import Sample, normalised
 from ddpjob_trainer.sources.layout import image_classes
 from ddpjob_trainer.task import Task
 
@@ -52,6 +52,10 @@ class ImageNetTask(Task):
     def train_data(self) -> Dataset[Sample]:
         """The images to train on, each time another part of each."""
         return self.images.train
+
+    def inputs(self, samples: Tensor) -> Tensor:
+        """Normalised images."""
+        return samples if samples.is_floating_point() else normalised(samples)
 
     def test_data(self) -> Dataset[Sample] | None:
         """The images held out, if there are any."""
