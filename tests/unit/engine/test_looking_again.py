@@ -145,6 +145,16 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
         .settled(),
         None,
     ),
+    "also while a pod that was to stay is removed after all: never": (
+        a_job(nodes=2, cleanPodPolicy="None", restart={"maxRestarts": 0})
+        .running()
+        .fails(0)
+        .settled()
+        .disrupted(1, "DeletionByTaintManager", seconds=5)
+        .asks(cleanPodPolicy="All")
+        .settled(),
+        None,
+    ),
     "with a time to stay: after it": (
         a_job(ttlSecondsAfterFinished=60).running().after(5).succeeds(0).decided(),
         in_(65),

@@ -27,7 +27,7 @@ from ddpjob_operator.engine.view import View, after
 
 from .hindsight import hindsight, news
 from .obstacles import awaited
-from .steps import budget, delete, ends_due, restarting, short_grace, start_again, stop, wait_after
+from .steps import budget, delete, restarting, short_grace, start_again, stop, stops_due, wait_after
 from .verdict import Times, Verdict
 
 GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
@@ -50,10 +50,10 @@ def finished(view: View) -> Verdict | None:
 
 
 def finished_due(view: View) -> Times:
-    """When the job is deleted, and when pods that are being removed count as lost."""
+    """When the job is deleted, and when a pod that does not stop is removed."""
     yield expiry(view.spec, view.status)
     if view.status.finished and view.spec.clean_pod_policy is not CleanPodPolicy.NONE:
-        yield from ends_due(view)
+        yield from stops_due(view)
 
 
 def _restored(view: View) -> Verdict | None:

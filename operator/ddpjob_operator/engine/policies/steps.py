@@ -318,6 +318,11 @@ def _is_stop_overdue(view: View) -> bool:
 def ends_due(view: View) -> Times:
     """When pods that are being deleted count as lost, or those that are to be kept as not having stopped."""
     yield view.next_loss
+    yield from stops_due(view)
+
+
+def stops_due(view: View) -> Times:
+    """When pods that are to be kept count as not having stopped."""
     if any(pod.stopping and not pod.deleting for pod in view.snapshot.pods):
         yield _stop_timeout(view)
 
