@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from ddpjob_operator.cluster.writer import OF_PODS
 from ddpjob_operator.engine import Action, Decision, Refusal, decide
 
-from .promises import check_said, check_words
+from .promises import check_groups_of_gang, check_said, check_words
 from .world import World
 
 RETRY = timedelta(seconds=5)
@@ -33,6 +34,7 @@ class Operator:
             return
         snapshot = self.world.seen(self.refusal)
         self.seen, self.decision, self.refused = self.world.version, decide(snapshot), False
+        self.world.books.grouped = snapshot.pod_groups is not None
         self.world.books.seen_going = frozenset(pod.name for pod in snapshot.pods if pod.deleting)
         self.to_do = [] if self.decision.status else list(self.decision.actions)
         wake_at = self.decision.wake_at
@@ -40,6 +42,7 @@ class Operator:
         assert wake_at is None or wake_at > self.world.now
         check_words(snapshot, self.decision)
         check_said(snapshot, self.decision)
+        check_groups_of_gang(snapshot, self.decision)
         if self.decision.empty:
             until = self.world.now + LONG if wake_at is None else wake_at - MOMENT
             later = decide(replace(snapshot, now=max(until, self.world.now)))
@@ -61,8 +64,11 @@ class Operator:
         """Carries out the next action."""
         if not self.to_do:
             return
-        done = self.world.carry_out(self.to_do.pop(0), self.seen)
-        self.refused = self.refused or not done
+        action = self.to_do.pop(0)
+        if not self.world.carry_out(action, self.seen):
+            self.refused = True
+            if not isinstance(action, OF_PODS):  # Nothing is made without what comes before it.
+                self.to_do.clear()
         if not self.to_do:
             retry_at = self.world.now + RETRY
             self.refusal = Refusal("QuotaExceeded", "exceeded quota", retry_at) if self.refused else None

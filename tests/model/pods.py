@@ -24,6 +24,8 @@ class RealPod:
     """The attempt that it was told of."""
     reserve: bool
     """Whether it only holds a place, and its trainer never starts."""
+    group: str | None
+    """The PodGroup that it names."""
     created_at: datetime
     node: str | None = None
     scheduled_at: datetime | None = None
@@ -114,5 +116,6 @@ def made_of(manifest: Manifest, uid: str, now: datetime, start: int) -> RealPod:
         start=start,
         attempt=int(env[Env.ATTEMPT]),
         reserve=first == [RESERVE_CONTAINER],
+        group=manifest["spec"].get("schedulingGroup", {}).get("podGroupName"),
         created_at=now,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine import Decision, Snapshot, decide
+from ddpjob_operator.engine import Decision, Manifest, Snapshot, decide
 from ddpjob_operator.engine.incidents.evidence import OOM_KILLED
 from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.manifests.names import present_pod_name
@@ -20,6 +20,7 @@ from .pods import RealPod
 if TYPE_CHECKING:
     from .world import World
 
+POD_GROUP = "PodGroup"
 ENDS_ALL = {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED}
 """Ends at which all pods stop, whatever cleanPodPolicy says."""
 
@@ -33,6 +34,12 @@ class Books:
 
     made: dict[str, int] = field(default_factory=dict)
     """How many pods of a name there have been."""
+    beside: set[tuple[str, str]] = field(default_factory=set)
+    """The Workloads and PodGroups that there have been, by kind and name."""
+    group_of: dict[int, str] = field(default_factory=dict)
+    """Their name, for each start of the whole gang."""
+    grouped: bool = False
+    """Whether the operator could make them when it last looked."""
     seen_going: frozenset[str] = frozenset()
     """Names of the pods that were being deleted when the operator last looked."""
     ended: set[str] = field(default_factory=set)
@@ -47,7 +54,9 @@ class Books:
     def copy(self) -> "Books":
         """The same books, to be kept by another."""
         made, ended, finished = dict(self.made), set(self.ended), set(self.finished)
-        return replace(self, made=made, ended=ended, finished=finished, costs=dict(self.costs))
+        beside, group_of = set(self.beside), dict(self.group_of)
+        own = {"made": made, "ended": ended, "finished": finished, "beside": beside, "group_of": group_of}
+        return replace(self, **own, costs=dict(self.costs))
 
     def count(self, action: RestartAction, *, since: int = 0) -> int:
         """How many incidents were answered so, in attempts from a certain one on."""
@@ -98,6 +107,42 @@ def check_creation(world: "World", pod: RealPod) -> None:
     old = [other.name for other in world.live if other.start != pod.start or other.rank == pod.rank]
     assert not old, f"{pod.name} was created while {old} live, in another gang or of its rank"
     assert pod.reserve == (pod.rank >= pod.world_size), "who has no rank in the world never trains, and nobody else"
+    group = world.status.pod_group if world.books.grouped and not pod.reserve else None
+    assert pod.group == group, "who trains names its attempt's PodGroup, and nobody else"
+    assert group is None or (POD_GROUP, group) in world.books.beside, "no pod comes before its PodGroup"
+
+
+def check_group_creation(world: "World", manifest: Manifest) -> None:
+    """Each start of the whole gang has one PodGroup, and before it a Workload; they go with the job, as pods do."""
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    owners = [owner["uid"] for owner in manifest["metadata"]["ownerReferences"]]
+    assert owners == [world.job.metadata.uid], "it would be left behind when the job is gone"
+    start, books = world.status.incarnations.default, world.books
+    assert books.group_of.setdefault(start, name) == name, "an attempt has one PodGroup"
+    assert [*books.group_of.values()].count(name) == 1, "and no other attempt has the same"
+    assert kind != POD_GROUP or ("Workload", name) in books.beside, "no PodGroup comes before its Workload"
+    books.beside.add((kind, name))
+
+
+def check_group_deletion(world: "World", name: str) -> None:
+    """Only those of former attempts go."""
+    assert name != world.books.group_of.get(world.status.incarnations.default), f"{name} is this attempt's"
+    train = [pod.name for pod in world.live if pod.trains and pod.group == name]
+    assert not train, f"{name} goes while {train} may still run"
+
+
+def check_groups_of_gang(snapshot: Snapshot, decision: Decision) -> None:
+    """A gang that is up has its PodGroup and its Workload, and none is left of former attempts.
+
+    A job that ends, or is suspended, between two attempts keeps what the last one had: nothing is made then.
+    """
+    status, groups = snapshot.job.status, snapshot.pod_groups
+    over = snapshot.job.spec.suspend or status.ending or status.finished
+    if groups is None or over or snapshot.refusal or not decision.empty or not View(snapshot).up:
+        return
+    own = {status.pod_group} - {None}
+    staying = {group.name for group in groups if group.name in own or not group.deleting}
+    assert (staying, snapshot.workloads) == (own, own), "there is what the present attempt has, and nothing else"
 
 
 def check_deletion(world: "World", pod: RealPod, grace: int | None) -> None:
@@ -128,6 +173,7 @@ def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> N
     _check_budget(world, before, after)
     _check_history(after)
     _check_size(world, before, after)
+    _check_group(world, before, after)
     if (after.finished and not before.finished) or after.is_true(ConditionType.SUSPENDED):
         running = [pod for pod in world.live if not _may_go_on(world, after, pod)]
         assert not running, f"neither a finished nor a suspended job has anything that runs: {running}"
@@ -261,3 +307,11 @@ def _check_size(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> No
     least = spec.elastic.min_nodes if spec.elastic else spec.nodes
     assert after.nodes is not None
     assert least <= after.nodes <= spec.nodes
+
+
+def _check_group(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """Each start of the whole gang has a PodGroup of its own where there are any, and keeps it."""
+    if after.incarnations.default == before.incarnations.default:
+        assert after.pod_group == before.pod_group
+    else:
+        assert (after.pod_group is not None) == world.books.grouped

@@ -19,6 +19,7 @@ from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.cluster.writer import OF_PODS
 from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, Service, StopPod
 
+from .groups import Groups
 from .operator import Operator
 from .pods import RealPod
 from .world import TEMPLATE, World
@@ -117,8 +118,10 @@ class Graph:
 class Search:
     """The histories of one job with at most so many of these faults."""
 
-    def __init__(self, spec: dict[str, Any], faults: tuple[str, ...], at_most: int) -> None:
-        self._start = World({**NEVER, **spec, "template": TEMPLATE}, service=Service.OURS)
+    def __init__(self, spec: dict[str, Any], faults: tuple[str, ...], at_most: int, *, grouped: bool) -> None:
+        """`grouped`: whether the cluster has PodGroups."""
+        whole = {**NEVER, **spec, "template": TEMPLATE}
+        self._start = World(whole, service=Service.OURS, groups=Groups(grouped))
         self._faults = faults
         self._at_most = at_most
         self._decisions: dict[Any, Decision] = {}
@@ -238,7 +241,8 @@ class Search:
         renamed = MARK.sub(lambda mark: f"<{order.index(int(mark[1]))}>", text)
         others = [act for act in acts if "<" not in act]
         round_ = waits_for_status, waits_for_status and operator.seen == world.version
-        return renamed, tuple(sorted(ranks)), tuple(others), round_, _asked(world), world.now, moment.faults
+        rest = round_, _asked(world), world.now, moment.faults, world.groups.key([*world.pods.values()])
+        return renamed, tuple(sorted(ranks)), tuple(others), *rest
 
     def _status_key(self, decision: Decision) -> str:
         if id(decision) not in self._said:
@@ -268,10 +272,12 @@ def _exit(code: int, reason: str = "Error") -> Callable[[World, RealPod], None]:
 
 
 SUSPEND, NO_ERROR, DELETE_ALL = "suspended", "a rule against errors", "all deleted by hand"
+DELETE_GROUP = "its PodGroup deleted by hand"
 EDITS: dict[str, Change] = {
     SUSPEND: lambda then: then.world.ask(suspend=True),
     NO_ERROR: lambda then: then.world.ask(restart={**then.world.spec["restart"], "rules": [FAIL_ON_ERROR]}),
     DELETE_ALL: lambda then: [then.world.delete(pod) for pod in [*then.world.pods.values()]],
+    DELETE_GROUP: lambda then: [then.world.groups.delete(name) for name in then.world.groups.there],
 }
 """What people do to a job."""
 
@@ -327,7 +333,8 @@ def _world_key(world: World) -> Any:
         )
         for pod in world.pods.values()
     )
-    return _said(world.written), _asked(world), world.now, pods, frozenset(world.lost.items())
+    groups = world.groups.key([*world.pods.values()])
+    return _said(world.written), _asked(world), world.now, pods, frozenset(world.lost.items()), groups
 
 
 def _asked(world: World) -> Any:
@@ -335,7 +342,7 @@ def _asked(world: World) -> Any:
 
 
 MARK = re.compile("<([0-9])>")
-NUMBERED = re.compile(r'(job-|"rank": )([0-9])')
+NUMBERED = re.compile(r'(job-(?=.-)|"rank": )([0-9])')
 
 
 @cache

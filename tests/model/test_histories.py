@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from .groups import Groups
 from .operator import Operator
 from .pods import RealPod
 from .promises import check_gang
@@ -57,6 +58,7 @@ WAITING = {
     "no ConfigMap": Waiting("CreateContainerConfigError", "configmap not found"),
     "slow": Waiting("PodInitializing"),
 }
+GROUP_GOES = ["itself", "its Workload", "both", "at once"]
 BY_CLUSTER = ["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "SomethingNew"]
 
 RULES = st.lists(
@@ -97,6 +99,7 @@ SPECS = st.fixed_dictionaries(
         "networkPolicy": st.just("Enabled"),
         "suspend": st.just(value=True),
         "elastic": st.fixed_dictionaries({"shrinkAfterSeconds": st.sampled_from([10, 100])}),
+        "scheduling": st.sampled_from([{"schedulingPolicy": policy} for policy in ({"basic": {}}, {"gang": {}})]),
     },
 )
 SETTINGS = st.builds(Settings, force_delete_lost_pods=st.booleans())
@@ -136,10 +139,13 @@ class Histories(RuleBasedStateMachine):
         service=st.sampled_from([Service.MISSING, Service.MISSING, *Service]),
         allowed=SETTINGS,
         reads_nodes=st.booleans(),
+        grouped=st.booleans(),
     )
-    def submit(self, spec: dict[str, Any], service: Service, allowed: Settings, *, reads_nodes: bool) -> None:
-        whole = {**spec, "template": TEMPLATE}
-        self.world = World(whole, service=service, settings=allowed, reads_nodes=reads_nodes)
+    def submit(
+        self, spec: dict[str, Any], service: Service, allowed: Settings, *, reads_nodes: bool, grouped: bool
+    ) -> None:
+        whole, groups = {**spec, "template": TEMPLATE}, Groups(grouped)
+        self.world = World(whole, service=service, settings=allowed, reads_nodes=reads_nodes, groups=groups)
         self.operator = Operator(self.world)
 
     def operate(self, steps: str) -> None:
@@ -269,6 +275,28 @@ class Histories(RuleBasedStateMachine):
     @happens(when=lambda self: self.world.lost)
     def node_comes_back(self) -> None:
         self.world.find(next(iter(self.world.lost)))
+
+    # The scheduler.
+
+    @happens(when=lambda self: self.world.groups.unplaced)
+    def scheduler_has_no_room_for_the_gang(self) -> None:
+        for group in self.world.groups.unplaced:
+            group.waiting = Waiting("Unschedulable", "minCount cannot be satisfied")
+
+    @happens(index=which, how=st.sampled_from(GROUP_GOES), when=lambda self: self.world.groups.there)
+    def group_is_deleted_by_hand(self, index: int, how: str) -> None:
+        groups = self.world.groups
+        name = sorted(groups.there)[index % len(groups.there)]
+        if how != "its Workload":
+            groups.delete(name)
+        if how != "itself":
+            groups.workloads -= {name}
+        if how == "at once":
+            del groups.there[name]
+
+    @happens()
+    def cluster_has_groups_or_has_them_no_more(self) -> None:
+        self.world.groups.served = not self.world.groups.served
 
     # The rest of the world.
 
@@ -403,10 +431,11 @@ class Histories(RuleBasedStateMachine):
 class Supervised(Histories):
     """The same with supervisors in the pods: a gang that runs restarts in place as well."""
 
-    @initialize(spec=SPECS, allowed=SETTINGS, reads_nodes=st.booleans())
-    def submit(self, spec: dict[str, Any], allowed: Settings, *, reads_nodes: bool) -> None:
+    @initialize(spec=SPECS, allowed=SETTINGS, reads_nodes=st.booleans(), grouped=st.booleans())
+    def submit(self, spec: dict[str, Any], allowed: Settings, *, reads_nodes: bool, grouped: bool) -> None:
         whole = {**spec, "suspend": False, "template": TEMPLATE}
-        self.world = World(whole, settings=allowed, reads_nodes=reads_nodes, supervised=True)
+        groups = Groups(grouped)
+        self.world = World(whole, settings=allowed, reads_nodes=reads_nodes, groups=groups, supervised=True)
         self.operator = Operator(self.world)
         self.come_up()
 
@@ -479,11 +508,11 @@ class Supervised(Histories):
 
 
 class TestHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(stateful_step_count=60)
+    settings = settings(stateful_step_count=55)
 
 
 class TestSupervised(Supervised.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(stateful_step_count=60)
+    settings = settings(stateful_step_count=55)
 
 
 @pytest.mark.full("more of the same: TestHistories tries a part")

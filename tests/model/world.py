@@ -15,11 +15,15 @@ from ddpjob_operator.engine import (
     Action,
     CreateNetworkPolicy,
     CreatePod,
+    CreatePodGroup,
     CreateSecret,
     CreateService,
+    CreateWorkload,
     DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
+    DeletePodGroup,
+    DeleteWorkload,
     Disruption,
     Exit,
     Heard,
@@ -34,8 +38,18 @@ from ddpjob_operator.engine import (
     unheard,
 )
 
+from .groups import Groups
 from .pods import RealPod, made_of
-from .promises import Books, check_creation, check_deletion, check_gang, check_job_deletion, check_status
+from .promises import (
+    Books,
+    check_creation,
+    check_deletion,
+    check_gang,
+    check_group_creation,
+    check_group_deletion,
+    check_job_deletion,
+    check_status,
+)
 from .supervisors import Supervisors
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,6 +75,7 @@ class World:
     service: Service = Service.MISSING
     network_policy: bool = False
     secret: bool = False
+    groups: Groups = field(default_factory=Groups)
     full: bool = False
     """Whether a quota refuses more pods."""
     behind: bool = False
@@ -84,7 +99,7 @@ class World:
         other = copy.copy(self)
         other.pods = {name: copy.copy(pod) for name, pod in self.pods.items()}
         other.lost, other.books = dict(self.lost), self.books.copy()
-        other.supervisors = self.supervisors.copy()
+        other.supervisors, other.groups = self.supervisors.copy(), self.groups.copy()
         return other
 
     @property
@@ -117,8 +132,9 @@ class World:
     def seen(self, refusal: Refusal | None = None) -> Snapshot:
         """What an operator sees now that was refused so, and has asked what a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
+        self.groups.let_go([*self.pods.values()])
         there = {"network_policy": self.network_policy, "heard": self.heard, "behind": self.behind}
-        seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, **there)
+        seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, **there, **self.groups.seen())
         questions = 0
         while needs := decide(seen).needs:
             questions += 1
@@ -141,14 +157,16 @@ class World:
             self.version += 1
 
     def place(self, pod: RealPod) -> None:
-        """The scheduler finds a node, one that is alive and has nothing else to run."""
-        if pod.node is None:
-            pod.node, pod.scheduled_at, pod.waiting = f"node-of-{pod.uid}", self.now, None
+        """The scheduler finds a node, one that is alive and has nothing else to run, unless the pod's group waits."""
+        placed = self.groups.placed_with(pod, self.live) if pod.node is None else []
+        for one in placed:
+            one.node, one.scheduled_at, one.waiting = f"node-of-{one.uid}", self.now, None
 
     def start(self, pod: RealPod) -> None:
-        """A trainer starts, unless there is none."""
+        """A trainer starts, unless there is none, or no node for it."""
         self.place(pod)
-        pod.waiting, pod.running = None, not pod.reserve
+        if pod.node is not None:
+            pod.waiting, pod.running = None, not pod.reserve
 
     def end(self, pod: RealPod, code: int | None, reason: str = "Error", message: str = "") -> None:
         """A trainer ends."""
@@ -248,6 +266,7 @@ class World:
 
     def carry_out(self, action: Action, version: int) -> bool:
         """An action is done, or has no effect where it was done before; False where it is refused."""
+        self.groups.let_go([*self.pods.values()])
         match action:
             case CreateService():
                 self.service = Service.OURS if self.service is Service.MISSING else self.service
@@ -255,6 +274,8 @@ class World:
                 self.network_policy = isinstance(action, CreateNetworkPolicy)
             case CreateSecret():
                 self.secret = True
+            case CreateWorkload() | CreatePodGroup() | DeleteWorkload() | DeletePodGroup():
+                return self._change_groups(action)
             case CreatePod():
                 return self._create(action.build())
             case DeletePod(name, uid, grace):
@@ -271,6 +292,24 @@ class World:
                     check_job_deletion(self)
                     self.deleted = True
                     self.pods.clear()
+        return True
+
+    def _change_groups(self, action: Action) -> bool:
+        """As `carry_out`: none can be made where the cluster has no such objects any more."""
+        groups = self.groups
+        match action:
+            case CreateWorkload() | CreatePodGroup():
+                if not groups.served:
+                    return False
+                manifest = action.build()
+                check_group_creation(self, manifest)
+                groups.create(manifest)
+            case DeleteWorkload(name):
+                check_group_deletion(self, name)
+                groups.workloads -= {name}
+            case DeletePodGroup(name):
+                check_group_deletion(self, name)
+                groups.delete(name)
         return True
 
     def _create(self, manifest: Manifest) -> bool:

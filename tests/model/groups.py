@@ -1,0 +1,88 @@
+"""A job's PodGroups and Workloads as they really are, and how a scheduler that has them places pods."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ddpjob_operator.engine import PodGroup, Waiting
+
+from .pods import RealPod
+
+
+@dataclass
+class RealGroup:
+    """A PodGroup."""
+
+    name: str
+    least: int
+    """So many of its pods are placed together, or none."""
+    placed: bool = False
+    """Whether that has been done: from then on its pods are placed one by one."""
+    waiting: Waiting | None = None
+    """What the scheduler says, while it has no room."""
+    deleting: bool = False
+
+
+@dataclass
+class Groups:
+    """All of them."""
+
+    served: bool = False
+    """Whether the cluster has such objects, and its scheduler heeds them."""
+    there: dict[str, RealGroup] = field(default_factory=dict)
+    workloads: frozenset[str] = frozenset()
+
+    def copy(self) -> "Groups":
+        """The same ones, which go their own way from now on."""
+        return replace(self, there={name: replace(group) for name, group in self.there.items()})
+
+    @property
+    def unplaced(self) -> list[RealGroup]:
+        """Those whose pods the scheduler has still to place."""
+        return [group for group in self.there.values() if not group.placed]
+
+    def seen(self) -> dict[str, Any]:
+        """What an operator sees, by the fields of a snapshot."""
+        if not self.served:
+            return {}
+        groups = (PodGroup(group.name, group.waiting, group.deleting) for group in self.there.values())
+        return {"pod_groups": tuple(groups), "workloads": self.workloads}
+
+    def key(self, pods: list[RealPod]) -> Any:
+        """What tells them from others."""
+        self.let_go(pods)
+        groups = {(group.name, group.placed, group.deleting) for group in self.there.values()}
+        return frozenset(groups), self.workloads
+
+    def create(self, manifest: dict[str, Any]) -> None:
+        """A Workload or a PodGroup is made, unless it is there."""
+        name, spec = manifest["metadata"]["name"], manifest["spec"]
+        if manifest["kind"] == "Workload":
+            self.workloads |= {name}
+        else:
+            least = spec["schedulingPolicy"].get("gang", {}).get("minCount", 1)
+            self.there.setdefault(name, RealGroup(name, least))
+
+    def delete(self, name: str) -> None:
+        """A PodGroup is deleted, by whomsoever: it stays until none of its pods may run any more."""
+        if name in self.there:
+            self.there[name].deleting = True
+
+    def let_go(self, pods: list[RealPod]) -> None:
+        """Those that were deleted and have no such pod are gone."""
+        held = {pod.group for pod in pods if pod.exit is None}
+        self.there = {name: group for name, group in self.there.items() if not group.deleting or name in held}
+
+    def placed_with(self, pod: RealPod, pods: list[RealPod]) -> list[RealPod]:
+        """The pods that the scheduler places when it places this one; none while its group lacks some."""
+        if pod.group is None or not self.served:
+            return [pod]
+        group = self.there.get(pod.group)
+        if group is None or group.placed:
+            return [pod] if group else []
+        members = [one for one in pods if one.live and one.group == pod.group]
+        waiting = [one for one in members if one is not pod and one.waits and one.node is None]
+        lacking = group.least - 1 - sum(one.node is not None for one in members)
+        if lacking > len(waiting):
+            return []
+        group.placed, group.waiting = True, None
+        return [pod, *waiting[: max(0, lacking)]]
