@@ -151,6 +151,7 @@ def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
         priority_class=spec.priority_class_ref.name,
         nodes=sum(pods.count for pods in spec.pod_sets),
         asked=seen.metadata.annotations.asked,
+        least=next((pods.min_count for pods in spec.pod_sets), None),
         reserved=is_reserved,
         admission=_admission(seen) if admitted.status == "True" else None,
         evicted=is_evicted,

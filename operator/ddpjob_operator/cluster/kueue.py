@@ -70,9 +70,13 @@ def changed(
     if isinstance(action, TellKueue):
         status = told(there.get("status", {}), action, there["metadata"].get("generation", 1), now)
         return "/status", [{"op": "add", "path": "/status", "value": status}]
-    sizes = {"count": action.nodes, "minCount": action.least}
-    given = ((field, size) for field, size in sizes.items() if size is not None)
-    return "", [{"op": "add", "path": f"/spec/podSets/0/{field}", "value": size} for field, size in given]
+    pods, least = "/spec/podSets/0", action.least
+    changes: list[Manifest] = [{"op": "add", "path": f"{pods}/count", "value": action.nodes}]
+    if least is not None:
+        changes.append({"op": "add", "path": f"{pods}/minCount", "value": least})
+    elif "minCount" in there["spec"]["podSets"][0]:
+        changes.append({"op": "remove", "path": f"{pods}/minCount"})
+    return "", changes
 
 
 def told(status: Mapping[str, Any], change: TellKueue, generation: int, now: datetime) -> Manifest:

@@ -138,12 +138,12 @@ class CreateKueueWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ResizeKueueWorkload:
-    """Ask the queue for another number of nodes: while it keeps quota for the job, a smaller one."""
+    """Ask the queue for another number of nodes. While it keeps quota for the job, a smaller one, and no other least."""
 
     name: str
     nodes: int
     least: int | None
-    """How few an elastic job can do with; None: as before."""
+    """How few an elastic job can do with; None: no fewer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,8 @@ class KueueWorkload:
     """How many nodes it asks for."""
     asked: str
     """A digest of what else it asks for."""
+    least: int | None = None
+    """How few nodes it can do with; None: no fewer than it asks for."""
     reserved: bool = False
     """Whether the queue keeps quota for it."""
     admission: Admission | None = None

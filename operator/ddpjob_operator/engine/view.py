@@ -71,9 +71,19 @@ class View:
         if queue is None or own.queue != queue.name or own.asked != asked(job):
             return True
         if own.reserved:
-            return job.spec.nodes > own.nodes
+            return not self._is_enough(own)
         wanted = priority_class_ref(job, queue)
         return own.priority_class != (wanted["name"] if wanted else "")
+
+    def _is_enough(self, own: KueueWorkload) -> bool:
+        """Whether the job can run on what its queue keeps for it, and can give back what is too much.
+
+        While it is kept, Kueue lets only the size be changed: not to less than the job said that it can do with.
+        """
+        spec = self.snapshot.job.spec
+        needed = spec.elastic.min_nodes if spec.elastic else spec.nodes
+        kept = own.admission.nodes if own.admission else own.nodes
+        return needed <= kept and (own.least or 1) <= spec.nodes <= own.nodes
 
     @property
     def held(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from ddpjob_operator.cluster.conversion import Ref, kueue_workload_of, queue_of
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import FlavorObject, KueueWorkloadObject, PriorityClassObject, read
-from ddpjob_operator.cluster.kueue import Flavors, told, with_priority
+from ddpjob_operator.cluster.kueue import Flavors, changed, told, with_priority
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import Refused, Writer
 from ddpjob_operator.engine import (
@@ -74,6 +74,13 @@ def test_what_was_asked_for_is_known() -> None:
         None,
         None,
     )
+    assert place.least is None
+
+
+def test_so_is_how_few_nodes_will_do() -> None:
+    document = a_workload()
+    document["spec"]["podSets"][0]["minCount"] = 2
+    assert seen(document).least == 2
 
 
 @pytest.mark.parametrize(
@@ -259,6 +266,16 @@ def test_it_is_changed_as_it_is_now(action: Any, name: str, paths: list[str]) ->
     asyncio.run(Writer(api, store, lambda: True).carry_out((action,), JOB))
     ((changed, version, changes),) = api.patched
     assert (changed, version, [change["path"] for change in changes]) == (name, "2", paths)
+
+
+def test_one_that_is_elastic_no_more_is_to_have_all_that_it_asks_for() -> None:
+    there = a_workload()
+    there["spec"]["podSets"][0]["minCount"] = 2
+    part, changes = changed(there, ResizeKueueWorkload("digits-abcde", 4, None), NOW)
+    assert (part, [(one["op"], one["path"]) for one in changes]) == (
+        "",
+        [("add", "/spec/podSets/0/count"), ("remove", "/spec/podSets/0/minCount")],
+    )
 
 
 @pytest.mark.parametrize("there", [None, a_workload() | {"metadata": {"uid": "another"}}], ids=["gone", "another"])

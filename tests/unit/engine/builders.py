@@ -508,10 +508,11 @@ class Moment:
                 made = action.build()
                 name, asked = made["metadata"]["name"], made["metadata"]["annotations"]["ddpjob.dev/asked"]
                 wanted = made["spec"].get("priorityClassRef", {}).get("name", "")
-                place = KueueWorkload(name, queue.name, wanted, made["spec"]["podSets"][0]["count"], asked)
+                pods = made["spec"]["podSets"][0]
+                place = KueueWorkload(name, queue.name, wanted, pods["count"], asked, pods.get("minCount"))
                 return Moment(replace(self.snapshot, kueue_workloads=(place,)))
-            case ResizeKueueWorkload(nodes=nodes):
-                return self._queued(nodes=nodes)
+            case ResizeKueueWorkload(nodes=nodes, least=least):
+                return self._queued(nodes=nodes, least=least)
             case DeleteKueueWorkload():
                 return Moment(replace(self.snapshot, kueue_workloads=()))
             case TellKueue(conditions=conditions, releases=True):
@@ -592,11 +593,11 @@ def plan(moment: Moment) -> str:
     """The actions of a decision in a line.
 
     `service`, `policy`, `budget`, `workload`, `group`, `queue`: it is made; `-policy` and so on: it is removed;
-    `queue=3`: the queue is asked for three nodes; `queue:Finished`: it is told so; `queue:-quota`: its quota is given
-    back; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as one that only looks out for a place; `-1.0/5`: that
-    of incarnation 1 is deleted with 5 s of grace, `/full`: with its own; `!1.0`: it is stopped and stays; `Failed`:
-    the job is so marked; `-job`: the job itself is deleted. The Secret, which is made before any pod
-    (`test_secret.py`), is left out.
+    `queue=3`: the queue is asked for three nodes, `queue=2..3`: or for two at least; `queue:Finished`: it is told so;
+    `queue:-quota`: its quota is given back; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as one that only
+    looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with its own;
+    `!1.0`: it is stopped and stays; `Failed`: the job is so marked; `-job`: the job itself is deleted. The Secret,
+    which is made before any pod (`test_secret.py`), is left out.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
     said = []
@@ -610,8 +611,8 @@ def plan(moment: Moment) -> str:
                 said.append(mark.partition(" ")[0])
             case DeleteJob():
                 said.append("-job")
-            case ResizeKueueWorkload(nodes=nodes):
-                said.append(f"queue={nodes}")
+            case ResizeKueueWorkload(nodes=nodes, least=least):
+                said.append(f"queue={nodes}" if least is None else f"queue={least}..{nodes}")
             case TellKueue(conditions=conditions, releases=releases):
                 said.append("queue:" + ("-quota" if releases else conditions[0][0]))
             case DeletePod(name, _, grace):

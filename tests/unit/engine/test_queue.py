@@ -54,6 +54,18 @@ TABLE: Table = {
         "Queued",
         NEW,
     ),
+    "so does an elastic one that can do with fewer, or no longer can": (
+        elastic.decided().asks(elastic={"minNodes": 3}),
+        "queue=3..4",
+        "Queued",
+        NEW,
+    ),
+    "or with nothing but all that it asks for": (
+        elastic.decided().asks(elastic=None),
+        "queue=4",
+        "Queued",
+        NEW,
+    ),
     "one that asks for other pods does not": (
         entered.asks(template=LARGER),
         "-queue",
@@ -235,6 +247,30 @@ TABLE: Table = {
         "+2.0 +2.1 +2.2",
         "Pending",
         "Creating 3 pods",
+    ),
+    "an elastic one that needs more than there was quota for queues anew": (
+        elastic.decided().admitted(2).settled().runs(0, 1).settled().asks(elastic={"minNodes": 3}),
+        "-1.0/full -1.1/full",
+        "Queued",
+        f"Waiting for 2 pods to save and stop: {CHANGED}",
+    ),
+    "so does one that is elastic no more": (
+        elastic.decided().admitted(2).settled().runs(0, 1).settled().asks(elastic=None),
+        "-1.0/full -1.1/full",
+        "Queued",
+        f"Waiting for 2 pods to save and stop: {CHANGED}",
+    ),
+    "and one that wants less than it could do with, which Kueue does not let it say": (
+        elastic.decided().admitted(2).settled().runs(0, 1).settled().asks(nodes=1, elastic={"minNodes": 1}),
+        "-1.0/full -1.1/full",
+        "Queued",
+        f"Waiting for 2 pods to save and stop: {CHANGED}",
+    ),
+    "one that merely can do with fewer goes on, and says so when it waits again": (
+        elastic.decided().admitted(2).settled().runs(0, 1).settled().asks(elastic={"minNodes": 1}),
+        "",
+        "Running",
+        "2 nodes running",
     ),
     # the end
     "the queue is told of the end": (

@@ -206,6 +206,7 @@ class PodSet(_Part, frozen=True):
     """Pods that are alike."""
 
     count: int = 1
+    min_count: int | None = None
 
 
 class PriorityClassRef(_Part, frozen=True):

@@ -173,8 +173,15 @@ def _told(view: View, verdict: Verdict) -> Iterator[Action]:
         yield TellKueue(own.name, (("Finished", True, reason, status.message),))
     elif view.is_other_queue(own):
         return
-    elif own.nodes != job.spec.nodes and not (own.reserved and len(view.active) > job.spec.nodes):
-        elastic = None if own.reserved else job.spec.elastic
-        yield ResizeKueueWorkload(own.name, job.spec.nodes, elastic.min_nodes if elastic else None)
+    elif (size := _size(view, own)) != (own.nodes, own.least):
+        yield ResizeKueueWorkload(own.name, *size)
     elif view.admission is not None and status.is_true(ConditionType.RUNNING) and not own.ready:
         yield TellKueue(own.name, (("PodsReady", True, "Started", "All pods reached readiness"),))
+
+
+def _size(view: View, own: KueueWorkload) -> tuple[int, int | None]:
+    """How many nodes the queue is to be asked for by now, and how few will do."""
+    spec = view.snapshot.job.spec
+    if own.reserved:  # What pods still use is not free.
+        return own.nodes if len(view.active) > spec.nodes else spec.nodes, own.least
+    return spec.nodes, spec.elastic.min_nodes if spec.elastic else None
