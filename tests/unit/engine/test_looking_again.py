@@ -53,6 +53,10 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
         running.node_dies(1).decided().gone_but(1).after(2),
         in_(5 + 10),
     ),
+    "where a rank fails in the moment in which another one's sandbox is lost: once the backoff is over": (
+        running.fails(1, code=137).loses_its_sandbox(0).decided(),
+        in_(0.942454),
+    ),
     "where some ranks have finished: when the others are to have": (
         a_job(nodes=2, finishTimeoutSeconds=60).running().after(5).succeeds(0).decided(),
         in_(65),

@@ -34,6 +34,8 @@ from .verdict import Times, Verdict
 HEARING_OUT = timedelta(seconds=10)
 """The pod that failed first may be the last to be reported: the evidence, its log, would be deleted with it."""
 
+TICK = timedelta(microseconds=1)
+
 
 def incident(view: View) -> Verdict | None:
     """Answers what went wrong: a pod that failed, or a recreated one that nobody is waiting for any more."""
@@ -104,8 +106,11 @@ def _failures(view: View) -> list[Facts]:
     And of those that run, but whose supervisors are missed.
     """
     attempt, now, nodes, noun = view.status.attempt, view.now, view.snapshot.node_problems, view.noun
-    troubled = (pod for pod in view.current.values() if _is_in_trouble(view, pod))
-    found = [facts_of(pod, attempt, now, nodes, noun=noun) for pod in troubled]
+    troubled = [pod for pod in view.current.values() if _is_in_trouble(view, pod)]
+    ends = [pod.exit.finished_at + TICK for pod in troubled if pod.exit and pod.exit.finished_at]
+    # Those that have yet to end come after: as time passes they would, and with it another would be the first.
+    later = max([now, *ends])
+    found = [facts_of(pod, attempt, later if pod.active else now, nodes, noun=noun) for pod in troubled]
     limit = _finish_timeout(view)
     if limit is not None and now >= limit:
         seconds = view.spec.finish_timeout_seconds
