@@ -138,7 +138,7 @@ class CreateKueueWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ResizeKueueWorkload:
-    """Ask the queue for another number of nodes. While it keeps quota for the job, a smaller one, and no other least."""
+    """Ask the queue for another number of nodes. While it keeps quota for the job, that can only become smaller."""
 
     name: str
     nodes: int

@@ -598,6 +598,10 @@ def plan(moment: Moment) -> str:
     looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with its own;
     `!1.0`: it is stopped and stays; `Failed`: the job is so marked; `-job`: the job itself is deleted. The Secret,
     which is made before any pod (`test_secret.py`), is left out.
+    `queue:-quota`: its quota is given back; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as one that only
+    looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with its own;
+    `!1.0`: it is stopped and stays; `Failed`: the job is so marked; `-job`: the job itself is deleted. The Secret,
+    which is made before any pod (`test_secret.py`), is left out.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
     said = []
