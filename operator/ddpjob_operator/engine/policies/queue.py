@@ -90,7 +90,8 @@ def _stop(view: View, why: Waiting) -> Verdict:
 
 def _wait(view: View, why: Waiting, *actions: Action, blocked: Obstacle | None) -> Verdict:
     """Nothing of the job runs, or nothing yet. No deadline runs."""
-    status = _halted(view, why) if view.started else updated(view, RESUMED)
+    # One that something else kept from starting has a start time already.
+    status = _halted(view, why) if view.started else updated(view, RESUMED, start_time=None)
     return Verdict(status, blocked.message if blocked else _words(why)[1], actions, queued=why, blocked=blocked)
 
 
