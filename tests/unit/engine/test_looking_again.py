@@ -159,6 +159,18 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
         .settled(),
         None,
     ),
+    "nor because something was refused that nobody waits for any more": (
+        two.queues()
+        .decided()
+        .admitted()
+        .running()
+        .settled()
+        .succeeds(0, 1)
+        .decided()
+        .dequeued_by_hand()
+        .refused("Forbidden", "no", retry_in=7),
+        None,
+    ),
     "with a time to stay: after it": (
         a_job(ttlSecondsAfterFinished=60).running().after(5).succeeds(0).decided(),
         in_(65),

@@ -174,6 +174,18 @@ TABLE: Table = {
         "Queued",
         "Waiting in the queue: Preempted: a more important one",
     ),
+    "what it is refused it does not say again at once": (
+        stopped.refused("Forbidden", "no"),
+        "",
+        "Queued",
+        "Waiting in the queue: Preempted: a more important one",
+    ),
+    "but after a while": (
+        stopped.refused("Forbidden", "no").after(30),
+        "queue:-quota",
+        "Queued",
+        "Waiting in the queue: Preempted: a more important one",
+    ),
     "and waits": (
         stopped.decided().waits_in_queue("WaitingForQuota", FULL),
         "",

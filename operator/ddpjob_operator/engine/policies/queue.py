@@ -64,8 +64,8 @@ def queued(view: View) -> Verdict | None:
 
 def _entering(view: View, queue: Queue) -> Verdict:
     """The job has no place in its queue yet, or somebody has deleted it."""
-    refusal, enter = view.snapshot.refusal, CreateKueueWorkload(view.snapshot.job, queue)
-    if refusal is not None and view.now < refusal.retry_at:
+    enter = CreateKueueWorkload(view.snapshot.job, queue)
+    if _is_refused(view):
         return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=in_the_way(view))
     # Nothing stops before it is known that the queue does not admit the job: it may do so at once.
     return (
@@ -119,7 +119,7 @@ def _moves(view: View, own: KueueWorkload) -> Iterator[Action]:
         return
     if view.is_other_queue(own):
         yield DeleteKueueWorkload(own.name)
-    elif own.evicted:
+    elif own.evicted and not _is_refused(view):
         yield _given_back(own)
 
 
@@ -147,8 +147,8 @@ def _unknown_flavor(view: View) -> Verdict | None:
 
 def queue_told_due(view: View) -> Times:
     """When to try again what the queue has refused."""
-    refusal = view.snapshot.refusal
-    if refusal is not None and (view.snapshot.queue is not None or view.snapshot.kueue_workloads):
+    refusal, waits = view.snapshot.refusal, view.held and not view.status.finished
+    if refusal is not None and (waits or any(_told(view, view.status))):
         yield refusal.retry_at
 
 
@@ -156,14 +156,19 @@ def queue_told(view: View, verdict: Verdict) -> Verdict:
     """Tells the job's queue what it goes by, and leaves it once there is nothing to wait for."""
     if not view.snapshot.kueue_workloads or DeleteJob() in verdict.actions:
         return verdict
-    refusal = view.snapshot.refusal
-    if refusal is not None and view.now < refusal.retry_at:
+    if _is_refused(view):
         return verdict
-    return replace(verdict, actions=(*verdict.actions, *_told(view, verdict)))
+    return replace(verdict, actions=(*verdict.actions, *_told(view, verdict.status)))
 
 
-def _told(view: View, verdict: Verdict) -> Iterator[Action]:
-    own, status, job = view.kueue_workload, verdict.status, view.snapshot.job
+def _is_refused(view: View) -> bool:
+    """Whether it is too early to try again what was refused."""
+    refusal = view.snapshot.refusal
+    return refusal is not None and view.now < refusal.retry_at
+
+
+def _told(view: View, status: DDPJobStatus) -> Iterator[Action]:
+    own, job = view.kueue_workload, view.snapshot.job
     if view.snapshot.queue is None or (job.spec.suspend and not status.finished and not view.active):
         leaving = (one for one in view.snapshot.kueue_workloads or () if not one.deleting)
         yield from (DeleteKueueWorkload(one.name) for one in leaving)
