@@ -6,7 +6,7 @@ from datetime import timedelta
 from ddpjob_operator.cluster.writer import OF_PODS
 from ddpjob_operator.engine import Action, Decision, Refusal, decide
 
-from .promises import check_groups_of_gang, check_said, check_words
+from .promises import check_groups_of_gang, check_quiet_queue, check_said, check_words
 from .world import World
 
 RETRY = timedelta(seconds=5)
@@ -34,8 +34,7 @@ class Operator:
             return
         snapshot = self.world.seen(self.refusal)
         self.seen, self.decision, self.refused = self.world.version, decide(snapshot), False
-        self.world.books.grouped = snapshot.pod_groups is not None
-        self.world.books.seen_going = frozenset(pod.name for pod in snapshot.pods if pod.deleting)
+        self.world.books.looks(self.world)
         self.to_do = [] if self.decision.status else list(self.decision.actions)
         wake_at = self.decision.wake_at
         assert decide(snapshot) == self.decision, "the same moment, the same decision"
@@ -43,6 +42,7 @@ class Operator:
         check_words(snapshot, self.decision)
         check_said(snapshot, self.decision)
         check_groups_of_gang(snapshot, self.decision)
+        check_quiet_queue(self.world, snapshot, self.decision)
         if self.decision.empty:
             until = self.world.now + LONG if wake_at is None else wake_at - MOMENT
             later = decide(replace(snapshot, now=max(until, self.world.now)))

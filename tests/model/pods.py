@@ -26,6 +26,8 @@ class RealPod:
     """Whether it only holds a place, and its trainer never starts."""
     group: str | None
     """The PodGroup that it names."""
+    selector: dict[str, str]
+    """Which nodes it may run on."""
     created_at: datetime
     node: str | None = None
     scheduled_at: datetime | None = None
@@ -117,5 +119,6 @@ def made_of(manifest: Manifest, uid: str, now: datetime, start: int) -> RealPod:
         attempt=int(env[Env.ATTEMPT]),
         reserve=first == [RESERVE_CONTAINER],
         group=manifest["spec"].get("schedulingGroup", {}).get("podGroupName"),
+        selector=manifest["spec"].get("nodeSelector", {}),
         created_at=now,
     )

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine import Decision, Manifest, Snapshot, decide
+from ddpjob_operator.engine import (
+    CreateKueueWorkload,
+    Decision,
+    Manifest,
+    ResizeKueueWorkload,
+    Snapshot,
+    TellKueue,
+    decide,
+)
 from ddpjob_operator.engine.incidents.evidence import OOM_KILLED
 from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.manifests.names import present_pod_name
@@ -15,12 +23,14 @@ from ddpjob_operator.engine.view import LOST_AFTER, View
 
 from tests.unit.engine.prose import deeds, in_other_words
 
+from .kueue import NODE_SELECTOR, Place
 from .pods import RealPod
 
 if TYPE_CHECKING:
     from .world import World
 
 POD_GROUP = "PodGroup"
+REFUSABLE = (CreateKueueWorkload, ResizeKueueWorkload, TellKueue)
 ENDS_ALL = {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED}
 """Ends at which all pods stop, whatever cleanPodPolicy says."""
 
@@ -42,6 +52,14 @@ class Books:
     """Whether the operator could make them when it last looked."""
     seen_going: frozenset[str] = frozenset()
     """Names of the pods that were being deleted when the operator last looked."""
+    queued: bool = False
+    """Whether a queue was to admit the job then,"""
+    places: tuple[Place, ...] = ()
+    """its places there,"""
+    quota: int | None = None
+    """how many pods there might be by that, None: as many as it liked,"""
+    idle: bool = True
+    """and whether there were none that might run."""
     ended: set[str] = field(default_factory=set)
     """Names of the pods that the operator has deleted."""
     finished: set[str] = field(default_factory=set)
@@ -57,6 +75,23 @@ class Books:
         beside, group_of = set(self.beside), dict(self.group_of)
         own = {"made": made, "ended": ended, "finished": finished, "beside": beside, "group_of": group_of}
         return replace(self, **own, costs=dict(self.costs))
+
+    @property
+    def held(self) -> bool:
+        """Whether the job had to wait for its queue, when the operator last looked."""
+        return self.quota == 0
+
+    def looks(self, world: "World") -> None:
+        """The operator does."""
+        self.grouped = world.groups.served
+        self.seen_going = frozenset(pod.name for pod in world.pods.values() if pod.deleting)
+        kueue, created = world.kueue, world.status.is_true(ConditionType.CREATED)
+        self.queued, self.places, self.quota = kueue.queue is not None, kueue.places, None
+        self.idle = all(pod.exit for pod in world.pods.values())
+        if self.queued and kueue.served:
+            self.quota = kueue.quota()
+        elif self.queued and not created:  # A gang that exists goes on without Kueue, and its incidents are answered.
+            self.quota = 0
 
     def count(self, action: RestartAction, *, since: int = 0) -> int:
         """How many incidents were answered so, in attempts from a certain one on."""
@@ -110,6 +145,11 @@ def check_creation(world: "World", pod: RealPod) -> None:
     group = world.status.pod_group if world.books.grouped and not pod.reserve else None
     assert pod.group == group, "who trains names its attempt's PodGroup, and nobody else"
     assert group is None or (POD_GROUP, group) in world.books.beside, "no pod comes before its PodGroup"
+    quota = world.books.quota
+    if quota is not None:
+        assert len(world.live) < quota, f"a pod comes before it is admitted, or too many: {quota}"
+        assert pod.rank < quota, "what has no quota does not look out for a place either"
+        assert pod.selector == NODE_SELECTOR, "its queue has admitted it for these nodes"
 
 
 def check_group_creation(world: "World", manifest: Manifest) -> None:
@@ -145,8 +185,75 @@ def check_groups_of_gang(snapshot: Snapshot, decision: Decision) -> None:
     assert (staying, snapshot.workloads) == (own, own), "there is what the present attempt has, and nothing else"
 
 
+def check_queue_entry(world: "World", manifest: Manifest) -> None:
+    """A job has one place, which goes with it."""
+    owners = [owner["uid"] for owner in manifest["metadata"]["ownerReferences"]]
+    assert owners == [world.job.metadata.uid], "it would be left behind when the job is gone"
+    others = [one.name for one in world.kueue.places if one.name != manifest["metadata"]["name"]]
+    assert not others, f"a second place, beside {others}"
+    assert world.books.queued, "nobody has asked for it"
+    assert not world.status.finished, "what has finished does not queue"
+
+
+def check_queue_exit(world: "World", name: str) -> None:
+    """Nothing runs without the quota that a queue still counts."""
+    keeps = any(one.name == name and one.seen.reserved and not one.seen.finished for one in world.kueue.places)
+    assert not (keeps and world.books.queued and world.live), f"its quota goes to others while {world.live} run"
+
+
+def check_queue_told(world: "World", action: TellKueue) -> None:
+    """What a queue is told is true."""
+    said = {kind: value for kind, value, *_ in action.conditions}
+    assert not (action.releases and world.live), f"quota is given back while {world.live} may still run"
+    assert action.releases == (said.get("QuotaReserved") is False), "and with it what it was admitted with"
+    assert not said.get("Finished") or world.status.finished, "it has not finished"
+    assert not said.get("PodsReady") or world.status.is_true(ConditionType.RUNNING), "its pods are not ready"
+
+
+def check_queue_size(world: "World", place: Place, action: ResizeKueueWorkload) -> bool:
+    """Whether Kueue lets that be while it keeps quota; the operator asks for nothing else, as far as it can know."""
+    count, least = place.size
+    lets = action.nodes <= count and action.least == least and action.nodes >= (least or 1)
+    assert lets or place not in world.books.places, f"Kueue never lets that be: {place.size} to {action}"
+    assert len(world.live) <= action.nodes, f"quota is given back that {world.live} use"
+    return lets
+
+
+def check_quiet_queue(world: "World", snapshot: Snapshot, decision: Decision) -> None:
+    """Where nothing is left to do, the job has the place that it is to have, and what the queue knows of it is so."""
+    status, spec, kueue = snapshot.job.status, snapshot.job.spec, world.kueue
+    if snapshot.refusal is not None and snapshot.now < snapshot.refusal.retry_at:
+        again = [action for action in decision.actions if isinstance(action, REFUSABLE)]
+        assert not again, f"what was refused is not tried again at once: {again}"
+    if not decision.empty or snapshot.refusal is not None or not kueue.served:
+        return
+    active = View(snapshot).active
+    staying = [one for one in kueue.places if not one.seen.deleting]
+    if kueue.queue is None or (spec.suspend and not status.finished and not active):
+        assert not staying, "who is in no queue has no place there"
+        return
+    assert not status.finished or all(one.seen.finished for one in staying), "the queue knows of the end"
+    if status.finished or status.ending or spec.suspend:
+        return
+    if kueue.quota() == 0:
+        left = [pod for pod in active if not pod.deleting]
+        assert not left, f"these do not go although the queue wants their quota: {left}"
+        assert active or kueue.places, "who waits for a queue has a place there"
+        given_back = not any(one.seen.reserved and one.seen.evicted for one in staying)
+        assert active or given_back, "what nobody uses is given back"
+    least = spec.elastic.min_nodes if spec.elastic else None
+    wanted = kueue.queue.name, (spec.nodes, least), spec.trainer.get("resources")
+    asked = [(one.seen.queue, one.size, one.resources) for one in staying if not one.seen.reserved]
+    assert active or all(one == wanted for one in asked), f"it asks for what its user wants: {wanted}, not {asked}"
+    ready = [one.seen.ready for one in kueue.reserved if kueue.quota()]
+    assert all(ready) or not status.is_true(ConditionType.RUNNING), "the queue knows that all pods are ready"
+
+
 def check_deletion(world: "World", pod: RealPod, grace: int | None) -> None:
     """A pod is removed from the API only once its trainer has ended, or cannot be told of."""
+    over = world.status.ending or world.status.finished
+    may_save = grace is None or (grace == 0 and pod.dead) or not world.books.held or over or not pod.trains
+    assert may_save, f"{pod.name} gives its quota back, and has no time to save"
     forced = grace == 0 and pod.trains and pod.node is not None
     assert not forced, f"{pod.name} is gone for the API, and its trainer may go on"
     if grace == 0 and pod.dead and pod.exit is None and not pod.reserve:
@@ -174,6 +281,7 @@ def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> N
     _check_history(after)
     _check_size(world, before, after)
     _check_group(world, before, after)
+    _check_queued(world, before, after)
     if (after.finished and not before.finished) or after.is_true(ConditionType.SUSPENDED):
         running = [pod for pod in world.live if not _may_go_on(world, after, pod)]
         assert not running, f"neither a finished nor a suspended job has anything that runs: {running}"
@@ -307,6 +415,14 @@ def _check_size(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> No
     least = spec.elastic.min_nodes if spec.elastic else spec.nodes
     assert after.nodes is not None
     assert least <= after.nodes <= spec.nodes
+
+
+def _check_queued(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """To wait for a queue costs nothing, and no deadline runs meanwhile."""
+    if not world.books.held or before.ending or after.ending or after.finished or not world.kueue.served:
+        return
+    assert (after.restarts, after.disruptions) == (before.restarts, before.disruptions), "it costs nothing to wait"
+    assert after.start_time is None or not world.books.idle, "no deadline runs while the job waits for its queue"
 
 
 def _check_group(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:

@@ -19,7 +19,7 @@ from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.cluster.writer import OF_PODS
 from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, Service, StopPod
 
-from .groups import Groups
+from .kueue import Kueue
 from .operator import Operator
 from .pods import RealPod
 from .world import TEMPLATE, World
@@ -118,10 +118,9 @@ class Graph:
 class Search:
     """The histories of one job with at most so many of these faults."""
 
-    def __init__(self, spec: dict[str, Any], faults: tuple[str, ...], at_most: int, *, grouped: bool) -> None:
-        """`grouped`: whether the cluster has PodGroups."""
-        whole = {**NEVER, **spec, "template": TEMPLATE}
-        self._start = World(whole, service=Service.OURS, groups=Groups(grouped))
+    def __init__(self, spec: dict[str, Any], faults: tuple[str, ...], at_most: int, **there: Any) -> None:
+        """`there`: what else the world has."""
+        self._start = World({**NEVER, **spec, "template": TEMPLATE}, service=Service.OURS, **there)
         self._faults = faults
         self._at_most = at_most
         self._decisions: dict[Any, Decision] = {}
@@ -156,6 +155,8 @@ class Search:
         if not moment.world.deleted:
             yield from self._time(moment)
             yield from self._user(moment)
+            if moment.world.kueue.unreserved:
+                yield By.WORLD, "admit", _change_queue(Kueue.admits)
             for name, pod in moment.world.pods.items():
                 for by, step, change in self._pod(moment, pod):
                     to = _to_pod(name, change)
@@ -214,11 +215,12 @@ class Search:
         decision, operator = self._decision(moment.world), moment.operator
         operator.seen, operator.decision = moment.world.version, decision
         operator.to_do = [] if decision.status else list(decision.actions)
+        moment.world.books.looks(moment.world)
 
     def _decision(self, world: World) -> Decision:
         key = _world_key(world)
         if key not in self._decisions:
-            operator = Operator(world)
+            operator = Operator(world.copy())  # Nobody has looked yet: it is only asked what would be decided.
             operator.look()
             self._decisions[key] = operator.decision
         return self._decisions[key]
@@ -241,7 +243,7 @@ class Search:
         renamed = MARK.sub(lambda mark: f"<{order.index(int(mark[1]))}>", text)
         others = [act for act in acts if "<" not in act]
         round_ = waits_for_status, waits_for_status and operator.seen == world.version
-        rest = round_, _asked(world), world.now, moment.faults, world.groups.key([*world.pods.values()])
+        rest = round_, _asked(world), world.now, moment.faults, _beside(world)
         return renamed, tuple(sorted(ranks)), tuple(others), *rest
 
     def _status_key(self, decision: Decision) -> str:
@@ -271,15 +273,25 @@ def _exit(code: int, reason: str = "Error") -> Callable[[World, RealPod], None]:
     return lambda world, pod: world.end(pod, code, reason)
 
 
+def _change_queue(change: Callable[[Kueue], Kueue]) -> Change:
+    def to(then: Moment) -> None:
+        then.world.kueue = change(then.world.kueue)
+
+    return to
+
+
 SUSPEND, NO_ERROR, DELETE_ALL = "suspended", "a rule against errors", "all deleted by hand"
 DELETE_GROUP = "its PodGroup deleted by hand"
+EVICT, DELETE_PLACE = "evicted", "its place in the queue deleted by hand"
 EDITS: dict[str, Change] = {
     SUSPEND: lambda then: then.world.ask(suspend=True),
     NO_ERROR: lambda then: then.world.ask(restart={**then.world.spec["restart"], "rules": [FAIL_ON_ERROR]}),
     DELETE_ALL: lambda then: [then.world.delete(pod) for pod in [*then.world.pods.values()]],
     DELETE_GROUP: lambda then: [then.world.groups.delete(name) for name in then.world.groups.there],
+    EVICT: _change_queue(lambda kueue: kueue.evicts("Preempted")),
+    DELETE_PLACE: _change_queue(lambda kueue: kueue.deletes(at_once=True)),
 }
-"""What people do to a job."""
+"""What people and a queue do to a job."""
 
 FAIL_ON_ERROR = {"exitCodes": [1], "action": "Fail"}
 SANDBOX_LOST = "sandbox lost"
@@ -333,8 +345,12 @@ def _world_key(world: World) -> Any:
         )
         for pod in world.pods.values()
     )
-    groups = world.groups.key([*world.pods.values()])
-    return _said(world.written), _asked(world), world.now, pods, frozenset(world.lost.items()), groups
+    return _said(world.written), _asked(world), world.now, pods, frozenset(world.lost.items()), _beside(world)
+
+
+def _beside(world: World) -> Any:
+    """What there is beside the pods."""
+    return world.groups.key([*world.pods.values()]), world.kueue.key()
 
 
 def _asked(world: World) -> Any:

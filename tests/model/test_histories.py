@@ -5,17 +5,19 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from ddpjob_operator.api import CleanPodPolicy, SuccessPolicy
-from ddpjob_operator.engine import Disruption, Service, Settings, Waiting
+from ddpjob_operator.engine import Disruption, Queue, Service, Settings, Waiting
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from .groups import Groups
+from .kueue import Kueue
 from .operator import Operator
 from .pods import RealPod
 from .promises import check_gang
@@ -59,6 +61,9 @@ WAITING = {
     "slow": Waiting("PodInitializing"),
 }
 GROUP_GOES = ["itself", "its Workload", "both", "at once"]
+QUEUES = [None, Queue("training"), Queue("training"), Queue("another"), Queue("training", "high")]
+EVICTED = ["Preempted", "PodsReadyTimeout", "NodeFailures", "ClusterQueueStopped"]
+RESOURCES = [{}, {"resources": {"requests": {"cpu": "4"}}}]
 BY_CLUSTER = ["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "SomethingNew"]
 
 RULES = st.lists(
@@ -102,6 +107,8 @@ SPECS = st.fixed_dictionaries(
         "scheduling": st.sampled_from([{"schedulingPolicy": policy} for policy in ({"basic": {}}, {"gang": {}})]),
     },
 )
+ADMITTED = st.sampled_from([12, 2, 0])
+KUEUES = st.sampled_from([Kueue(served=True), *[Kueue(Queue("training"), served=True)] * 3, Kueue()])
 SETTINGS = st.builds(Settings, force_delete_lost_pods=st.booleans())
 ROUNDS_TO_THE_END = 40
 
@@ -139,14 +146,20 @@ class Histories(RuleBasedStateMachine):
         service=st.sampled_from([Service.MISSING, Service.MISSING, *Service]),
         allowed=SETTINGS,
         reads_nodes=st.booleans(),
-        grouped=st.booleans(),
+        groups=st.builds(Groups, st.booleans()),
+        kueue=KUEUES,
+        admitted=ADMITTED,
     )
-    def submit(
-        self, spec: dict[str, Any], service: Service, allowed: Settings, *, reads_nodes: bool, grouped: bool
-    ) -> None:
-        whole, groups = {**spec, "template": TEMPLATE}, Groups(grouped)
-        self.world = World(whole, service=service, settings=allowed, reads_nodes=reads_nodes, groups=groups)
+    def submit(self, spec: dict[str, Any], service: Service, allowed: Settings, admitted: int, **there: Any) -> None:
+        self.world = World({**spec, "template": TEMPLATE}, service=service, settings=allowed, **there)
         self.operator = Operator(self.world)
+        self.be_admitted(admitted)
+
+    def be_admitted(self, nodes: int) -> None:
+        """Where a queue is to admit the job, it does so at once with as many nodes, if any."""
+        if self.world.kueue.queue and nodes:
+            self.operate("round round")
+            self.world.kueue = self.world.kueue.admits(nodes)
 
     def operate(self, steps: str) -> None:
         for step in steps.split():
@@ -298,6 +311,55 @@ class Histories(RuleBasedStateMachine):
     def cluster_has_groups_or_has_them_no_more(self) -> None:
         self.world.groups.served = not self.world.groups.served
 
+    # The queue.
+
+    @happens(nodes=st.sampled_from([None, 1, 2]), when=lambda self: self.world.kueue.unreserved)
+    def queue_admits_the_job(self, nodes: int | None) -> None:
+        self.world.kueue = self.world.kueue.admits(nodes)
+
+    @happens(nodes=st.sampled_from([None, 1, 2]), when=lambda self: self.world.kueue.unreserved)
+    def others_have_still_to_agree(self, nodes: int | None) -> None:
+        self.world.kueue = self.world.kueue.reserves(nodes)
+
+    @happens(when=lambda self: self.world.kueue.reserved)
+    def others_agree_to_that(self) -> None:
+        self.world.kueue = self.world.kueue.admits()
+
+    @happens(reason=st.sampled_from(["Pending", "Inadmissible"]), when=lambda self: self.world.kueue.unreserved)
+    def queue_has_no_room(self, reason: str) -> None:
+        self.world.kueue = self.world.kueue.waits(reason)
+
+    @happens(reason=st.sampled_from(EVICTED), when=lambda self: self.world.kueue.reserved)
+    def queue_wants_its_quota_back(self, reason: str) -> None:
+        self.world.kueue = self.world.kueue.evicts(reason)
+
+    @happens(back=st.booleans(), when=lambda self: self.world.kueue.places)
+    def place_is_deactivated_or_activated(self, *, back: bool) -> None:
+        self.world.kueue = self.world.kueue.activates() if back else self.world.kueue.deactivates()
+
+    @happens(at_once=st.booleans(), when=lambda self: self.world.kueue.places)
+    def place_is_deleted_by_hand(self, *, at_once: bool) -> None:
+        self.world.kueue = self.world.kueue.deletes(at_once=at_once)
+
+    @happens(when=lambda self: any(one.seen.deleting for one in self.world.kueue.places))
+    def place_is_gone(self) -> None:
+        self.world.kueue = self.world.kueue.let_go()
+
+    @happens(queue=st.sampled_from(QUEUES))
+    def user_changes_the_queue(self, queue: Queue | None) -> None:
+        self.world.queue_up(queue)
+
+    @happens(resources=st.sampled_from(RESOURCES), when=lambda self: self.world.kueue.places)
+    def user_changes_what_pods_need(self, resources: dict[str, Any]) -> None:
+        trainer = TEMPLATE["spec"]["containers"][0] | resources
+        self.world.ask(template={"spec": {"containers": [trainer]}})
+
+    @happens(really=st.integers(0, 3), what=st.sampled_from(["served", "refuses", "knows_flavors"]))
+    def cluster_has_kueue_or_not(self, really: int, what: str) -> None:
+        kueue = self.world.kueue
+        if really == 0:
+            self.world.kueue = replace(kueue, **{what: not getattr(kueue, what)})
+
     # The rest of the world.
 
     @happens(seconds=st.sampled_from([0.5, 5.0, 70.0, 200.0]))
@@ -316,7 +378,14 @@ class Histories(RuleBasedStateMachine):
 
     @happens(nodes=st.integers(1, 3))
     def user_resizes(self, nodes: int) -> None:
-        self.world.ask(nodes=nodes)
+        elastic = self.world.spec.get("elastic")
+        smaller = {"minNodes": min(nodes, elastic.get("minNodes", 1))} if elastic else {}
+        self.world.ask(nodes=nodes, elastic=elastic and elastic | smaller)
+
+    @happens(least=st.integers(0, 3), seconds=st.sampled_from([10, 100]))
+    def user_changes_how_few_nodes_will_do(self, least: int, seconds: int) -> None:
+        few = {"minNodes": min(least, self.world.spec["nodes"]), "shrinkAfterSeconds": seconds}
+        self.world.ask(elastic=few if least else None)
 
     @happens(rules=RULES, most=st.sampled_from([0, 3, 100]))
     def user_changes_the_rules(self, rules: list[dict[str, Any]], most: int) -> None:
@@ -395,6 +464,8 @@ class Histories(RuleBasedStateMachine):
     def all_goes_well(self) -> None:
         world = self.world
         world.full = world.behind = False
+        kueue = replace(world.kueue, served=True, refuses=False, knows_flavors=True)
+        world.kueue = kueue.let_go().activates().admits()
         world.service = Service.MISSING if world.service in {Service.FORMER, Service.FOREIGN} else world.service
         for pod in world.going:
             world.remove(pod)
@@ -431,17 +502,29 @@ class Histories(RuleBasedStateMachine):
 class Supervised(Histories):
     """The same with supervisors in the pods: a gang that runs restarts in place as well."""
 
-    @initialize(spec=SPECS, allowed=SETTINGS, reads_nodes=st.booleans(), grouped=st.booleans())
-    def submit(self, spec: dict[str, Any], allowed: Settings, *, reads_nodes: bool, grouped: bool) -> None:
+    @initialize(
+        spec=SPECS,
+        allowed=SETTINGS,
+        reads_nodes=st.booleans(),
+        groups=st.builds(Groups, st.booleans()),
+        kueue=KUEUES,
+        admitted=ADMITTED,
+    )
+    def submit(  # type: ignore[override]
+        self, spec: dict[str, Any], allowed: Settings, admitted: int, **there: Any
+    ) -> None:
         whole = {**spec, "suspend": False, "template": TEMPLATE}
-        groups = Groups(grouped)
-        self.world = World(whole, settings=allowed, reads_nodes=reads_nodes, groups=groups, supervised=True)
+        self.world = World(whole, settings=allowed, supervised=True, **there)
         self.operator = Operator(self.world)
+        self.be_admitted(admitted)
         self.come_up()
 
     def come_up(self) -> None:
         """All that is made starts, meets, and is heard."""
         self.operate("round round")
+        if self.world.kueue.unreserved:
+            self.world.kueue = self.world.kueue.admits()
+            self.operate("round round")
         for pod in self.waiting:
             self.world.start(pod)
         self.world.meet()

@@ -13,10 +13,27 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 from ddpjob_operator.api import ConditionType, DDPJobStatus
+from ddpjob_operator.engine import Queue
 
-from .search import ANY, DELETE_ALL, DELETE_GROUP, NO_ERROR, SANDBOX_LOST, SUSPEND, By, Graph, Search
+from .groups import Groups
+from .kueue import Kueue
+from .search import (
+    ANY,
+    DELETE_ALL,
+    DELETE_GROUP,
+    DELETE_PLACE,
+    EVICT,
+    NO_ERROR,
+    SANDBOX_LOST,
+    SUSPEND,
+    By,
+    Graph,
+    Search,
+)
 
 CRASH = frozenset({By.CRASH})
+COST_NOTHING = (SUSPEND, NO_ERROR, EVICT, DELETE_PLACE)
+IN_QUEUE = Kueue(Queue("training"), served=True)
 no_wait = {"backoffSeconds": 0}
 WELL = "AllRanksSucceeded"
 
@@ -30,8 +47,8 @@ class Case:
     at_most: int
     ends: set[str]
     spec: dict[str, Any] = field(default_factory=dict)
-    grouped: bool = False
-    """Whether the cluster has PodGroups."""
+    there: dict[str, Any] = field(default_factory=dict)
+    """What else the world has."""
 
     @cached_property
     def whole_spec(self) -> dict[str, Any]:
@@ -61,7 +78,11 @@ CASES: dict[str, Case] = {
         2, (SUSPEND,), 1, {WELL, "RankZeroSucceeded"}, {"successPolicy": "RankZero"}
     ),
     "two pods, and a deadline": Case(2, ("exit 1",), 1, {WELL, "DeadlineExceeded"}, {"activeDeadlineSeconds": 100}),
-    "two pods in a PodGroup, one fault": Case(2, ("exit 1", DELETE_GROUP), 1, {WELL}, grouped=True),
+    "two pods in a PodGroup, one fault": Case(
+        2, ("exit 1", DELETE_GROUP), 1, {WELL}, there={"groups": Groups(served=True)}
+    ),
+    "two pods in a queue, evicted once": Case(2, (EVICT,), 1, {WELL}, there={"kueue": IN_QUEUE}),
+    "one pod in a queue, one fault": Case(1, (EVICT, DELETE_PLACE), 1, {WELL}, there={"kueue": IN_QUEUE}),
     "three pods that come up and finish": Case(3, (), 0, {WELL}),
     "three pods, one error": Case(3, ("exit 1",), 1, {WELL}),
     "three pods, one error too many": Case(
@@ -94,7 +115,7 @@ def _case(name: str) -> ParameterSet:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", [_case(name) for name in ALL])
 def test_every_path_ends_as_its_faults_say_whether_the_operator_crashes_or_not(case: Case) -> None:
-    graph = Search(case.whole_spec, case.faults, case.at_most, grouped=case.grouped).explore()
+    graph = Search(case.whole_spec, case.faults, case.at_most, **case.there).explore()
     ends = graph.ends()
     print(f"{len(graph.moments)} moments, {sum(map(len, graph.moves))} moves, {len(ends)} ends")
     reasons = {number: _check_end(case, graph, number) for number in ends}
@@ -106,7 +127,7 @@ def _check_end(case: Case, graph: Graph, number: int) -> str:
     """The reason of an end, which the faults justify."""
     status, faults = graph.moments[number].world.status, graph.moments[number].faults
     assert status.finished, f"stuck as {status.state} ({status.message}) after: {graph.history(number)}"
-    errors, edits = faults.count("exit 1"), faults.count(SUSPEND) + faults.count(NO_ERROR)
+    errors, edits = faults.count("exit 1"), sum(faults.count(edit) for edit in COST_NOTHING)
     disruptions, limits = len(faults) - errors - edits, case.whole_spec["restart"]
     reason = _reason(status)
     told = f"{reason}, {status.restarts} restarts, {status.disruptions} disruptions after: {graph.history(number)}"

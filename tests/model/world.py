@@ -13,6 +13,7 @@ from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.engine import (
     Action,
+    CreateKueueWorkload,
     CreateNetworkPolicy,
     CreatePod,
     CreatePodGroup,
@@ -20,6 +21,7 @@ from ddpjob_operator.engine import (
     CreateService,
     CreateWorkload,
     DeleteJob,
+    DeleteKueueWorkload,
     DeleteNetworkPolicy,
     DeletePod,
     DeletePodGroup,
@@ -28,17 +30,21 @@ from ddpjob_operator.engine import (
     Exit,
     Heard,
     Manifest,
+    Queue,
     Refusal,
+    ResizeKueueWorkload,
     Service,
     Settings,
     Snapshot,
     StopPod,
+    TellKueue,
     decide,
     heard_of,
     unheard,
 )
 
 from .groups import Groups
+from .kueue import Kueue
 from .pods import RealPod, made_of
 from .promises import (
     Books,
@@ -48,6 +54,10 @@ from .promises import (
     check_group_creation,
     check_group_deletion,
     check_job_deletion,
+    check_queue_entry,
+    check_queue_exit,
+    check_queue_size,
+    check_queue_told,
     check_status,
 )
 from .supervisors import Supervisors
@@ -76,6 +86,7 @@ class World:
     network_policy: bool = False
     secret: bool = False
     groups: Groups = field(default_factory=Groups)
+    kueue: Kueue = field(default_factory=Kueue)
     full: bool = False
     """Whether a quota refuses more pods."""
     behind: bool = False
@@ -133,8 +144,9 @@ class World:
         """What an operator sees now that was refused so, and has asked what a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
         self.groups.let_go([*self.pods.values()])
-        there = {"network_policy": self.network_policy, "heard": self.heard, "behind": self.behind}
-        seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, **there, **self.groups.seen())
+        there: dict[str, Any] = {"network_policy": self.network_policy, "heard": self.heard, "behind": self.behind}
+        there |= self.groups.seen() | self.kueue.used
+        seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, **there)
         questions = 0
         while needs := decide(seen).needs:
             questions += 1
@@ -142,6 +154,8 @@ class World:
             seen = replace(seen, answered=seen.answered | needs)
             if needs.witness is not None:
                 seen = replace(seen, witness=self.witness)
+            if needs.flavors:
+                seen = replace(seen, flavors=self.kueue.flavors)
             if needs.nodes and self.reads_nodes:
                 problems = {node: self.lost[node] for node in needs.nodes if self.lost.get(node)}
                 seen = replace(seen, node_problems={**seen.node_problems, **problems})
@@ -154,6 +168,12 @@ class World:
         if any(self.spec.get(name) != value for name, value in spec.items()):
             self.spec = {**self.spec, **spec}
             self.generation += 1
+            self.version += 1
+
+    def queue_up(self, queue: Queue | None) -> None:
+        """The user changes the job's labels."""
+        if self.kueue.queue != queue:
+            self.kueue = replace(self.kueue, queue=queue)
             self.version += 1
 
     def place(self, pod: RealPod) -> None:
@@ -276,6 +296,8 @@ class World:
                 self.secret = True
             case CreateWorkload() | CreatePodGroup() | DeleteWorkload() | DeletePodGroup():
                 return self._change_groups(action)
+            case CreateKueueWorkload() | ResizeKueueWorkload() | TellKueue() | DeleteKueueWorkload():
+                return self._change_queued(action)
             case CreatePod():
                 return self._create(action.build())
             case DeletePod(name, uid, grace):
@@ -310,6 +332,29 @@ class World:
             case DeletePodGroup(name):
                 check_group_deletion(self, name)
                 groups.delete(name)
+        return True
+
+    def _change_queued(self, action: Action) -> bool:
+        """As `carry_out`: Kueue may refuse it, and always does what it cannot let be while it keeps quota."""
+        kueue = self.kueue
+        if not kueue.served or (kueue.refuses and not isinstance(action, DeleteKueueWorkload)):
+            return False
+        match action:
+            case CreateKueueWorkload():
+                manifest = action.build()
+                check_queue_entry(self, manifest)
+                self.kueue = kueue.enters(manifest)
+            case DeleteKueueWorkload(name):
+                check_queue_exit(self, name)
+                self.kueue = kueue.leaves(name)
+            case TellKueue(name):
+                check_queue_told(self, action)
+                self.kueue = kueue.changes(action, self.now)
+            case ResizeKueueWorkload(name):
+                place = kueue.place(name)
+                if place is not None and place.seen.reserved and not check_queue_size(self, place, action):
+                    return False
+                self.kueue = kueue.changes(action, self.now)
         return True
 
     def _create(self, manifest: Manifest) -> bool:

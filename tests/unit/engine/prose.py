@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ddpjob_operator.api import DDPJobStatus, State
-from ddpjob_operator.engine import Decision, Snapshot
+from ddpjob_operator.engine import Decision, Snapshot, TellKueue
 
 
 def in_other_words(snapshot: Snapshot) -> Snapshot:
@@ -17,12 +17,17 @@ def in_other_words(snapshot: Snapshot) -> Snapshot:
 
 def deeds(snapshot: Snapshot, decision: Decision) -> tuple[Any, ...]:
     """What a decision does, and what it will have to remember."""
-    actions = [
-        replace(one, job=one.job.with_status(_without_words(one.job.status))) if hasattr(one, "job") else one
-        for one in decision.actions
-    ]
+    actions = [_deed(one) for one in decision.actions]
     status = _without_words(decision.status or snapshot.job.status)
     return status, actions, decision.events, decision.wake_at, decision.needs
+
+
+def _deed(action: Any) -> Any:
+    if isinstance(action, TellKueue):
+        return replace(action, conditions=tuple((*said, "") for *said, _ in action.conditions))
+    if hasattr(action, "job"):
+        return replace(action, job=action.job.with_status(_without_words(action.job.status)))
+    return action
 
 
 def _without_words(status: DDPJobStatus) -> DDPJobStatus:
