@@ -3,9 +3,11 @@
 import asyncio
 from contextlib import suppress
 
+from ddpjob_operator.api.contract import QUEUE_LABEL
+
 from tests.support.jobs import FOR_LONG, a_job, steered
 
-from .calls import phase_of, place_of
+from .calls import QUEUED, condition_of, phase_of, place_of
 from .life import NAME, Act, Reached, User
 from .witness import Manifest, NeverError, Witness
 
@@ -35,11 +37,13 @@ def looking_out(attempt: int, nodes: int) -> Reached:
 
     def reached(there: Witness) -> bool:
         more = [pod for pod in there.pods() if place_of(pod) == (nodes, attempt)]
-        conditions = there.status().get("conditions", ())
-        blocked = any((one["type"], one["status"]) == ("Blocked", "True") for one in conditions)
-        return running(attempt, nodes)(there) and [phase_of(pod) for pod in more] == ["made"] and not blocked
+        return running(attempt, nodes)(there) and [phase_of(pod) for pod in more] == ["made"] and not _blocked(there)
 
     return reached
+
+
+def _blocked(there: Witness) -> bool:
+    return condition_of(there.status(), "Blocked") == "True"
 
 
 def given_back(there: Witness) -> bool:
@@ -97,6 +101,66 @@ async def submit_elastic(user: User) -> None:
     }
     await user.make_room(1)
     await user.create("ddpjobs", job)
+
+
+async def submit_queued(user: User) -> None:
+    """A job that a queue is to admit."""
+    job = a_job(NAME, annotations=FOR_LONG, restart={"backoffSeconds": 0}, **OPEN)
+    job["metadata"]["labels"] = {QUEUE_LABEL: "training"}
+    await user.create("ddpjobs", job)
+
+
+async def queue_admits(user: User) -> None:
+    """As Kueue does it: with quota for all, and with what it once said of an eviction taken back."""
+    pods = user.witness.queued()["spec"]["podSets"][0]
+    given = {"name": pods["name"], "count": pods["count"]}
+    said = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
+    await _say(user, said, admission={"clusterQueue": "gpus", "podSetAssignments": [given]})
+
+
+async def queue_evicts(user: User) -> None:
+    """As Kueue does it: it wants its quota back, and waits until that is free."""
+    await _say(user, {"Evicted": "True"}, reason="Preempted")
+
+
+async def _say(user: User, conditions: dict[str, str], reason: str = "ByTheTest", **status: object) -> None:
+    place = user.witness.queued()
+    there = {one["type"]: one for one in place.get("status", {}).get("conditions", ())}
+    for kind, value in conditions.items():
+        said = {"type": kind, "status": value, "reason": reason, "message": ""}
+        there[kind] = {**said, "lastTransitionTime": place["metadata"]["creationTimestamp"]}
+    body = {"status": {"conditions": [*there.values()], **status}}
+    await user.merge(QUEUED, f"{place['metadata']['name']}/status", body)
+
+
+def queued(there: Witness) -> bool:
+    """The job waits in its queue, which has nothing to do with it yet or has its quota back; nothing of it runs."""
+    place = there.queued()
+    reserved = condition_of(place.get("status", {}), "QuotaReserved") == "True"
+    waits = there.status().get("state") == "Queued" and not _blocked(there)
+    return waits and bool(place) and not reserved and not there.pods()
+
+
+def known_to_run(attempt: int, nodes: int) -> Reached:
+    """The gang runs, and its queue knows its size and that it does."""
+
+    def reached(there: Witness) -> bool:
+        place = there.queued()
+        size = place["spec"]["podSets"][0]["count"] if place else 0
+        ready = condition_of(place.get("status", {}), "PodsReady") == "True"
+        return running(attempt, nodes)(there) and ready and size == nodes and not _blocked(there)
+
+    return reached
+
+
+def out_of_queue(there: Witness) -> bool:
+    """The job is suspended, and has no place in a queue."""
+    return suspended(there) and not there.queued() and not _blocked(there)
+
+
+def known_to_have_succeeded(there: Witness) -> bool:
+    """The job says so, and its queue knows."""
+    return succeeded(there) and condition_of(there.queued().get("status", {}), "Finished") == "True"
 
 
 def change(**spec: object) -> Act:

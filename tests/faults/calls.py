@@ -10,6 +10,8 @@ from ddpjob_operator.api.contract import Label
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 WRITES = frozenset(VERBS.values())
 EVENT = "event"
+QUEUED = "workloads.kueue.x-k8s.io"
+"""Kueue's Workloads: those of Kubernetes' own scheduler have the same plural."""
 REVIEWS = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews"})
 """The verb of what a watch tells."""
 
@@ -132,7 +134,8 @@ def _parts(path: str) -> tuple[str, str, str, str]:
     if rest[0] == "namespaces" and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource = (*rest, "", "")[:3]
-    return resource, namespace, name, subresource
+    queued = parts[1] == QUEUED.partition(".")[2] and resource == QUEUED.partition(".")[0]
+    return QUEUED if queued else resource, namespace, name, subresource
 
 
 def _reading(name: str, query: Mapping[str, str]) -> str:
@@ -149,7 +152,7 @@ def _word(resource: str, subresource: str, document: Any) -> str:
     if resource == "events":
         return str(document.get("reason", "again"))
     if subresource == "status":
-        return _said(_status(document))
+        return _told(_status(document)) if resource == QUEUED else _said(_status(document))
     return ""
 
 
@@ -163,6 +166,18 @@ def _said(status: dict[str, Any]) -> str:
     """`attempt-2-Running-created`: what a status is about, and that all pods exist."""
     created = any(one["type"] == "Created" and one["status"] == "True" for one in status.get("conditions", ()))
     return f"attempt-{status.get('attempt', 0)}-{status.get('state', '')}" + ("-created" if created else "")
+
+
+def condition_of(status: Mapping[str, Any], kind: str) -> str:
+    """Whether a condition is true; empty where nothing is said."""
+    return next((str(one["status"]) for one in status.get("conditions", ()) if one["type"] == kind), "")
+
+
+def _told(status: dict[str, Any]) -> str:
+    """What a queue is told: `Finished`, `PodsReady`, or that its quota is `free`."""
+    if condition_of(status, "QuotaReserved") == "False":
+        return "free"
+    return next((kind for kind in ("Finished", "PodsReady") if condition_of(status, kind) == "True"), "")
 
 
 def _uid(verb: str, document: Any) -> str:

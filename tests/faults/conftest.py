@@ -11,10 +11,12 @@ import aiohttp
 import pytest
 
 from tests.plant import Plant, start_fake
+from tests.plant.kueue import install_kinds
 from tests.plant.needs import demand
 from tests.support.crd import install_crd
 
 from . import clock
+from .calls import QUEUED
 from .conductor import Outcome, live
 from .faults import HalfOpen
 from .oracle import Account
@@ -93,6 +95,7 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
     plans = [plan for plan in asked if isinstance(plan, Plan) and not plan.lacks]
     with start_fake(pod_groups=True) as plant:
         install_crd(plant)
+        install_kinds(plant, QUEUED)
         matrix = Matrix(plant, plans)
         try:
             yield matrix

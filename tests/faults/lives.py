@@ -4,9 +4,12 @@ In its long life a job of two nodes is made, runs, loses rank 1, restarts, is su
 nodes, finishes, and goes when its time is over. In its brief one it has a NetworkPolicy, is suspended, resumed
 without it, ends at its deadline, and goes. In its elastic one it wants three nodes, finds one and gives it back, is
 suspended, resumed with another NetworkPolicy, goes on with two, grows when there is a third, finishes, and goes.
+In its life in a queue of Kueue's it waits until it is admitted, is evicted, admitted again, scaled to one node,
+suspended, resumed, admitted a third time, finishes, and goes.
 """
 
 from . import acts
+from .calls import QUEUED
 from .faults import On
 from .life import Life, Row, Stage
 from .witness import Witness
@@ -36,6 +39,18 @@ _ELASTIC_STAGES = (
     Stage("shrink", acts.make_room(2, suspend=False, **WITH_PATIENCE), acts.looking_out(4, 2)),
     Stage("grow", acts.make_room(3, elastic={"shrinkAfterSeconds": 600}), acts.running(5, 3)),
     *_STAGES[-2:],
+)
+_QUEUED_STAGES = (
+    Stage("enter", acts.submit_queued, acts.queued),
+    Stage("admit", acts.queue_admits, acts.known_to_run(1, 2)),
+    Stage("evict", acts.queue_evicts, acts.queued),
+    Stage("readmit", acts.queue_admits, acts.known_to_run(2, 2)),
+    Stage("shrink", acts.change(nodes=1), acts.known_to_run(3, 1)),
+    Stage("suspend", acts.change(suspend=True), acts.out_of_queue),
+    Stage("resume", acts.change(suspend=False), acts.queued),
+    Stage("start-over", acts.queue_admits, acts.known_to_run(4, 1)),
+    Stage("finish", acts.all_ranks_finish, acts.known_to_have_succeeded),
+    _STAGES[-1],
 )
 
 
@@ -169,7 +184,60 @@ _ELASTIC_WRITES = (
     Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
 
+
+def _tells(stage: str, word: str, nth: int = 1) -> Row:
+    return Row(stage, f"queue-{word}-{nth}", On("patch", QUEUED, "status", word=word, nth=nth))
+
+
+_QUEUED_WRITES = (
+    _status("enter", "queued-0", "attempt-0-Queued"),
+    Row("enter", "enter-queue-1", On("create", QUEUED)),
+    _status("admit", "start-1", "attempt-1-Pending"),
+    *_group("admit", 1),
+    Row("admit", "create-service", On("create", "services")),
+    Row("admit", "create-secret", On("create", "secrets")),
+    *(_pod("admit", "create", rank, 1) for rank in range(2)),
+    _status("admit", "created-1", "attempt-1-*-created"),
+    _status("admit", "running-1", "attempt-1-Running-created"),
+    _tells("admit", "PodsReady"),
+    _status("evict", "stopping", "attempt-1-Queued"),
+    *(_pod("evict", "delete", rank, 1) for rank in range(2)),
+    _status("evict", "stopped", "attempt-1-Queued", nth=2),
+    _tells("evict", "free"),
+    _status("readmit", "start-2", "attempt-2-Pending"),
+    *_group("readmit", 2),
+    *(_pod("readmit", "create", rank, 2) for rank in range(2)),
+    _status("readmit", "created-2", "attempt-2-*-created"),
+    _status("readmit", "running-2", "attempt-2-Running-created"),
+    _tells("readmit", "PodsReady", 2),
+    _status("shrink", "restart-3", "attempt-3-Restarting"),
+    *(_pod("shrink", "delete", rank, 2) for rank in range(2)),
+    Row("shrink", "resize-place", On("patch", QUEUED)),
+    _status("shrink", "start-3", "attempt-3-Restarting", nth=2),
+    *_group("shrink", 3),
+    _pod("shrink", "create", 0, 3),
+    _status("shrink", "created-3", "attempt-3-*-created"),
+    _status("shrink", "running-3", "attempt-3-Running-created"),
+    _status("suspend", "suspending", "attempt-3-Suspending*"),
+    _pod("suspend", "delete", 0, 3),
+    _status("suspend", "suspended", "attempt-3-Suspended"),
+    Row("suspend", "leave-queue", On("delete", QUEUED)),
+    _status("resume", "queued-3", "attempt-3-Queued"),
+    Row("resume", "enter-queue-2", On("create", QUEUED, nth=2)),
+    _status("start-over", "start-4", "attempt-4-Pending"),
+    *_group("start-over", 4),
+    _pod("start-over", "create", 0, 4),
+    _status("start-over", "created-4", "attempt-4-*-created"),
+    _status("start-over", "running-4", "attempt-4-Running-created"),
+    _tells("start-over", "PodsReady", 3),
+    _status("finish", "succeeded", "attempt-4-Succeeded*"),
+    _tells("finish", "Finished"),
+    Row("finish", "mark-job", _MARK),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
+)
+
 LONG = Life("long", _STAGES, _WRITES)
+IN_QUEUE = Life("queued", _QUEUED_STAGES, _QUEUED_WRITES)
 BRIEF = Life("brief", _BRIEF_STAGES, _BRIEF_WRITES)
 ELASTIC = Life("elastic", _ELASTIC_STAGES, _ELASTIC_WRITES)
 

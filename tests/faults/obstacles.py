@@ -14,9 +14,10 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.engine import network_policy_name, pod_name
 from ddpjob_operator.engine.manifests.names import pod_group_name
 
+from .calls import QUEUED
 from .life import NAME
 from .rig import PATIENCE_SECONDS, POLL_SECONDS, Rig
-from .witness import Manifest, NeverError
+from .witness import Manifest, NeverError, Witness
 
 Act = Callable[[Rig], Awaitable[None]]
 Felt = Callable[[Rig], bool]
@@ -180,6 +181,21 @@ def foreign_group(stage: str, incarnation: int) -> Obstacle:
         await rig.delete("podgroups", _group_name(rig, incarnation))
 
     return Obstacle(stage, "a foreign PodGroup", put, _blocked("PodGroupTaken"), lift)
+
+
+def deleted_place(stage: str) -> Obstacle:
+    """Somebody deletes the job's place in its queue, and it takes another."""
+
+    async def put(rig: Rig) -> None:
+        former = rig.witness.queued()["metadata"]
+        await rig.delete(QUEUED, former["name"])
+
+        def another(there: Witness) -> bool:
+            return there.queued().get("metadata", former)["uid"] != former["uid"]
+
+        await rig.witness.until("another place in the queue", another, PATIENCE_SECONDS)
+
+    return Obstacle(stage, "its place in the queue deleted", put, _at_once, _nothing)
 
 
 def disowned_service(stage: str) -> Obstacle:

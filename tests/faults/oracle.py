@@ -147,7 +147,7 @@ def unconditional(log: Iterable[Record]) -> Iterator[str]:
         if not call.writes or call.verb == "create" or call.resource == "events":
             continue
         said = json.loads(record.body)
-        if call.subresource == "status":
+        if call.subresource == "status" or isinstance(said, list):
             safe = isinstance(said, list) and any(one["path"] == "/metadata/resourceVersion" for one in said)
         else:
             safe = bool(call.uid)
@@ -201,7 +201,7 @@ def _by_itself(log: Iterable[Record], at_once: float) -> Iterator[Record]:
 def quarrels(history: Iterable[Change], log: Iterable[Record]) -> Iterator[str]:
     """A status is refused because somebody else has changed the job: no more often than that; nor is it written for
     ever."""
-    statuses = [record for record in log if record.call.subresource == "status"]
+    statuses = [one for one in log if (one.call.resource, one.call.subresource) == ("ddpjobs", "status")]
     written = Counter(record.process for record in statuses if record.done)
     refused = Counter(record.process for record in statuses if record.status in REFUSED and record.injected is None)
     changes = sum(change.kind == "ddpjobs" for change in history)

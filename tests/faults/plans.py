@@ -7,6 +7,7 @@ from zlib import crc32
 
 from ddpjob_operator.engine import SCHEDULING_API
 
+from . import queued
 from .calls import EVENT
 from .ever_failed import EVER_FAILED, MET_A_BOUND
 from .faults import (
@@ -168,7 +169,7 @@ UNSEEN_ELASTICALLY = {
 
 def undisturbed(life: Life) -> Plan:
     """A life in which nothing goes wrong."""
-    return UNDISTURBED[life.name]
+    return UNDISTURBED.get(life.name, queued.UNDISTURBED)
 
 
 def _writes() -> Iterator[tuple[Row, Life]]:

@@ -34,12 +34,12 @@ from .faults import (
     Reset,
     Truncate,
 )
-from .witness import NeverError
+from .witness import KINDS, NeverError
 
 NOT_PASSED_ON = frozenset(
     {"authorization", "host", "connection", "accept-encoding", "content-length", "transfer-encoding"}
 )
-LISTS_AT_START = {"ddpjobs": 2, "pods": 1, "services": 1, "networkpolicies": 1, "workloads": 1, "podgroups": 1}
+LISTS_AT_START = dict.fromkeys(KINDS, 1) | {"ddpjobs": 2}
 """The operator lists each kind before it begins to work, and kopf lists jobs before it watches them."""
 SILENCE_SECONDS = 1.0
 """A watch that lags tells what it holds back once nothing has come for so long."""

@@ -13,6 +13,7 @@ import aiohttp
 from tests.plant import Plant
 from tests.support.operators import Operator, an_operator
 
+from .calls import QUEUED
 from .clock import environment, set_clock
 from .proxy import Proxy
 from .witness import KINDS, Manifest, NeverError, Witness
@@ -22,7 +23,7 @@ PATIENCE_SECONDS = 90.0
 """For anything that is to come: most comes at once, but a request may hang for 20 s, and the machine be busy."""
 POLL_SECONDS = 0.1
 LOOKS = 'ddpjob_reconciles_total{result="ok"}'
-LISTED_LAST = "podgroups"
+LISTED_LAST = QUEUED
 
 
 def session_of(plant: Plant) -> aiohttp.ClientSession:

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import aiohttp
 from ddpjob_operator.api.contract import API_VERSION, FINISHED
-from ddpjob_operator.engine import SCHEDULING_API
+from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API
 
-from .calls import Place, owner_of, phase_of, place_of
+from .calls import QUEUED, Place, owner_of, phase_of, place_of
 
 KINDS = {
     "ddpjobs": f"/apis/{API_VERSION}",
@@ -19,7 +19,9 @@ KINDS = {
     "networkpolicies": "/apis/networking.k8s.io/v1",
     "workloads": f"/apis/{SCHEDULING_API}",
     "podgroups": f"/apis/{SCHEDULING_API}",
+    QUEUED: f"/apis/{KUEUE_API}",
 }
+"""Where each kind is served."""
 
 Manifest = dict[str, Any]
 
@@ -89,7 +91,8 @@ class Witness:
 
     def url(self, kind: str, name: str = "") -> str:
         """Where a kind of things is, or one of them."""
-        return f"{KINDS[kind]}/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
+        plural = kind.partition(".")[0]
+        return f"{KINDS[kind]}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
 
     def job(self) -> Manifest:
         """The job that there is; empty where there is none."""
@@ -105,6 +108,10 @@ class Witness:
         """In which state its metadata says that it has finished."""
         annotations: dict[str, str] = self.job().get("metadata", {}).get("annotations", {})
         return annotations.get(FINISHED, "").partition(" ")[0]
+
+    def queued(self) -> Manifest:
+        """The job's place in a queue; empty where there is none."""
+        return next(iter(self.objects[QUEUED].values()), {})
 
     def pods(self) -> list[Manifest]:
         """All pods."""

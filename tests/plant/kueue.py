@@ -1,8 +1,11 @@
 """Kueue beside a plant, as its own manifests install it; of others' kinds it looks after batch/v1 Jobs alone."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
+
+from tests.support.api_client import ApiError
 
 from . import build
 from .api import ADMINS, Plant
@@ -60,6 +63,29 @@ def start_kueue(plant: Plant, **gates: bool) -> Program:
     return program
 
 
+def install_kinds(plant: Plant, *names: str) -> None:
+    """Some of its kinds without Kueue itself: nobody converts them, and nobody looks after them.
+
+    names  of CustomResourceDefinitions
+    """
+    found = [_crd(file) for file in sorted((build.path("kueue").parent / CRDS).iterdir())]
+    create_all(plant, [one for one in found if one["metadata"]["name"] in names])
+    plant.wait("kinds of Kueue's", lambda: all(_can_be_listed(plant, name.partition(".")[0]) for name in names))
+
+
+def _can_be_listed(plant: Plant, plural: str) -> bool:
+    """For a moment after a kind is known, its objects cannot."""
+    try:
+        return plant.get(f"/apis/{API}/{plural}") is not None
+    except ApiError:
+        return False
+
+
+def _crd(file: Path) -> dict[str, Any]:
+    crd: dict[str, Any] = yaml.safe_load(file.read_text())
+    return crd
+
+
 def _configuration(folder: Path, port: int, probes: int, gates: dict[str, bool]) -> Path:
     file = folder / "configuration.yaml"
     configuration = {
@@ -78,7 +104,7 @@ def _configuration(folder: Path, port: int, probes: int, gates: dict[str, bool])
 
 
 def _install_crds(plant: Plant, files: Path, webhooks: Webhooks) -> None:
-    crds = [yaml.safe_load(file.read_text()) for file in sorted((files / CRDS).iterdir())]
+    crds = [_crd(file) for file in sorted((files / CRDS).iterdir())]
     kinds = {crd["spec"]["names"]["plural"]: crd for crd in crds}
     for kind in CONVERTED:
         reached = {"clientConfig": webhooks.client_config("/convert"), "conversionReviewVersions": ["v1"]}
