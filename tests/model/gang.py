@@ -5,8 +5,9 @@ was under way is lost; each side learns of that in its own time.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, groupby
 
 from ddpjob_trainer.supervisor.gang.coordinator import Coordinator, Phase
 from ddpjob_trainer.supervisor.gang.judging import LONG_SECONDS, Limits
@@ -23,6 +24,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Incident,
     Leave,
     Leaving,
+    Located,
     Message,
     Past,
     Start,
@@ -59,6 +61,7 @@ class Crew:
     attempt: int
     check: bool
     began: float
+    order: tuple[int, ...] | None = None
     ends: list[End] = field(default_factory=list)
     """Of those that have failed so far."""
     stepped: bool = False
@@ -74,6 +77,10 @@ class Supervisor:
     node: int
     incarnation: int
     attempt: int
+    domain: str | None = None
+    """Where it is; None: ranks do not follow placement, or its version knows nothing of that."""
+    process: int = 0
+    """Its rank in the present attempt."""
     past: Past = field(default_factory=Past)
     crew: Crew | None = None
     link: Link | None = None
@@ -97,14 +104,16 @@ class Supervisor:
     def hear(self, message: Message, now: float) -> None:
         """Does what the leader says."""
         match message:
-            case Start(attempt, past=past, check=check):
+            case Start(attempt, past=past, check=check, order=order):
                 assert self.crew is None, f"{self} is to start attempt {attempt} while another one runs"
+                assert order is None or self.domain is not None, f"{self} does not understand an order"
                 self.attempt, self.past, self.done = attempt, past, False
-                self.crew = Crew(attempt, check, now)
+                self.process = self.node if order is None else order.index(self.node)
+                self.crew = Crew(attempt, check, now, order)
             case Stop(attempt) if self.crew and attempt == self.attempt:
                 self.crew.stopped = True
             case Examine(attempt) if attempt == self.attempt:
-                self.tell(Examined(attempt, ({"process": self.node},)))
+                self.tell(Examined(attempt, ({"process": self.process},)))
             case Leave():
                 self.exit(204)
             case Farewell():
@@ -124,7 +133,9 @@ class Supervisor:
         crew = self.crew
         assert crew is not None
         self.crew = None
-        ends = (*crew.ends, End(self.node, code, now))
+        ends = (*crew.ends, End(self.process, code, now))
+        if crew.order is not None and self.domain is not None:
+            self.tell(Located(self.domain))
         self.done = code == 0 and not crew.ends and not crew.check
         self.tell(Done(crew.attempt) if self.done else Idle(crew.attempt, ends, crew.stepped))
         if self.alone:
@@ -146,6 +157,8 @@ class Course:
     attempt: int
     check: bool
     began: float
+    order: tuple[int, ...] = ()
+    """The nodes by their ranks."""
     failed: bool = False
     """Whether a rank failed by itself."""
     excused: bool = False
@@ -159,8 +172,10 @@ class Course:
 class Gang:
     """All nodes of a job, and its leader if it lives."""
 
-    def __init__(self, nodes: int, limits: Limits, *, check: bool) -> None:
+    def __init__(self, nodes: int, limits: Limits, *, check: bool, domains: Sequence[str | None] = (None,)) -> None:
+        """`domains` are where its pods are, again from the first when there are more of them."""
         self.nodes, self.limits = nodes, limits
+        self._domains = cycle(domains)
         self.check = self.asked_to_check = check
         """Whether the machines are still to be tried."""
         self.now = BEGIN
@@ -182,7 +197,7 @@ class Gang:
         self.zombies: list[Supervisor] = []
         """Whose pod the operator has replaced although it lives, somewhere out of reach."""
         for node in range(nodes):
-            self.supervisors[node] = Supervisor(node, 1, 1)
+            self.supervisors[node] = Supervisor(node, 1, 1, next(self._domains))
         self._new_leader()
 
     def _new_leader(self) -> None:
@@ -244,6 +259,7 @@ class Gang:
         assert not known or known[-1] in incidents, "incidents are not forgotten"
         assert self.course is not None
         assert new.attempt == self.course.attempt, "the incident is the last attempt's"
+        assert self.course.order[new.end.process] == new.rank, f"{new} is not of the node that had that rank"
         assert not self.course.check, "what the trial of the machines finds is the operator's"
         assert new.end.cause not in self.limits.left_causes, f"{new} is the operator's"
         assert new.end.exit_code not in self.limits.left_codes, f"{new} is the operator's"
@@ -279,7 +295,17 @@ class Gang:
             assert start.attempt > self.begun, f"attempt {start.attempt} was begun before"
             assert start.check == self.check, "the machines are tried until they are well"
         self.check &= start.check
-        self.begun, self.course = start.attempt, Course(start.attempt, start.check, self.now)
+        self._check_order(leader, start)
+        order = start.order or tuple(range(self.nodes))
+        self.begun, self.course = start.attempt, Course(start.attempt, start.check, self.now, order)
+
+    def _check_order(self, leader: Coordinator, start: Start) -> None:
+        """Ranks follow what the leader knows of placement, if all supervisors can."""
+        domains = [leader.members[node].domain for node in range(self.nodes)]
+        assert (start.order is None) == (start.check or None in domains), f"{start.order} for {domains}"
+        if start.order is not None:
+            assert (start.order[0], sorted(start.order)) == (0, [*range(self.nodes)])
+            assert len([*groupby(start.order[1:], key=domains.__getitem__)]) <= len({*domains[1:]})
 
     def _check_accounts(self, leader: Coordinator, course: Course, *, passed: bool) -> None:
         """The end of an attempt has one reason, and it is known."""
@@ -301,7 +327,7 @@ class Gang:
     def connect(self, one: Supervisor) -> None:
         """A supervisor finds the leader."""
         one.link = Link(one.node)
-        hello = Hello("uid", one.node, one.incarnation, one.attempt, 29502, "0.1.0")
+        hello = Hello("uid", one.node, one.incarnation, one.attempt, 29502, "0.1.0", domain=one.domain)
         one.link.to_leader.append(hello)
 
     def to_leader(self, link: Link) -> None:
@@ -401,7 +427,7 @@ class Gang:
             self.zombies.append(former)
         living = [one for one in self.supervisors.values() if one.lives and one.node != node]
         attempt = max(self.begun, 1) if living else self.begun + 1
-        self.supervisors[node] = Supervisor(node, former.incarnation + 1, attempt)
+        self.supervisors[node] = Supervisor(node, former.incarnation + 1, attempt, next(self._domains))
         if node == 0:
             self.check = self.asked_to_check
             self._new_leader()

@@ -24,6 +24,9 @@ FAILURES = {
     "bad input": (2, "ConfigError", "ConfigError"),
     "a code of the operator's": (42, "Application", None),
 }
+PLACES = [(None,), ("a", "b"), ("a", "b", "", "a", "b"), ("a", "b", "a", "b", None)]
+"""Topology domains of the pods, in the order in which they are made. None: one of an older version."""
+
 QUIET_ROUNDS = 5
 """Of a second each: longer than the leader waits for anything."""
 
@@ -37,14 +40,22 @@ class Histories(RuleBasedStateMachine):
     """One history."""
 
     @initialize(
-        nodes=st.sampled_from([1, 2, 3, 3]),
+        nodes=st.sampled_from([1, 2, 3, 3, 4]),
         restarts=st.sampled_from([0, 1, 2, 50, 50]),
         window=st.sampled_from([20, 3600]),
         check=st.sampled_from([False, False, True]),
+        domains=st.sampled_from(PLACES),
     )
-    def begin(self, nodes: int, restarts: int, window: int, check: bool) -> None:  # noqa: FBT001
+    def begin(
+        self,
+        nodes: int,
+        restarts: int,
+        window: int,
+        check: bool,  # noqa: FBT001
+        domains: tuple[str | None, ...],
+    ) -> None:
         limits = Limits(restarts, window, frozenset({42}), frozenset({"ConfigError"}))
-        self.gang = Gang(nodes, limits, check=check)
+        self.gang = Gang(nodes, limits, check=check, domains=domains)
         self.all_is_heard()
 
     # Who may do what.
@@ -160,6 +171,13 @@ class Histories(RuleBasedStateMachine):
             self.all_is_heard()
         self._wait(seconds)
 
+    @some("alive")
+    @rule(data=st.data())
+    def a_supervisor_learns_where_it_is(self, data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(self.alive))
+        if one.domain is not None:
+            one.domain = "b"
+
     @some("running")
     @rule()
     def a_step_is_finished(self) -> None:
@@ -167,7 +185,7 @@ class Histories(RuleBasedStateMachine):
             assert one.crew
             if not one.crew.check:
                 one.crew.stepped = True
-                one.tell(Beats(one.attempt, ({"process": one.node, "step": 1},)))
+                one.tell(Beats(one.attempt, ({"process": one.process, "step": 1},)))
 
     @some("stopping")
     @rule(data=st.data())
@@ -192,7 +210,7 @@ class Histories(RuleBasedStateMachine):
     def a_rank_fails(self, data: st.DataObject, failure: str, whole: bool) -> None:  # noqa: FBT001
         one = data.draw(st.sampled_from(self.running))
         code, cause, exception = FAILURES[failure]
-        one.fail(End(one.node, code, self.gang.now, cause, exception=exception))
+        one.fail(End(one.process, code, self.gang.now, cause, exception=exception))
         if whole:
             self.gang.ends(one, 137)
 
@@ -207,7 +225,7 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def all_lose_their_peers(self) -> None:
         for one in self.running:
-            one.fail(End(one.node, 1, self.gang.now, "PeerLost"))
+            one.fail(End(one.process, 1, self.gang.now, "PeerLost"))
 
     @some("alive")
     @rule(data=st.data())

@@ -57,6 +57,8 @@ class Report:
     attempt: int | None = None
     incident: Mapping[str, Any] | None = None
     """What ended the attempt, as rank 0's supervisor told all the others: which rank failed first, and why."""
+    node: int | None = None
+    """The node's number, where ranks follow placement."""
 
     def to_json(self) -> str:
         """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
@@ -71,6 +73,7 @@ class Report:
                 "cause": self.cause,
                 "time": rfc3339(time.time()),
                 **({} if self.incident is None else {"incident": self.incident}),
+                **({} if self.node is None else {"node": self.node}),
             },
             ensure_ascii=False,
         )

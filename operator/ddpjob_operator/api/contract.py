@@ -18,6 +18,10 @@ SECRET_KEY = "secret"  # noqa: S105  (a name)
 SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
 """Where the job's Secret is mounted, in the trainer container alone."""
 
+TOPOLOGY_DIRECTORY = "/var/run/ddpjob.dev"
+DOMAIN_FILE = "topology-domain"
+"""Where a trainer that can place its ranks by it finds the pod's annotation DOMAIN."""
+
 MAX_NODES = 4096
 """Largest `nodes`. With it a rank has at most four digits, which bounds the length of a job's name."""
 
@@ -51,6 +55,10 @@ keeps it, and the digest tells the job from a copy of it."""
 
 ASKED = f"{GROUP}/asked"
 """Annotation of a job's place in a queue: a digest of what was asked for besides the number of nodes."""
+
+DOMAIN = f"{GROUP}/topology-domain"
+"""Annotation of a pod whose ranks follow placement: the value of its machine's label that `spec.scheduling.topology`
+names; empty if it has none."""
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Label of a job that Kueue is to admit: the LocalQueue, in the job's namespace."""
@@ -146,6 +154,9 @@ class Env:
     """`spec.stallTimeoutSeconds`, if that is set."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
     """`spec.preflight`: `Disabled`, `Fast` or `Full`."""
+    TOPOLOGY_DOMAIN_FILE = "DDPJOB_TOPOLOGY_DOMAIN_FILE"
+    """File in which the pod's annotation `ddpjob.dev/topology-domain` appears, by which supervisors order ranks. Set
+    with `spec.scheduling.topology`, in front of whose ranks there is a supervisor."""
     LISTEN_ADDR = "DDPJOB_LISTEN_ADDR"
     """Only in local mode: the address on which the supervisor listens, since all nodes share one machine."""
     RUN_DIR = "DDPJOB_RUN_DIR"

@@ -143,6 +143,16 @@ def test_the_strongest_evidence_that_tells_ranks_apart_names_one(
     assert blame(findings, len(gang)) == (rank, sentence)
 
 
+def test_a_rank_is_named_as_its_gang_names_it() -> None:
+    findings = {0: {"process": 0, **WAITS}, 1: {"process": 1, **LOADS}, 2: {"process": 2, **WAITS}}
+    _, sentence = blame(findings, 3, lambda rank: f"rank {rank} (node {9 - rank})")
+    assert sentence == "rank 1 (node 8) did not enter the collective: it is in load_batch (train.py:42)"
+    findings[2] = {"process": 2, "state": "X"}
+    findings[0] = {"process": 0, **LOADS}
+    _, sentence = blame(findings, 3, lambda rank: f"rank {rank} (node {9 - rank})")
+    assert sentence.startswith("no rank goes on; rank 0 (node 9): it is in load_batch (train.py:42); rank 1 (node 8)")
+
+
 def test_what_a_newer_supervisor_adds_to_a_finding_is_left_out() -> None:
     findings = {0: {"process": 0, **WAITS}, 1: {"process": 1, **LOADS, "temperature": 90}}
     assert blame(findings, 2) == (1, f"{OTHERWISE}it is in load_batch (train.py:42)")

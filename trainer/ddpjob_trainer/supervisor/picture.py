@@ -69,6 +69,7 @@ class Picture:
             uid=settings.uid,
             nodes=settings.nodes,
             procs_per_node=settings.processes,
+            order=() if coordinator.ring.is_plain else coordinator.ring.order,
             attempt=max(
                 coordinator.attempt, settings.attempt
             ),  # Before the first one the operator's, which expects it.

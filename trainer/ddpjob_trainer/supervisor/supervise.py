@@ -134,6 +134,7 @@ async def _lead(settings: Settings, leader: Leader, follower: Follower, port: in
 
     async def serve_own() -> None:
         await leader.inherit(port)
+        await follower.locate()
         await leader.serve(link.other_end(), follower.hello(port))
 
     leading = [asyncio.create_task(leader.look_after()), asyncio.create_task(serve_own())]

@@ -42,8 +42,8 @@ def limits(
     return Limits(restarts, window, frozenset(codes), frozenset(causes))
 
 
-def hello(node: int, incarnation: int = 1, attempt: int = 1) -> Hello:
-    return Hello("uid", node, incarnation, attempt, 29502, "0.1.0")
+def hello(node: int, incarnation: int = 1, attempt: int = 1, domain: str | None = None) -> Hello:
+    return Hello("uid", node, incarnation, attempt, 29502, "0.1.0", domain=domain)
 
 
 @dataclass
@@ -55,6 +55,8 @@ class Gang:
     check: bool = False
     patience: float | None = None
     processes: int = 1
+    domains: str = ""
+    """The topology domain of each node, as one letter; `?`: not known. Empty: ranks do not follow placement."""
     now: float = BEGIN
     said: list[tuple[int, Message]] = field(default_factory=list)
     """In answer to what happened last."""
@@ -88,7 +90,9 @@ class Gang:
 
     def joins(self, *nodes: int, incarnation: int = 1, attempt: int = 1) -> Gang:
         for node in nodes:
-            self.leader.joined(node, hello(node, incarnation, attempt), f"10.0.0.{node}:29502", self.now)
+            domain = self.domains[node].replace("?", "") if self.domains else None
+            said = hello(node, incarnation, attempt, domain)
+            self.leader.joined(node, said, f"10.0.0.{node}:29502", self.now)
         return self._hear()
 
     def starts(self) -> Gang:
@@ -100,7 +104,8 @@ class Gang:
         return self._hear()
 
     def steps(self, node: int = 0, step: int = 1) -> Gang:
-        return self.says(node, Beats(self.leader.attempt, ({"process": node, "step": step},)))
+        process = self.leader.ring.first_process(node)
+        return self.says(node, Beats(self.leader.attempt, ({"process": process, "step": step},)))
 
     def fails(self, node: int) -> Gang:
         return self.says(node, Failed(self.leader.attempt))

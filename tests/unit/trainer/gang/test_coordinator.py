@@ -15,6 +15,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Idle,
     Incident,
     Leave,
+    Located,
     Message,
     Past,
     Ping,
@@ -667,3 +668,101 @@ def test_where_only_what_the_ranks_had_started_does_not_end_its_node_is_named() 
     assert isinstance(leave, Leave)
     assert (leave.incident.rank, leave.incident.end.process) == (1, 1)
     assert leave.incident.end.message.startswith("SIGKILL has not ended what the ranks of node 1 had started")
+
+
+def placed(domains: str = "abab", processes: int = 1) -> Gang:
+    """A gang in which ranks follow placement, in its first attempt."""
+    return Gang(len(domains), limits(), processes=processes, domains=domains).starts()
+
+
+def orders(gang: Gang) -> set[tuple[int, ...] | None]:
+    """The order of the nodes, as each was told."""
+    return {message.order for _, message in gang.said if isinstance(message, Start)}
+
+
+def test_where_ranks_follow_placement_each_start_says_in_which_order_nodes_stand() -> None:
+    gang = placed()
+    assert (orders(gang), gang.leader.ring.order) == ({(0, 2, 1, 3)}, (0, 2, 1, 3))
+
+
+def test_otherwise_it_says_nothing_about_that() -> None:
+    assert orders(trains(4)) == {None}
+
+
+def test_a_supervisor_that_knows_of_no_order_gets_none() -> None:
+    gang = Gang(3, limits(), domains="aba").joins(0, 1)
+    gang.leader.joined(2, hello(2), "10.0.0.2:29502", gang.now)
+    assert orders(gang._hear()) == {None}
+
+
+def test_machines_are_tested_by_their_numbers_and_only_then_ordered() -> None:
+    gang = Gang(4, limits(), check=True, domains="abab").starts()
+    assert orders(gang) == {None}
+    for node in range(4):
+        gang.idle(node, WELL)
+    assert (gang.leader.phase, orders(gang)) == (R, {(0, 2, 1, 3)})
+
+
+def test_what_a_node_knows_of_its_place_only_later_counts_from_the_next_attempt_on() -> None:
+    gang = placed("a?ab")
+    assert orders(gang) == {(0, 2, 3, 1)}
+    gang.steps().says(1, Located("b"))
+    assert gang.leader.ring.order == (0, 2, 3, 1)
+    assert orders(gang.breaks(1)) == {(0, 2, 1, 3)}
+
+
+def test_a_new_pod_elsewhere_changes_the_order() -> None:
+    gang = placed("abab").steps().lost(1)
+    for node in (0, 2, 3):
+        gang.idle(node)
+    gang.domains = "aaab"
+    assert orders(gang.joins(1, incarnation=2)) == {(0, 1, 2, 3)}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_whoever_fails_the_incident_is_of_its_node_and_names_the_rank_that_it_had(processes: int) -> None:
+    for node in range(4):
+        gang = placed(processes=processes).steps()
+        process = gang.leader.ring.first_process(node)
+        gang.breaks(node, replace(KILLED, process=process))
+        incident = gang.leader.past.incidents[-1]
+        assert (incident.rank, incident.end.process) == (node, [0, 2, 1, 3][node] * processes)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_stall_is_of_the_node_that_has_the_rank_that_is_to_blame(processes: int) -> None:
+    gang = placed(processes=processes).steps().stalls().blames(1 * processes)
+    assert gang.leader.stall is not None
+    assert (gang.leader.stall.rank, gang.leader.stall.process) == (2, processes)
+    for node in range(4):
+        gang.idle(node)
+    assert gang.leader.past.incidents[-1].rank == 2
+
+
+def test_of_a_node_that_is_done_the_ranks_that_it_had_have_ended() -> None:
+    gang = placed().steps().done(1).stalls()
+    ended = [process for process, found in gang.leader.findings().items() if found.get("state") == "X"]
+    assert ended == [2]
+
+
+def test_nobody_speaks_of_ranks_that_follow_placement_to_another_node() -> None:
+    with pytest.raises(UnreadableError, match="is no process of node 1"):
+        placed().says(1, Beats(1, ({"process": 1, "step": 1},)))
+
+
+def test_a_node_that_was_out_of_reach_is_named_by_the_rank_that_it_had() -> None:
+    gang = placed().steps().lost(1)
+    for node in (0, 2, 3):
+        gang.idle(node)
+    incident = gang.joins(1).leader.past.incidents[-1]
+    assert (incident.rank, incident.end.process, incident.end.cause) == (1, 2, "PeerLost")
+
+
+def test_a_rank_that_does_not_end_is_named_with_its_node() -> None:
+    gang = placed().steps().says(1, Beats(1, (), running=(2,))).fails(0)
+    for node in (0, 2, 3):
+        gang.idle(node)
+    gang.after(KILLED_SECONDS)
+    message = next(message for _, message in gang.said if isinstance(message, Leave))
+    assert (message.incident.rank, message.incident.end.process) == (1, 2)
+    assert message.incident.end.message.startswith("SIGKILL has not ended rank 2 (node 1) within")

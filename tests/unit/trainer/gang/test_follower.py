@@ -7,7 +7,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from ddpjob_trainer.heartbeat import EMPTY, SLOTS, Record, encode
@@ -24,6 +24,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Idle,
     Incident,
     Leave,
+    Located,
     Message,
     Start,
     Stop,
@@ -46,6 +47,7 @@ class Sleepers:
     def __init__(self) -> None:
         self.processes: list[asyncio.subprocess.Process] = []
         self.ranks: list[Rank] = []
+        self.places: list[Place] = []
         self.company: list[int] = []
         """How many others ran when one was started."""
         self._watching: list[asyncio.Task[None]] = []
@@ -66,7 +68,8 @@ class Sleepers:
     async def ready(self) -> None:
         pass
 
-    async def start(self, _: Place) -> Rank:
+    async def start(self, place: Place) -> Rank:
+        self.places.append(place)
         self.company.append(sum(not rank.ended.done() for rank in self.ranks))
         process = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True)
         self.processes.append(process)
@@ -81,15 +84,19 @@ class Sleepers:
 
 
 Scene = Callable[[Follower, Sleepers], Awaitable[None]]
+Follow = Callable[..., None]
+"""Plays a scene, for a supervisor with these settings."""
 
 
 @pytest.fixture
-def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
+def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
     monkeypatch.setenv("DDPJOB_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
     monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(tmp_path / "report"))
 
-    async def play(scene: Scene) -> None:
-        settings = Settings(processes=2)
+    monkeypatch.setenv("NODE_RANK", "0")
+
+    async def play(scene: Scene, place: dict[str, Any]) -> None:
+        settings = Settings(processes=2, **place)
         fit = asyncio.create_task(asyncio.sleep(0))
         async with Sleepers() as sleepers, asyncio.timeout(patience(DEADLINE_SECONDS)):
             follower = Follower(
@@ -107,10 +114,10 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene],
                 await asyncio.wait([follower._running])
             follower._heartbeats.close()
 
-    return lambda scene: asyncio.run(play(scene))
+    return lambda scene, **place: asyncio.run(play(scene, place))
 
 
-def test_of_a_rank_that_has_ended_it_says_so(follow: Callable[[Scene], None]) -> None:
+def test_of_a_rank_that_has_ended_it_says_so(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         link = LocalLink()
         follower._link, leader = link, link.other_end()
@@ -127,7 +134,7 @@ def test_of_a_rank_that_has_ended_it_says_so(follow: Callable[[Scene], None]) ->
     follow(scene)
 
 
-def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Callable[[Scene], None]) -> None:
+def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Follow) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
         told = encode(1, Record(process=0, attempt=1, step=7), b"")
         path, slot = follower._heartbeats.path(0), SLOTS[1]
@@ -139,7 +146,7 @@ def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Callable[[Scene
     follow(scene)
 
 
-def test_a_start_tells_where_the_others_are(follow: Callable[[Scene], None]) -> None:
+def test_a_start_tells_where_the_others_are(follow: Follow) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
         others = {"0": "10.0.0.1:29502", "1": "10.0.0.2:29502"}
         follower._heed(Start(1, 0, others))
@@ -166,7 +173,7 @@ async def said_beside_beats(leader: LocalLink) -> Message:
     return told
 
 
-def test_two_attempts_never_run_at_once(follow: Callable[[Scene], None]) -> None:
+def test_two_attempts_never_run_at_once(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         led(follower)
         follower._heed(Start(1, 0, {}))
@@ -184,7 +191,7 @@ def test_two_attempts_never_run_at_once(follow: Callable[[Scene], None]) -> None
 
 
 def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_node_with_it(
-    follow: Callable[[Scene], None],
+    follow: Follow,
 ) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         led(follower)
@@ -198,7 +205,7 @@ def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_n
     follow(scene)
 
 
-def test_a_node_that_is_done_goes_once_the_leader_knows(follow: Callable[[Scene], None]) -> None:
+def test_a_node_that_is_done_goes_once_the_leader_knows(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader = led(follower)
         follower._heed(Start(1, 0, {}))
@@ -215,7 +222,7 @@ def test_a_node_that_is_done_goes_once_the_leader_knows(follow: Callable[[Scene]
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_one_that_is_to_go_before_the_leader_knows_does_not_say_that_it_was_done(
-    follow: Callable[[Scene], None], *, lost: bool
+    follow: Follow, *, lost: bool
 ) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader = led(follower)
@@ -236,7 +243,7 @@ def test_one_that_is_to_go_before_the_leader_knows_does_not_say_that_it_was_done
 
 @pytest.mark.parametrize(("leaving", "code"), [(True, 205), (False, 0)], ids=["to go", "done"])
 def test_one_that_is_to_go_or_done_and_finds_no_leader_any_more_goes(
-    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch, code: int, *, leaving: bool
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, code: int, *, leaving: bool
 ) -> None:
     links = [LocalLink()]
 
@@ -262,9 +269,7 @@ def test_one_that_is_to_go_or_done_and_finds_no_leader_any_more_goes(
     follow(scene)
 
 
-def test_where_nobody_leads_any_more_a_lost_peer_is_no_reason_beside_another(
-    follow: Callable[[Scene], None], tmp_path: Path
-) -> None:
+def test_where_nobody_leads_any_more_a_lost_peer_is_no_reason_beside_another(follow: Follow, tmp_path: Path) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
         follower._ends = (End(0, 1, 1.0, "PeerLost", "a peer"), End(1, 3, 2.0, "Application", "its own"))
         assert follower._verdict() == 3
@@ -274,7 +279,7 @@ def test_where_nobody_leads_any_more_a_lost_peer_is_no_reason_beside_another(
 
 
 def test_ranks_that_nothing_ends_do_not_keep_their_supervisor(
-    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KILLED_SECONDS", 0.05)
     monkeypatch.setattr(module, "BEAT_SECONDS", 0.01)
@@ -295,7 +300,7 @@ def test_ranks_that_nothing_ends_do_not_keep_their_supervisor(
 
 
 def test_who_is_stopped_while_its_node_is_still_looked_at_need_not_wait_for_that(
-    follow: Callable[[Scene], None],
+    follow: Follow,
 ) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader = led(follower)
@@ -310,7 +315,7 @@ def test_who_is_stopped_while_its_node_is_still_looked_at_need_not_wait_for_that
 
 
 def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
-    follow: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def collect(_: int, process: int, *__: object) -> dict[str, object]:
         if process:
@@ -341,7 +346,7 @@ def test_in_a_large_world_each_node_tells_less_often(processes: int, seconds: fl
 
 @pytest.mark.parametrize(("node", "cause", "code"), [(0, "ConfigError", 2), (1, "PeerLost", 204)])
 def test_a_pod_that_is_to_end_names_the_rank_that_failed_first_be_it_its_own(
-    follow: Callable[[Scene], None], tmp_path: Path, node: int, cause: str, code: int
+    follow: Follow, tmp_path: Path, node: int, cause: str, code: int
 ) -> None:
     """Whichever pod the operator hears of first."""
     incident = Incident(1, node, End(2 * node, 2, 7.0, "ConfigError", "no such workload", None, 40), True, 1, (3,))
@@ -356,7 +361,7 @@ def test_a_pod_that_is_to_end_names_the_rank_that_failed_first_be_it_its_own(
     assert report["incident"] == incident.to_document()
 
 
-def test_the_last_steps_are_told_before_the_end(follow: Callable[[Scene], None]) -> None:
+def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader = led(follower)
         follower._heed(Start(1, 0, {}))
@@ -371,3 +376,102 @@ def test_the_last_steps_are_told_before_the_end(follow: Callable[[Scene], None])
         assert ([beat["step"] for beat in last.beats], then) == ([400], Done(1))
 
     follow(scene)
+
+
+MOVED = Start(1, 0, {}, order=(0, 2, 1, 3))
+
+
+def test_its_ranks_are_those_of_its_place_in_the_order(follow: Follow, capsys: pytest.CaptureFixture[str]) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(MOVED)
+        await ranks_run(follower, 1)
+        env = [place.env for place in sleepers.places]
+        assert [(one["RANK"], one["LOCAL_RANK"], one["NODE_RANK"]) for one in env] == [
+            ("4", "0", "2"),
+            ("5", "1", "2"),
+        ]
+        follower._heed(Stop(1))
+        told = await said_beside_beats(leader)
+        assert isinstance(told, Idle)
+        assert [end.process for end in told.ends] == [4, 5]
+
+    follow(scene, node=1, nodes=4)
+    assert "attempt 1: node 1 has rank 4, 5" in capsys.readouterr().out
+
+
+def test_without_an_order_they_are_those_of_its_number_again(
+    follow: Follow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        follower._heed(MOVED)
+        follower._heed(Start(2, 0, {}))
+        assert [seat.process for seat in follower._seats] == [2, 3]
+
+    follow(scene, node=1, nodes=4)
+    assert "attempt 2: node" not in capsys.readouterr().out
+
+
+def test_a_report_names_the_node_where_the_rank_does_not_show_it(follow: Follow, tmp_path: Path) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        led(follower)
+        follower._heed(MOVED)
+        follower._heed(Leave(Incident(1, 2, End(2, 1, 1.0, "Application", "no data"))))
+        assert await follower._exit_code == 204
+
+    follow(scene, node=1, nodes=4)
+    report = json.loads((tmp_path / "report").read_text())
+    assert (report["rank"], report["node"], report["message"]) == (4, 1, "rank 2 (node 2) failed: Application")
+    assert (report["incident"]["rank"], report["incident"]["process"]) == (2, 2)
+
+
+def test_it_says_in_which_domain_it_is_at_first_and_after_each_attempt_that_had_an_order(
+    follow: Follow, tmp_path: Path
+) -> None:
+    file = tmp_path / "domain"
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        assert follower.hello(0).domain == ""
+        file.write_text("rack-1\n")
+        assert follower.hello(0).domain == "rack-1"
+        file.write_text("rack-2")
+        leader = led(follower)
+        for start in (MOVED, Start(2, 0, {})):
+            follower._heed(start)
+            await ranks_run(follower, start.attempt)
+            follower._heed(Stop(start.attempt))
+            if start.order:
+                assert await said_beside_beats(leader) == Located("rack-2")
+            assert isinstance(await said_beside_beats(leader), Idle)
+
+    follow(scene, node=1, nodes=4, domain_file=file)
+
+
+def test_without_a_file_it_is_in_none(follow: Follow) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        assert follower.hello(0).domain is None
+        await follower.locate()
+
+    follow(scene)
+
+
+def test_it_waits_for_its_domain_no_longer_than_its_ranks_would_wait_for_their_imports(
+    follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = asyncio.Event()
+    monkeypatch.setattr(Sleepers, "ready", lambda _: imported.wait())
+    file = tmp_path / "domain"
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        locating = asyncio.create_task(follower.locate())
+        await asyncio.sleep(0.1)
+        assert not locating.done()
+        imported.set()
+        await locating
+        imported.clear()
+        locating = asyncio.create_task(follower.locate())
+        await asyncio.sleep(0.1)
+        file.write_text("rack-1")
+        await locating
+
+    follow(scene, domain_file=file)

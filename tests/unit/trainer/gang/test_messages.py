@@ -25,6 +25,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     Incident,
     Leave,
     Leaving,
+    Located,
     Message,
     Past,
     Ping,
@@ -53,6 +54,7 @@ BEAT: dict[str, Any] = {
 
 MESSAGES: list[Message] = [
     Hello("uid", 1, 2, 3, 29502, "0.1.0", sent=1_700_000_000.25, nonce="c0"),
+    Hello("uid", 1, 2, 3, 29502, "0.1.0", domain=""),
     Challenge("ff"),
     Welcome("0.1.0", 1.5),
     Refused("another job's", for_good=True),
@@ -62,6 +64,7 @@ MESSAGES: list[Message] = [
     History(0),
     Start(4, 29500, {"0": "10.0.0.1:29502"}, PAST, check=True),
     Start(1, 29500, {}),
+    Start(2, 29500, {}, order=(0, 2, 1)),
     Stop(4),
     Examine(4),
     Leave(INCIDENT),
@@ -71,6 +74,7 @@ MESSAGES: list[Message] = [
     Idle(4),
     Done(4),
     Leaving(),
+    Located("rack-1"),
     Beats(4, (BEAT, BEAT), running=(0, 1)),
     Examined(4, (BEAT,)),
     Ping(),
@@ -108,6 +112,11 @@ def test_first_words_and_a_refusal_are_what_they_will_always_be() -> None:
     for message, line in said.items():
         assert json.loads(to_line(message)) == json.loads(line), "other versions read this, and may only be told more"
         assert from_line(line.replace("}", ', "colour": "red"}').encode()) == message
+
+
+def test_where_ranks_do_not_follow_placement_nothing_is_said_that_an_older_version_does_not_know() -> None:
+    assert "domain" not in json.loads(to_line(MESSAGES[0]))
+    assert "order" not in json.loads(to_line(Start(1, 29500, {})))
 
 
 def test_a_time_may_be_a_whole_number() -> None:

@@ -20,6 +20,11 @@ def said(**changes: Any) -> dict[str, Any]:
     return answer
 
 
+def test_the_order_of_the_nodes_is_told_where_it_is_not_that_of_their_numbers() -> None:
+    assert "order" not in said()
+    assert said(order=(0, 2, 1))["order"] == [0, 2, 1]
+
+
 def test_the_whole_document() -> None:
     whole = said()
     assert whole.pop("mark")

@@ -43,12 +43,14 @@ from .messages import (
     Incident,
     Leave,
     Leaving,
+    Located,
     Message,
     Past,
     Start,
     Stop,
     UnreadableError,
 )
+from .ring import Ring, order_of
 
 SETTLING_SECONDS = 1.0
 """A rank notices the loss of a peer at once; the loss of its whole node may be noticed a moment later."""
@@ -90,6 +92,8 @@ class Member:
     incarnation: int
     address: str
     attempt: int
+    domain: str | None = None
+    """As in its Hello."""
     doing: _Doing = _Doing.IDLE
     leaving: bool = False
     beats: tuple[dict[str, Any], ...] = ()
@@ -158,6 +162,8 @@ class Coordinator:
         """Whether a step was finished in this attempt."""
         self.succeeded = False
         """Whether rank 0's ranks are done."""
+        self.ring = Ring(range(nodes), processes)
+        """Of the present attempt."""
         self._processes = processes
         self._record = Record(limits)
         self._course = _Course(now)
@@ -213,7 +219,7 @@ class Coordinator:
             self.left(node, now)
         done = node in self._done and hello.incarnation == self._newest[node]
         self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
-        self.members[node] = Member(hello.incarnation, address, hello.attempt)
+        self.members[node] = Member(hello.incarnation, address, hello.attempt, hello.domain)
         if done:
             self._dismiss(node)  # It has not received its farewell.
         self._go_on(now)
@@ -243,6 +249,8 @@ class Coordinator:
         match message:
             case Leaving():
                 member.leaving = True
+            case Located(domain):
+                member.domain = domain
             case Beats(attempt, beats, running) if attempt == self.attempt:
                 self._check_processes(node, beats)
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
@@ -260,7 +268,7 @@ class Coordinator:
         self._go_on(now)
 
     def _check_processes(self, node: int, told: Sequence[Mapping[str, Any]]) -> None:
-        first = node * self._processes
+        first = self.ring.first_process(node)
         for one in told:
             process = one.get("process")
             if type(process) is not int or not first <= process < first + self._processes:
@@ -310,7 +318,7 @@ class Coordinator:
         """What is known so far about what each rank is doing, by process; ranks of idle nodes have ended."""
         busy = dict(self._busy())
         everyone = range(self.nodes * self._processes)
-        ended = {one: {"process": one, "state": ENDED} for one in everyone if one // self._processes not in busy}
+        ended = {one: {"process": one, "state": ENDED} for one in everyone if self.ring.node_of(one) not in busy}
         found = (finding for member in busy.values() for finding in member.findings or ())
         return ended | {finding["process"]: finding for finding in found}
 
@@ -318,7 +326,7 @@ class Coordinator:
         """It is known now which rank stalls the gang, or that this cannot be found out."""
         if self.phase is not Phase.STALLED or self.stall is None:
             return
-        rank = None if process is None else process // self._processes
+        rank = None if process is None else self.ring.node_of(process)
         self.stall = Stall(self.stall.since, rank, process, message)
         end = End(process or 0, ExitCode.STALLED, now, "Stalled", message, None, step)
         self._course.verdict = incident_of(self.attempt, rank or 0, end, self.members)
@@ -358,7 +366,15 @@ class Coordinator:
             member.doing, member.beats, member.running = _Doing.BUSY, (), ()
         self._enter(Phase.PREFLIGHT if self._check_first else Phase.RUNNING, now)
         members = {str(node): member.address for node, member in self.members.items()}
-        self._tell_all(Start(self.attempt, port=0, members=members, past=self.past, check=self._check_first))
+        order = self._order()
+        self.ring = Ring(range(self.nodes) if order is None else order, self._processes)
+        start = Start(self.attempt, port=0, members=members, past=self.past, check=self._check_first, order=order)
+        self._tell_all(start)
+
+    def _order(self) -> tuple[int, ...] | None:
+        """Of the nodes in the next attempt; machines are tested in the order of their numbers, as they are named."""
+        domains = {node: member.domain for node, member in self.members.items()}
+        return None if self._check_first else order_of(domains)
 
     def _next_attempt(self) -> int:
         """A number that no attempt has had, and no lower than the operator's."""
@@ -427,7 +443,7 @@ class Coordinator:
             self._give_up(self._lost(node, "it went away", now), now)
 
     def _lost(self, node: int, message: str, now: float) -> Incident:
-        end = End(node * self._processes, ExitCode.PEER_LOST, now, PeerLostError.cause, message)
+        end = End(self.ring.first_process(node), ExitCode.PEER_LOST, now, PeerLostError.cause, message)
         return Incident(self.attempt, node, end)
 
     def _stuck(self, now: float) -> Incident:
@@ -435,8 +451,9 @@ class Coordinator:
         (node, member), *_ = busy = self._busy()
         ranks = sorted(member.running)
         who = f"rank {', '.join(map(str, ranks))}" if ranks else f"what the ranks of node {node} had started"
+        who = who if self.ring.is_plain or not ranks else f"{who} (node {node})"
         message = f"SIGKILL has not ended {who} within {KILLED_SECONDS:.0f} s: it waits for a disk or a device"
-        first = ranks[0] if ranks else node * self._processes
+        first = ranks[0] if ranks else self.ring.first_process(node)
         end = End(first, ExitCode.STALLED, now, "Stalled", message)
         return incident_of(self.attempt, node, end, (other for other, _ in busy))
 

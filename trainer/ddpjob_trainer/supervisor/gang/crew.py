@@ -26,7 +26,7 @@ HEEDING_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What is the same for a rank in every attempt."""
+    """A rank's place among all, and what it gets there."""
 
     process: int
     """Its rank among all processes."""
@@ -182,11 +182,14 @@ def _signal_name(number: int) -> str:
 
 def seats_of(env: Mapping[str, str], first: int, count: int, directory: Path) -> list[Seat]:
     """The seats of a node whose ranks are numbered from `first`."""
+    # To a program this is the node's place among all, whatever the pod's number is: the two have to agree.
+    own = {Env.NODE_RANK: str(first // count)} if Env.NODE_RANK in env else {}
     return [
         Seat(
             first + local,
             {
                 **env,
+                **own,
                 Env.RANK: str(first + local),
                 Env.LOCAL_RANK: str(local),
                 Env.LOCAL_WORLD_SIZE: str(count),

@@ -39,6 +39,7 @@ from .messages import (
     Incident,
     Leave,
     Leaving,
+    Located,
     Message,
     Past,
     Start,
@@ -46,6 +47,7 @@ from .messages import (
     UnreadableError,
 )
 from .rendezvous import RELEASE, Rendezvous
+from .ring import Ring, rank_in_words
 from .settings import Settings
 from .strays import end_strays
 
@@ -58,6 +60,10 @@ DONE_SECONDS = 60.0
 
 STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
 """Ranks that are forked with all their imports usually reach the store within a tenth of a second."""
+
+
+LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
+"""How long to wait for the topology domain while no rank could start anyway; usually it is there before."""
 
 
 class Follower:
@@ -85,7 +91,9 @@ class Follower:
         self._fit = fit
         self._posts = posts
         self._report_file = report_path(env)
-        self._seats = seats_of(env, settings.first_process, settings.processes, directory)
+        self._env = env
+        self._directory = directory
+        self._take_seats(None)
         self._heartbeats = Heartbeats(directory, settings.processes)
         self._link: Link | None = None
         self._crew: Crew | None = None
@@ -100,8 +108,19 @@ class Follower:
 
     def hello(self, port: int) -> Hello:
         """Its first message to the leader."""
-        settings = self._settings
-        return Hello(settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE, sent=time.time())
+        settings, domain = self._settings, read_domain(self._settings.domain_file)
+        place = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
+        return Hello(*place, sent=time.time(), domain=domain)
+
+    async def locate(self) -> None:
+        """Waits for the topology domain of this node, if it is to be known, while no rank could start anyway."""
+        if read_domain(self._settings.domain_file) != "":
+            return
+        ready = asyncio.ensure_future(self._starter.ready())
+        ready.add_done_callback(lambda one: one.cancelled() or one.exception())  # Who starts ranks meets it, too.
+        deadline = time.monotonic() + LOCATING_SECONDS
+        while read_domain(self._settings.domain_file) == "" and not ready.done() and time.monotonic() < deadline:
+            await asyncio.wait([ready], timeout=LOCATING_LOOK_SECONDS)
 
     async def follow(self, port: int, local: Link | None = None) -> int:
         """Takes part until all is done or given up; `local` connects to the leader if that is in this process.
@@ -191,6 +210,7 @@ class Follower:
 
     async def _reach(self, port: int) -> Link:
         """A connection to the leader; a node that is done gives up on it after a while."""
+        await self.locate()
         try:
             async with asyncio.timeout(DONE_SECONDS if self._done else None):
                 return await self._rendezvous.reach(self.hello(port))
@@ -211,7 +231,7 @@ class Follower:
     def _heed(self, message: Message) -> None:
         match message:
             case Start():
-                _tell_of(message)
+                self._tell_of(message)
                 self._rendezvous.members = message.members
                 for local in range(len(self._seats)):  # First: what was told in the last attempt is not this one's.
                     self._heartbeats.reset(local)
@@ -232,12 +252,32 @@ class Follower:
             case _:
                 pass  # A ping, or something about a former attempt.
 
+    def _tell_of(self, start: Start) -> None:
+        """Logs on every node why its ranks start again."""
+        before = start.past.incidents[-1] if start.past.incidents else None
+        if before is None or before.attempt != start.attempt - 1:
+            return
+        end = before.end
+        step = "" if end.step is None else f" at step {end.step}"
+        say(f"attempt {start.attempt} begins in place: {self._in_words(before)} failed{step}: {end.words}")
+
     def _start(self, start: Start) -> None:
         self._stop()  # As far as the leader knows, nothing runs; but two attempts must never meet on one node.
+        self._take_seats(start.order)
+        if not self._ring.is_plain:
+            ranks = ", ".join(str(seat.process) for seat in self._seats)
+            say(f"attempt {start.attempt}: node {self._settings.node} has rank {ranks}")
         former, self.attempt, self.past, self._done = self._running, start.attempt, start.past, False
         crew = self._crew = Crew(self._starter, lambda: self._failed(crew, start.attempt))
         self._running = asyncio.create_task(self._run(crew, start, former))
         self._running.add_done_callback(self._fall_with)
+
+    def _take_seats(self, order: Sequence[int] | None) -> None:
+        """Gives this node the ranks of its place among all, which stand in this order, or by number."""
+        settings = self._settings
+        self._ring = Ring(range(settings.nodes) if order is None else order, settings.processes)
+        first = self._ring.first_process(settings.node)
+        self._seats = seats_of(self._env, first, settings.processes, self._directory)
 
     def _failed(self, crew: Crew, attempt: int) -> None:
         """A rank has failed: the others are ended everywhere, or here if nobody leads any more."""
@@ -291,6 +331,8 @@ class Follower:
         """All ranks of this node have ended. If all are done, the leader has to know, and says when to leave."""
         if last := self.beats():  # The last steps, and a checkpoint, may be newer than what was reported.
             self._tell(Beats(start.attempt, last))
+        if start.order is not None and (domain := read_domain(self._settings.domain_file)) is not None:
+            self._tell(Located(domain))
         self._done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
         if self._done:
             self._tell(Done(start.attempt))
@@ -319,8 +361,8 @@ class Follower:
             return
         if self._settings.patience is not None:  # Otherwise the operator reports it.
             complain(f"node {incident.rank} failed: {incident.end.words}")
-        error = PeerLostError(f"rank {incident.end.process} failed: {incident.end.cause}")
-        end = End(self._settings.first_process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
+        error = PeerLostError(f"{self._in_words(incident)} failed: {incident.end.cause}")
+        end = End(self._seats[0].process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
         self._report(replace(end, step=incident.end.step), incident)
         self._finish(ExitCode.PEER_LOST)
 
@@ -328,7 +370,12 @@ class Follower:
         """Leaves a report for the operator; it may see any pod's end first, so each report names the incident."""
         named = None if incident is None else incident.to_document()
         parts = (end.process, end.exit_code, end.cause, end.exception, end.message, end.step)
-        leave(Report(*parts, self.attempt, named), self._report_file)
+        node = None if self._ring.is_plain else self._settings.node
+        leave(Report(*parts, self.attempt, named, node), self._report_file)
+
+    def _in_words(self, incident: Incident) -> str:
+        """Which rank failed first."""
+        return rank_in_words(incident.end.process, incident.rank, self._settings.processes)
 
     async def _examine(self) -> None:
         """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
@@ -390,11 +437,11 @@ def _with_step(end: End, beat: Beat | None) -> End:
     return replace(end, step=beat.step)
 
 
-def _tell_of(start: Start) -> None:
-    """Logs on every node why its ranks start again."""
-    before = start.past.incidents[-1] if start.past.incidents else None
-    if before is None or before.attempt != start.attempt - 1:
-        return
-    end = before.end
-    step = "" if end.step is None else f" at step {end.step}"
-    say(f"attempt {start.attempt} begins in place: rank {end.process} failed{step}: {end.words}")
+def read_domain(file: Path | None) -> str | None:
+    """The topology domain of this node; empty: it is not known yet. None: it is never to be known."""
+    if file is None:
+        return None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""

@@ -215,9 +215,9 @@ class Leader:
 
     def _blame(self) -> None:
         """Ends a stalled attempt, and logs which rank stalled it."""
-        findings = self.coordinator.findings()
+        findings, named = self.coordinator.findings(), self.coordinator.ring.in_words
         try:
-            process, message = blame(findings, self._settings.nodes * self._settings.processes)
+            process, message = blame(findings, self._settings.nodes * self._settings.processes, named)
         except Exception as error:  # noqa: BLE001  Whatever another version has sent: the attempt is to end.
             process, message = None, f"no rank goes on; what they do cannot be read: {type(error).__name__}: {error}"
         warn(f"stalled: {message}")

@@ -132,6 +132,8 @@ class Hello:
     sent: float = 0.0
     """When it was sent by its clock, in seconds since the epoch."""
     nonce: str = ""
+    domain: str | None = None
+    """The topology domain of its machine; empty: not known yet. None: it knows of none, nor of an order of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,8 @@ class Start:
     past: Past = Past()
     check: bool = False
     """Whether it tests the machines instead of running the program."""
+    order: tuple[int, ...] | None = None
+    """The nodes in the order of their ranks; None: by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +264,13 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
+class Located:
+    """The topology domain of my machine, which I may not have known before. Only for a leader that orders nodes."""
+
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
 class Beats:
     """What my ranks are doing. Also shows that I am alive."""
 
@@ -299,6 +310,7 @@ Message = (
     | Idle
     | Done
     | Leaving
+    | Located
     | Beats
     | Examined
     | Ping
@@ -320,8 +332,9 @@ class OtherVersionError(ConfigError):
 
 
 def to_line(message: Message) -> bytes:
-    """A message as it is sent."""
-    return json.dumps({"kind": type(message).__name__, **dataclasses.asdict(message)}).encode() + b"\n"
+    """A message as it is sent. What it does not say is left out: an older supervisor may not know of it."""
+    said = {name: value for name, value in dataclasses.asdict(message).items() if value is not None}
+    return json.dumps({"kind": type(message).__name__, **said}).encode() + b"\n"
 
 
 def from_line(line: bytes) -> Message:

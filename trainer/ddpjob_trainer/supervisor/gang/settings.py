@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ddpjob_trainer.environment import TORCHRUN, Env
 from ddpjob_trainer.errors import ConfigError
@@ -49,6 +50,8 @@ class Settings:
     stall_timeout: float | None = None
     """Seconds; None: learned."""
     preflight: str = DISABLED
+    domain_file: Path | None = None
+    """Where its topology domain can be read, once it is known; None: ranks do not follow placement."""
     secret: bytes = field(default=b"", repr=False)
     """Empty: there is none, and the whole gang is on this machine."""
 
@@ -61,11 +64,6 @@ class Settings:
     def own_name(self) -> str | None:
         """The name by which the others find this node; None if they do not need it, or know its address."""
         return self.master_addr if self.leads and len(self.peers) == 1 else None
-
-    @property
-    def first_process(self) -> int:
-        """The rank among all processes of this node's first process."""
-        return self.node * self.processes
 
     @property
     def listens(self) -> bool:
@@ -113,6 +111,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         limits=Limits(restarts, window, codes, causes),
         stall_timeout=stall or None,
         preflight=env.get(Env.PREFLIGHT, DISABLED),
+        domain_file=Path(env[Env.TOPOLOGY_DOMAIN_FILE]) if Env.TOPOLOGY_DOMAIN_FILE in env else None,
     )
 
 

@@ -51,6 +51,8 @@ class Gang:
     since: float = 0.0
     """When the phase began."""
     first_step_seen: bool = False
+    order: Sequence[int] = ()
+    """The nodes in the order of their ranks; empty: by number."""
     missing: Sequence[int] = ()
     """Nodes, by rank, whose supervisor is not connected."""
     in_place_restarts: int = 0
@@ -96,6 +98,7 @@ def _of_all(gang: Gang) -> Document:
     return {
         "since": rfc3339(gang.since),
         "firstStepSeen": gang.first_step_seen,
+        **({"order": list(gang.order)} if gang.order else {}),
         "missing": list(gang.missing[:NODES]),
         "inPlaceRestarts": gang.in_place_restarts,
         "incidents": [incident.to_document() for incident in gang.incidents[-INCIDENTS:]],

@@ -64,12 +64,15 @@ SHOWN = 3
 """How many processes are shown if nothing distinguishes them."""
 
 
-def blame(findings: Mapping[int, Mapping[str, Any]], world_size: int) -> tuple[int | None, str]:
+def blame(
+    findings: Mapping[int, Mapping[str, Any]], world_size: int, named: Callable[[int], str] = "rank {}".format
+) -> tuple[int | None, str]:
     """The process that the others wait for, or None if it is no particular one; and a sentence for people.
 
     Args:
         findings: The fields of a Finding, by process; those left out did not answer. Other fields are ignored.
         world_size: How many processes the gang has.
+        named: What the sentence calls a process.
     """
     gang = {rank: _finding(findings.get(rank, {"process": rank})) for rank in range(world_size)}
     lives = {rank for rank, one in gang.items() if one.state not in OVER}
@@ -78,12 +81,12 @@ def blame(findings: Mapping[int, Mapping[str, Any]], world_size: int) -> tuple[i
         if kept and kept.keys() != lives:
             first = min(kept)
             if len(kept) == 1:
-                return first, f"rank {first} did not enter the collective: {kept[first]}"
-            return first, f"{len(kept)} ranks did not enter the collective; rank {first}: {kept[first]}"
+                return first, f"{named(first)} did not enter the collective: {kept[first]}"
+            return first, f"{len(kept)} ranks did not enter the collective; {named(first)}: {kept[first]}"
     if len(lives) == 1:
         (alone,) = lives
-        return alone, f"rank {alone} does not go on: {_standing(gang[alone])}"
-    return None, _nobody(gang)
+        return alone, f"{named(alone)} does not go on: {_standing(gang[alone])}"
+    return None, _nobody(gang, named)
 
 
 def _finding(told: Mapping[str, Any]) -> Finding:
@@ -165,7 +168,7 @@ QUESTIONS: tuple[Callable[[Gang], Kept], ...] = (
 )
 
 
-def _nobody(gang: Gang) -> str:
+def _nobody(gang: Gang, named: Callable[[int], str]) -> str:
     """What can be said if nothing distinguishes the processes."""
     collectives = {one.collective for one in gang.values()}
     if all(one.communicates and one.state not in HELD for one in gang.values()) and len(collectives) == 1:
@@ -174,7 +177,7 @@ def _nobody(gang: Gang) -> str:
     standing = {rank: _standing(one) for rank, one in gang.items()}
     if len(set(standing.values())) == 1:
         return f"no rank goes on; for every rank: {standing[0]}"
-    shown = "; ".join(f"rank {rank}: {said}" for rank, said in list(standing.items())[:SHOWN])
+    shown = "; ".join(f"{named(rank)}: {said}" for rank, said in list(standing.items())[:SHOWN])
     return f"no rank goes on; {shown}" + ("; …" if len(gang) > SHOWN else "")
 
 
