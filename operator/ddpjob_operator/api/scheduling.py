@@ -51,6 +51,11 @@ class Topology(Model):
     preferred: NodeLabel | None = None
     """The label's key. If there is no room in one place, others are used too."""
 
+    @property
+    def key(self) -> str | None:
+        """The label's key, whichever of them has it."""
+        return self.required or self.preferred
+
 
 class Scheduling(Model):
     """How the cluster's scheduler places the pods of an attempt."""

@@ -7,8 +7,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, State, words
+from ddpjob_operator.api import Cause, ConditionType, DDPJob, DDPJobStatus, Incident, State, words
 from ddpjob_operator.api.reasons import DEADLINES
+from ddpjob_operator.engine import domain_key
 
 Rest = Callable[[], int]
 """What is left of a command once each of its names has had its turn; returns the exit code."""
@@ -66,6 +67,11 @@ def world(nodes: int, procs_per_node: int) -> str:
 def writer(procs_per_node: int | None) -> str:
     """What a log belongs to: if a node has several ranks, they write into one."""
     return "node" if procs_per_node and procs_per_node > 1 else "rank"
+
+
+def writer_of(job: DDPJob) -> str:
+    """What a pod's log belongs to: where ranks follow placement, the number in the pod's name is its node's alone."""
+    return "node" if domain_key(job) else writer(job.spec.resolved_procs_per_node())
 
 
 def restarts(status: DDPJobStatus) -> str:

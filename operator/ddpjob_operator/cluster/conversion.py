@@ -91,6 +91,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         told_at=_told_at(metadata),
         told_by=_told_by(metadata),
         node=spec.node_name,
+        domain=metadata.annotations.domain,
         nominated=bool(status.nominated_node_name),
         priority=spec.priority,
         address=status.pod_ip if running else None,  # Before that, nobody is asked there: not worth a look.

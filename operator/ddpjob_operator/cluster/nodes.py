@@ -1,4 +1,7 @@
-"""Nodes, read when a pod disappears, to find out why: a watch on all of them would cost more than it is worth."""
+"""Nodes, read when a pod disappears, to find out why, or when it has to know where it is.
+
+A watch on all of them would cost more than it is worth.
+"""
 
 import asyncio
 import logging
@@ -7,12 +10,13 @@ from http import HTTPStatus
 
 from .conversion import node_problem
 from .kube.api_client import NODES, ApiClient, ApiError
+from .kube.objects import NodeObject
 
 logger = logging.getLogger(__name__)
 
 
 class Nodes:
-    """What is wrong with nodes, if this operator may read them: that right is an option of the chart."""
+    """What is wrong with nodes and where they are, if this operator may read them: the chart has an option for it."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
@@ -22,15 +26,25 @@ class Nodes:
         """For each node, what is wrong with it, in a sentence; empty if nothing is. Unknown ones are left out."""
         if not self._allowed:
             return {}
-        told = await asyncio.gather(*(self._problem(name) for name in names))
-        return {name: problem for name, problem in zip(names, told, strict=True) if problem is not None}
+        return {name: node_problem(node) for name, node in (await self._read(names)).items()}
 
-    async def _problem(self, name: str) -> str | None:
+    async def domains(self, names: Collection[str], key: str) -> dict[str, str]:
+        """For each node, the value of this label; empty if it has none, or may not be read. Others are left out."""
+        found = await self._read(names) if self._allowed else {}
+        if not self._allowed:
+            return dict.fromkeys(names, "")
+        return {name: node.metadata.labels.get(key, "") if node else "" for name, node in found.items()}
+
+    async def _read(self, names: Collection[str]) -> dict[str, NodeObject | None]:
+        """Each node that can be read now; None if it is gone."""
+        answers = await asyncio.gather(*(self._node(name) for name in names))
+        return {name: node for answer in answers for name, node in answer.items()}
+
+    async def _node(self, name: str) -> dict[str, NodeObject | None]:
         try:
-            node = await self._api.get(NODES, None, name)
+            return {name: await self._api.get(NODES, None, name)}
         except ApiError as error:
             if error.status == HTTPStatus.FORBIDDEN and self._allowed:
                 self._allowed = False
-                logger.info("this operator may not read nodes, so causes are derived from pods alone")
-            return None
-        return node_problem(node)
+                logger.info("this operator may not read nodes: causes are told from pods alone, no rank moves closer")
+            return {}

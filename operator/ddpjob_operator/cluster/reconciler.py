@@ -26,6 +26,7 @@ from ddpjob_operator.engine import (
     Settings,
     Snapshot,
     decide,
+    domain_key,
     is_volcano,
 )
 
@@ -383,6 +384,9 @@ class Reconciler:
         if needs.nodes:
             problems = await self._nodes.problems(needs.nodes)
             found = replace(found, node_problems={**snapshot.node_problems, **problems})
+        if needs.domains and (key_of_nodes := domain_key(snapshot.job)):
+            domains = await self._nodes.domains(needs.domains, key_of_nodes)
+            found = replace(found, domains={**snapshot.domains, **domains})
         if needs.flavors:
             found = replace(found, flavors={**snapshot.flavors, **await self._flavors.read(needs.flavors)})
         if needs.supervisor:

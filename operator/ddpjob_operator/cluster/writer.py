@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from ddpjob_operator.api.contract import FINISHED, MANAGER, SECRET_KEY, Label
+from ddpjob_operator.api.contract import DOMAIN, FINISHED, MANAGER, SECRET_KEY, Label
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     KUEUE_API,
@@ -36,6 +36,7 @@ from ddpjob_operator.engine import (
     MarkFinished,
     ResizeKueueWorkload,
     StopPod,
+    TellDomain,
     TellKueue,
 )
 
@@ -63,7 +64,7 @@ from .kueue import changed, with_priority
 from .store import Cache, Key, O, Store
 
 SECRET_BYTES = 32
-OF_PODS = (CreatePod, DeletePod, StopPod)
+OF_PODS = (CreatePod, DeletePod, StopPod, TellDomain)
 ENDING = (
     *(DeletePod, StopPod, DeleteNetworkPolicy, DeleteDisruptionBudget, DeleteWorkload, DeletePodGroup),
     *(TellKueue, DeleteKueueWorkload, MarkFinished, DeleteJob),
@@ -224,6 +225,8 @@ class Writer:
                 await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
             case StopPod(name, uid):
                 await self._stop((namespace, name), uid)
+            case TellDomain(name, uid, domain):
+                await self._tell_domain((namespace, name), uid, domain)
             case MarkFinished(mark):
                 await self._mark_finished(job, mark)
             case DeleteJob():
@@ -273,6 +276,15 @@ class Writer:
                 await self._delete(PODS, self._store.pods, key, uid, None)
             else:
                 raise
+
+    async def _tell_domain(self, key: Key, uid: str, domain: str) -> None:
+        metadata = {"uid": uid, "annotations": {DOMAIN: domain}}
+        try:
+            self._store.pods.saw(await self._api.merge(PODS, *key, {"metadata": metadata}))
+        except ApiError as error:
+            if not _is_gone(error):
+                raise _refusal(error) from error
+            self._store.pods.forget(key, uid)
 
     async def _mark_finished(self, job: Ref, mark: str) -> None:
         """Says for each namespace once that it is refused: a role of before there were marks does not permit it."""

@@ -25,6 +25,7 @@ from .decision import (
     MarkFinished,
     ResizeKueueWorkload,
     StopPod,
+    TellDomain,
     TellKueue,
 )
 from .foreign import LARGEST_ANSWER, document_of
@@ -34,6 +35,7 @@ from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAIT
 from .manifests.kueue_workload import KUEUE_API, POD_SET
 from .manifests.names import network_policy_name, pod_name
 from .manifests.pod_groups import SCHEDULING_API, VOLCANO_API, is_volcano
+from .manifests.topology import domain_key
 from .manifests.volumes import lost_with_pods
 from .policies.end import deadline, expiry, start_deadline
 from .reports import Heard, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
@@ -110,11 +112,13 @@ __all__ = [
     "Snapshot",
     "Stall",
     "StopPod",
+    "TellDomain",
     "TellKueue",
     "Waiting",
     "deadline",
     "decide",
     "document_of",
+    "domain_key",
     "events",
     "expiry",
     "fingerprint",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ddpjob_operator.api import State
 
 from .conditions import completed
-from .decision import DeleteJob, DeletePod, MarkFinished
+from .decision import DeleteJob, DeletePod, MarkFinished, TellDomain
 from .manifests.names import digest_of_name
 from .policies import Verdict
 from .policies.drains import protected, protected_due
@@ -27,6 +27,17 @@ def derived(view: View, verdict: Verdict) -> Verdict:
     same = status == view.status
     # Usual. With the same object nothing has to be carried over, and the next look needs no second view.
     return replace(verdict, status=view.status if same else view.status.kept_in(status))
+
+
+def located(view: View, verdict: Verdict) -> Verdict:
+    """Tells pods where they are, once they have a node: a supervisor looks when its gang is about to start."""
+    refusal, domains = view.snapshot.refusal, view.snapshot.domains
+    if not domains or (refusal is not None and view.now < refusal.retry_at):
+        return verdict
+    pods = view.with_status(verdict.status).unlocated
+    told = ((pod, domains.get(pod.node or "")) for pod in pods)
+    tells = (TellDomain(pod.name, pod.uid, domain) for pod, domain in told if domain is not None)
+    return replace(verdict, actions=(*verdict.actions, *tells))
 
 
 def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
@@ -73,6 +84,12 @@ def _quiet_due(view: View) -> Times:
         yield view.missed_at
 
 
+def _located_due(view: View) -> Times:
+    """When to try again to tell pods where they are."""
+    if view.snapshot.refusal is not None and view.unlocated:
+        yield view.snapshot.refusal.retry_at
+
+
 def _loss_due(view: View) -> Times:
     """When another pod counts as lost."""
     if view.snapshot.settings.force_delete_lost_pods:
@@ -101,6 +118,7 @@ AFTERWARDS: tuple[Step, ...] = (
     Step(derived, "The status is complete before anything is added to the actions that it authorises.", _quiet_due),
     Step(queue_told, "What a queue is told depends on the status alone, which is complete.", queue_told_due),
     Step(protected, "Whether pods may be evicted depends on the status alone, too.", protected_due),
+    Step(located, "A pod is told where it is as one that its gang keeps, and not while it is removed.", _located_due),
     Step(without_lost_pods, "What a job leaves behind is removed before it is marked as finished.", _loss_due),
     Step(marked, "Nothing waits for the mark: it comes after all else that is done."),
 )

@@ -208,6 +208,16 @@ class StopPod:
 
 
 @dataclass(frozen=True, slots=True)
+class TellDomain:
+    """Tell a pod, by an annotation, in which topology domain it is. If it is gone already, that is success."""
+
+    name: str
+    uid: str
+    domain: str
+    """Empty: in none."""
+
+
+@dataclass(frozen=True, slots=True)
 class MarkFinished:
     """Note in the job's metadata that it has finished: a backup may drop its status."""
 
@@ -238,6 +248,7 @@ Action = (
     | CreatePod
     | DeletePod
     | StopPod
+    | TellDomain
     | MarkFinished
     | DeleteJob
 )

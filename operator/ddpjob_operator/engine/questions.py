@@ -9,6 +9,10 @@ MOST_NODES = 8
 """If a whole rack goes down, a few of its nodes are enough to tell why."""
 
 
+MOST_DOMAINS = 64
+"""Those of further nodes are asked for in the next round."""
+
+
 def unmet(view: View) -> Needs:
     """What still has to be asked. A question that got no answer is not repeated: that is an answer too.
 
@@ -23,6 +27,7 @@ def unmet(view: View) -> Needs:
     scale_up = _pod_in_question(view)
     return Needs(
         nodes=_nodes_in_question(view) - met.nodes,
+        domains=_nodes_to_locate(view) - met.domains,
         flavors=_flavors_in_question(view) - met.flavors,
         supervisor=supervisor if supervisor != met.supervisor else None,
         witness=witness if witness != met.witness else None,
@@ -69,6 +74,12 @@ def _flavors_in_question(view: View) -> frozenset[str]:
     # An elastic gang may create reserves at any time.
     complete = view.created and not view.missing and view.spec.elastic is None
     return frozenset() if complete else view.admission.flavors
+
+
+def _nodes_to_locate(view: View) -> frozenset[str]:
+    """Nodes of pods that are still to be told where they are."""
+    nodes = {pod.node for pod in view.unlocated if pod.node}
+    return frozenset(sorted(nodes)[:MOST_DOMAINS])
 
 
 def _nodes_in_question(view: View) -> frozenset[str]:

@@ -83,6 +83,8 @@ class Heard:
     phase: Phase
     since: datetime
     """When the phase began."""
+    order: tuple[int, ...] = ()
+    """The nodes by the ranks of their processes in that attempt, where ranks follow placement."""
     missing: tuple[int, ...] = ()
     """Node ranks whose supervisors are not connected; the first of them."""
     incidents: tuple[Facts, ...] = ()
@@ -127,6 +129,7 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
         attempt=attempt,
         phase=phase,
         since=clock.time(document.get("since")) or (last.since if last and same else at),
+        order=_order(document.get("order")),
         missing=_ranks(document.get("missing")),
         incidents=_incidents(document.get("incidents"), clock),
         progress=_progress(document.get("progress"), clock),
@@ -151,10 +154,13 @@ def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, Checkpo
     return _progress(document.get("progress"), clock), _checkpoint(document.get("checkpoint"), clock)
 
 
-def process_of(value: Any, node: int) -> int | None:
-    """Which of all ranks a process of that node says it is; a program that does not know says 0."""
+def process_of(value: Any, node: int, *, placed: bool = False) -> int | None:
+    """Which of all ranks a process of that node says it is; a program that does not know says 0.
+
+    `placed`: its supervisor says it, and that ranks follow placement: it may be any.
+    """
     process = count_of(value, MOST_PROCESSES - 1)
-    return process if process is not None and process >= node else None
+    return process if process is not None and (placed or process >= node) else None
 
 
 def unheard(last: Heard | None, error: str, at: datetime, *, pod: str) -> Heard:
@@ -221,7 +227,7 @@ def _incident(value: Any, clock: _Clock) -> Facts | None:
         time=clock.time(value.get("time")) or clock.at,
         rank=rank,
         cause=next((known for known in CLAIMABLE if known == cause), Cause.APPLICATION),
-        process=process_of(value.get("process"), rank),
+        process=count_of(value.get("process"), MOST_PROCESSES - 1),
         exit_code=count_of(value.get("exitCode"), 255),
         signal=signal_name(signal) if signal else None,
         message=words_of(value),
@@ -289,6 +295,12 @@ def _stragglers(value: Any) -> tuple[HeardStraggler, ...]:
 def _ranks(value: Any) -> tuple[int, ...]:
     ranks = {count_of(one, MAX_NODES - 1) for one in _list(value)[:MAX_NODES]}
     return tuple(sorted(rank for rank in ranks if rank is not None)[:NAMED])
+
+
+def _order(value: Any) -> tuple[int, ...]:
+    nodes = [count_of(one, MAX_NODES - 1) for one in _list(value)[:MAX_NODES]]
+    known = tuple(node for node in nodes if node is not None)
+    return known if sorted(known) == [*range(len(nodes))] else ()
 
 
 def _list(value: Any) -> list[Any]:

@@ -82,6 +82,8 @@ class Pod:
     node: str | None = None
     nominated: bool = False
     """Whether it has been promised a node: others are being preempted there, or an autoscaler expects that node."""
+    domain: str | None = None
+    """The topology domain that its supervisor was told: empty, if its node is in none. None: it was told nothing."""
     priority: int = 0
     """The value of its priority class."""
     address: str | None = None
@@ -263,6 +265,8 @@ class Needs:
     """A fresh list of its pods: a watch may have missed one."""
     nodes: frozenset[str] = frozenset()
     """What is wrong with these nodes, if anything."""
+    domains: frozenset[str] = frozenset()
+    """In which topology domains these nodes are, by the label that the job names."""
     flavors: frozenset[str] = frozenset()
     """What these kinds of machines of a queue are."""
     supervisor: Asked | None = None
@@ -279,6 +283,7 @@ class Needs:
         return Needs(
             pods=self.pods or more.pods,
             nodes=self.nodes | more.nodes,
+            domains=self.domains | more.domains,
             flavors=self.flavors | more.flavors,
             supervisor=more.supervisor or self.supervisor,
             witness=more.witness or self.witness,
@@ -303,6 +308,8 @@ class Snapshot:
     _: KW_ONLY
     node_problems: Mapping[str, str] = field(default_factory=dict)
     """What is wrong with the nodes that were asked about, in a sentence; empty if nothing is."""
+    domains: Mapping[str, str] = field(default_factory=dict)
+    """The topology domains of the nodes that were asked about; empty for one that is in none."""
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
     disruption_budget: bool | None = None

@@ -117,6 +117,13 @@ def quiet_of(view: View) -> str:
     return heard.error if heard is not None and limit is not None and view.now >= limit else ""
 
 
+def rank_of(view: View, node: int, attempt: int) -> int | None:
+    """The rank that a node's only process had in an attempt, where ranks follow placement; None if not known."""
+    heard = view.heard
+    known = heard is not None and heard.attempt == attempt and node in heard.order
+    return heard.order.index(node) if heard and known and view.status.procs_per_node == 1 else None
+
+
 def stall_of(view: View) -> Stall | None:
     """Why the gang is stalled, if it is. A stall that was reported too long ago may be over."""
     heard, first = view.heard, view.current.get(0)

@@ -9,6 +9,7 @@ from ddpjob_operator.api.words import counted
 
 from .manifests.kueue_workload import asked, priority_class_ref
 from .manifests.names import kueue_workload_name
+from .manifests.topology import domain_key
 from .reports import Heard, Phase
 from .snapshot import Admission, KueueWorkload, Placement, Pod, PodGroup, Service, Snapshot
 
@@ -126,6 +127,14 @@ class View:
     def current(self) -> dict[int, Pod]:
         """The present attempt's pods by rank."""
         return {pod.rank: pod for pod in self._present if pod.rank < self.nodes}
+
+    @property
+    def unlocated(self) -> tuple[Pod, ...]:
+        """Pods that have a node, and whose supervisors are still to be told in which topology domain it is."""
+        if self.winds_down or self.status.finished or domain_key(self.snapshot.job) is None:
+            return ()
+        placed = (pod for pod in self.current.values() if pod.node and pod.active and not pod.deleting)
+        return tuple(pod for pod in placed if pod.domain is None)
 
     @cached_property
     def heard(self) -> Heard | None:

@@ -210,6 +210,14 @@ SEEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, 
         *({}, {"nodeName": None}, {"conditions": [UNSCHEDULABLE], "nominatedNodeName": "node-2"}),
         {"nominated": True, "node": None},
     ),
+    "in which topology domain it was told to be": (
+        *({"annotations": {"ddpjob.dev/topology-domain": "rack-1", "another's": "note"}}, {}, {}),
+        {"domain": "rack-1"},
+    ),
+    "that it was told nothing of one": (
+        *({"annotations": {"another's": "note"}}, {}, {}),
+        {"domain": None},
+    ),
     "its priority": (
         *({}, {"priority": 1000}, {}),
         {"priority": 1000},

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import NodeObject
 from ddpjob_operator.cluster.nodes import Nodes
@@ -51,4 +52,24 @@ def test_an_operator_that_may_not_read_nodes_asks_once() -> None:
     api = Answering(a=FORBIDDEN)
     nodes = Nodes(api)
     assert [problems(nodes, "a"), problems(nodes, "a")] == [{}, {}]
+    assert api.asked == ["a"]
+
+
+def domains(nodes: Nodes, *names: str) -> dict[str, str]:
+    return asyncio.run(nodes.domains(names, "example.com/rack"))
+
+
+def in_rack(rack: str) -> NodeObject:
+    return msgspec.convert({"metadata": {"name": "a", "labels": {"example.com/rack": rack, "zone": "z"}}}, NodeObject)
+
+
+def test_a_node_is_where_its_label_says_and_one_without_it_or_that_is_gone_is_nowhere() -> None:
+    api = Answering(a=in_rack("rack-1"), b=a_node(), c=None, d=BUSY)
+    assert domains(Nodes(api), "a", "b", "c", "d") == {"a": "rack-1", "b": "", "c": ""}, "d is asked again"
+
+
+def test_for_an_operator_that_may_not_read_nodes_each_is_nowhere_and_it_asks_once() -> None:
+    api = Answering(a=FORBIDDEN)
+    nodes = Nodes(api)
+    assert [domains(nodes, "a"), domains(nodes, "a", "b")] == [{"a": ""}, {"a": "", "b": ""}]
     assert api.asked == ["a"]

@@ -27,6 +27,7 @@ from ddpjob_operator.engine import (
     MarkFinished,
     Settings,
     StopPod,
+    TellDomain,
 )
 
 from tests.support.waiting import patience
@@ -422,6 +423,47 @@ def test_a_pod_that_may_not_be_told_to_stop_is_deleted(why: ApiError) -> None:
     stop = StopPod(pod.metadata.name, pod.metadata.uid)
     asyncio.run(a_writer(Forbidding(ending, why), store).carry_out((stop,), JOB))
     assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
+
+
+class Merging(Answering):
+    """One that answers a change, or refuses it, and keeps what it was."""
+
+    def __init__(self, answer: dict[str, Any] | ApiError) -> None:
+        self._answer = answer
+        self.changes: list[Any] = []
+
+    async def merge(self, _: Any, *change: Any) -> Any:
+        self.changes.append(change)
+        if isinstance(self._answer, ApiError):
+            raise self._answer
+        return read(self._answer)
+
+
+def tell_domain(answer: dict[str, Any] | ApiError) -> tuple[Merging, Store]:
+    store, api = a_store(), Merging(answer)
+    identity = a_pod().metadata
+    told = TellDomain(identity.name, identity.uid, "rack-1")
+    asyncio.run(a_writer(api, store).carry_out((told,), JOB))
+    return api, store
+
+
+def test_a_pod_is_told_its_domain_by_an_annotation_and_known_to_have_it_at_once() -> None:
+    answer = a_manifest(version=2)
+    answer["metadata"]["annotations"] = {"ddpjob.dev/topology-domain": "rack-1"}
+    api, store = tell_domain(answer)
+    metadata = {"uid": "pod-0-1", "annotations": {"ddpjob.dev/topology-domain": "rack-1"}}
+    assert api.changes == [("team", "digits-0-1", {"metadata": metadata})]
+    assert [pod.domain for pod in store.pods.owned_by(UID)] == ["rack-1"]
+
+
+def test_one_that_is_gone_need_not_be_told() -> None:
+    _, store = tell_domain(ApiError(404, "NotFound", "gone"))
+    assert store.pods.owned_by(UID) == ()
+
+
+def test_that_a_pod_may_not_be_told_is_left_to_others() -> None:
+    with pytest.raises(Refused, match="may not be changed"):
+        tell_domain(ApiError(403, "Forbidden", "pods may not be changed"))
 
 
 class Conflicting(Answering):

@@ -46,6 +46,7 @@ from ddpjob_operator.engine import (
     Settings,
     Snapshot,
     StopPod,
+    TellDomain,
     TellKueue,
     Waiting,
     decide,
@@ -279,6 +280,11 @@ class Moment:
     def node_has(self, node: str, problem: str) -> "Moment":
         """A node that was asked about has this problem."""
         return Moment(replace(self.snapshot, node_problems={node: problem}))
+
+    def nodes_are_in(self, **domains: str) -> "Moment":
+        """In which topology domains the nodes of these ranks are: `rank0="a"`."""
+        known = {f"node-{name.removeprefix('rank')}": domain for name, domain in domains.items()}
+        return Moment(replace(self.snapshot, domains=known))
 
     def allows(self, **settings: Any) -> "Moment":
         """The operator's administrator has decided so."""
@@ -552,10 +558,9 @@ class Moment:
                 return self._changed(action)
             case CreatePod():
                 return self._with_made((action,))
-            case StopPod(name):
-                return self._with_pods(
-                    tuple(replace(pod, stopped=True) if pod.name == name else pod for pod in self.pods)
-                )
+            case StopPod(name) | TellDomain(name):
+                new = {"domain": action.domain} if isinstance(action, TellDomain) else {"stopped": True}
+                return self._with_pods(tuple(replace(pod, **new) if pod.name == name else pod for pod in self.pods))
             case DeleteJob():
                 raise AssertionError("no moment comes after the job's deletion")
             case DeletePod(name, _, grace):
@@ -596,12 +601,8 @@ def plan(moment: Moment) -> str:
     `queue=3`: the queue is asked for three nodes, `queue=2..3`: or for two at least; `queue:Finished`: it is told so;
     `queue:-quota`: its quota is given back; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as one that only
     looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with its own;
-    `!1.0`: it is stopped and stays; `Failed`: the job is so marked; `-job`: the job itself is deleted. The Secret,
-    which is made before any pod (`test_secret.py`), is left out.
-    `queue:-quota`: its quota is given back; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as one that only
-    looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with its own;
-    `!1.0`: it is stopped and stays; `Failed`: the job is so marked; `-job`: the job itself is deleted. The Secret,
-    which is made before any pod (`test_secret.py`), is left out.
+    `!1.0`: it is stopped and stays; `1.0@a`: it is told that it is in domain a; `Failed`: the job is so marked;
+    `-job`: the job itself is deleted. The Secret, which is made before any pod (`test_secret.py`), is left out.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
     said = []
@@ -611,6 +612,8 @@ def plan(moment: Moment) -> str:
                 said.append(f"+{job.status.incarnations.of(rank)}.{rank}{'?' * reserve}")
             case StopPod(name):
                 said.append(f"!{named[name]}")
+            case TellDomain(name, domain=domain):
+                said.append(f"{named[name]}@{domain}")
             case MarkFinished(mark):
                 said.append(mark.partition(" ")[0])
             case DeleteJob():

@@ -1,6 +1,7 @@
 """Why the steps after the chain stand in this order: of each two neighbours a moment on which both do something."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from ddpjob_operator.engine.afterwards import AFTERWARDS, Step
@@ -17,6 +18,13 @@ over = once.marked("").running().fails(0).decided().overdue(1)
 careful = a_job(nodes=2, disruption="AfterCheckpoint").guarded()
 comes_up = careful.queues().decided().admitted().created().runs(0, 1)
 
+CLOSE: dict[str, Any] = {
+    "scheduling": {"topology": {"preferred": "example.com/rack"}},
+    "template": {"spec": {"containers": [{"name": "trainer", "image": "trainer:1", "command": ["ddpjob-train"]}]}},
+}
+careful_and_close = a_job(nodes=2, disruption="AfterCheckpoint", **CLOSE).guarded().created()
+close_and_lost = a_job(nodes=2, **CLOSE).running().node_dies(1).decided().overdue(1).after(60).settled()
+
 BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
     "a gang of which a stall is reported is in the state that follows from it": (
         *("reported", "derived"),
@@ -30,9 +38,13 @@ BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
         *("queue_told", "protected"),
         comes_up,
     ),
-    "pods are no longer protected before lost ones are removed": (
-        *("protected", "without_lost_pods"),
-        over.guarded(there=True),
+    "pods are protected before they are told where they are": (
+        *("protected", "located"),
+        careful_and_close.runs(0, 1).nodes_are_in(rank0="a"),
+    ),
+    "a pod is told where it is before one that was lost is removed": (
+        *("located", "without_lost_pods"),
+        close_and_lost.allows(force_delete_lost_pods=True).placed(0, 1).nodes_are_in(rank0="a"),
     ),
     "a job that ends without a pod that was lost is marked last": (
         *("without_lost_pods", "marked"),

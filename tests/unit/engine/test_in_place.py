@@ -18,7 +18,8 @@ NO_WAIT = {"backoffSeconds": 0}
 def an_incident(attempt: int, **other: Any) -> dict[str, Any]:
     """An incident that ended an attempt, as a supervisor tells it."""
     time = START.isoformat().replace("+00:00", "Z")
-    told = {"attempt": attempt, "time": time, "rank": 1, "process": 1, "cause": "Application", "exitCode": 137}
+    rank = other.get("rank", 1)
+    told = {"attempt": attempt, "time": time, "rank": rank, "process": rank, "cause": "Application", "exitCode": 137}
     return {**told, "signal": 9, "message": "killed by SIGKILL", "step": 100 + attempt, **other}
 
 

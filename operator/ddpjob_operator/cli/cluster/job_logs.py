@@ -5,7 +5,7 @@ from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts, writer
+from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts, writer_of
 from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
 
@@ -106,7 +106,7 @@ def _follow(jobs: Jobs, document: Document, pods: list[JobPod], which: Which) ->
     if rank is None and life.job.spec.nodes > FOLLOWED:
         _say(f"ranks 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --rank")
     ranks = range(FOLLOWED) if rank is None else (rank,)
-    stream = PodLogs(jobs, document, ranks, writer(life.job.spec.resolved_procs_per_node()), which)
+    stream = PodLogs(jobs, document, ranks, writer_of(life.job), which)
     incarnations = life.job.status.incarnations
     former = [pod for pod in pods if pod.incarnation < incarnations.of(pod.rank)]
     stream.follow(skipped=former, begun=[pod for pod in pods if pod.started])
@@ -126,7 +126,7 @@ def _follow(jobs: Jobs, document: Document, pods: list[JobPod], which: Which) ->
 
 
 def _line(job: DDPJob, pod: JobPod, text: str) -> Line:
-    return Line(pod.rank, pod.attempt, text, writer(job.spec.resolved_procs_per_node()))
+    return Line(pod.rank, pod.attempt, text, writer_of(job))
 
 
 def _say(text: str) -> None:

@@ -14,7 +14,7 @@ from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.invocation import itself
-from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world, writer
+from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world, writer_of
 from ddpjob_operator.cli.screen import Screen, as_far_as_read, drop_output
 from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
@@ -149,7 +149,7 @@ def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
     """Shows what happens to the job until it ends, or until the user has seen enough."""
     life = Life(jobs, made)
     job, unread = life.job, threading.Event()
-    logs = PodLogs(jobs, made, range(FOLLOWED), writer(job.spec.resolved_procs_per_node()))
+    logs = PodLogs(jobs, made, range(FOLLOWED), writer_of(job))
     display = Display(screen, logs)
     if job.spec.nodes > FOLLOWED:
         screen.print(f"showing the logs of ranks 0 to {FOLLOWED - 1} of {job.spec.nodes}")

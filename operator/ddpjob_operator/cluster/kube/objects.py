@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ddpjob_operator.api.contract import ASKED, FINISHED
+from ddpjob_operator.api.contract import ASKED, DOMAIN, FINISHED
 
 T = TypeVar("T")
 
@@ -169,9 +169,22 @@ class PodStatus(_Part, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
+class PodAnnotations(_Part, frozen=True):
+    """The annotations of a pod that are ours."""
+
+    domain: str | None = msgspec.field(default=None, name=DOMAIN)
+
+
+class PodMeta(ObjectMeta, frozen=True):
+    """Of a pod."""
+
+    annotations: PodAnnotations = PodAnnotations()
+
+
 class PodObject(Object, frozen=True):
     """A pod."""
 
+    metadata: PodMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 

@@ -108,7 +108,8 @@ def facts_of(
     report = _read(ended.message) if ended else _Report()
     how: dict[str, Any] = {}
     if ended is not None:
-        how = {"process": process_of(report.process if process is None else process, pod.rank)}
+        known = report.process if process is None else process
+        how = {"process": process_of(known, pod.rank, placed=report.node == pod.rank)}
         how |= {"exit_code": ended.code, "signal": signal_name(signal) if signal else None, "step": report.step}
     time = (ended.finished_at if ended else None) or now
     first = incident_told(pod, now)
@@ -356,6 +357,8 @@ class _Report:
     step: int | None = None
     attempt: int | None = None
     process: Any = None
+    node: Any = None
+    """Only where ranks follow placement."""
 
 
 def _read(message: str) -> _Report:
@@ -365,4 +368,4 @@ def _read(message: str) -> _Report:
         return _Report()
     cause = next((cause for cause in CLAIMABLE if cause == report.get("cause")), None)
     step, attempt = count_of(report.get("step")), attempt_of(report.get("attempt"))
-    return _Report(cause, words_of(report), step, attempt, report.get("rank"))
+    return _Report(cause, words_of(report), step, attempt, report.get("rank"), report.get("node"))

@@ -34,6 +34,7 @@ from .names import (
 )
 from .pod_groups import join
 from .pod_security import restrict
+from .topology import domain_key, show_domain
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
 SECRET_VOLUME = "ddpjob-secret"  # noqa: S105  (a name)
@@ -156,6 +157,8 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: P
     _tell_launcher(trainer, job)
     _mount(trainer, job.spec.checkpoint)
     _add_volumes(pod, trainer, job)
+    if domain_key(job):
+        show_domain(pod, trainer)
     if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
     # Only now: the container copies the trainer's security context, and needs no home.
@@ -216,10 +219,9 @@ def _keep_together(pod: Manifest, job: DDPJob) -> None:
     The first of them is free to go anywhere: to the scheduler it is as if it were there already.
     """
     topology = job.spec.scheduling.topology if job.spec.scheduling else None
-    key = (topology.required or topology.preferred) if topology else None
-    if topology is None or key is None:
+    if topology is None or topology.key is None:
         return
-    term = {"topologyKey": key, "labelSelector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}}}
+    term = {"topologyKey": topology.key, "labelSelector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}}}
     affinity = pod.setdefault("affinity", {}).setdefault("podAffinity", {})
     if topology.required:
         affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(term)

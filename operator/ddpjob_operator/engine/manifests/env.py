@@ -1,11 +1,19 @@
 """The environment variables that tell a trainer its place in the gang."""
 
 from ddpjob_operator.api import DDPJob, RestartMode
-from ddpjob_operator.api.contract import SECRET_DIRECTORY, SECRET_KEY, TERMINATION_LOG_PATH, Env
+from ddpjob_operator.api.contract import (
+    DOMAIN_FILE,
+    SECRET_DIRECTORY,
+    SECRET_KEY,
+    TERMINATION_LOG_PATH,
+    TOPOLOGY_DIRECTORY,
+    Env,
+)
 from ddpjob_operator.engine.incidents.judgement import left_to_operator
 from ddpjob_operator.engine.snapshot import Manifest
 
 from .names import master_address
+from .topology import domain_key
 
 
 def trainer_env(job: DDPJob, rank: int, living: tuple[str, ...]) -> list[Manifest]:
@@ -91,6 +99,7 @@ def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
         Env.LEAVE_TO_OPERATOR: left_to_operator(restart),
         Env.STALL_TIMEOUT_SECONDS: job.spec.stall_timeout_seconds,
         Env.PREFLIGHT: job.spec.preflight,
+        Env.TOPOLOGY_DOMAIN_FILE: f"{TOPOLOGY_DIRECTORY}/{DOMAIN_FILE}" if domain_key(job) else None,
     }
 
 

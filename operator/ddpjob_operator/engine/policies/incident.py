@@ -22,7 +22,7 @@ from ddpjob_operator.engine.incidents.ledger import Entry, account, final
 from ddpjob_operator.engine.incidents.price import present
 from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, lost_at, members_lost
+from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, lost_at, members_lost, rank_of
 from ddpjob_operator.engine.view import View, after
 
 from .end import fail
@@ -60,7 +60,7 @@ def _failed(view: View) -> Verdict | None:
     lost = lost_alone(view, failures)
     if verdict := lost_together(view, lost, failures):
         return verdict
-    first = _with_who_left(view, first_of(failures))
+    first = _with_rank(view, _with_who_left(view, first_of(failures)))
     if not lost and (until := _heard_out_at(view, first)):
         return Verdict(view.status, f"{told(first)}; waiting for the other ranks' reports", wake_at=until)
     # A node's clock may be ahead of ours: time that is still to come is no part of a window.
@@ -137,6 +137,12 @@ def _with_who_left(view: View, first: Facts) -> Facts:
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
     return replace(first, message=text_of(f"{view.who_left} had left with exit code 0: {first.message}"))
+
+
+def _with_rank(view: View, first: Facts) -> Facts:
+    """With the rank that its process had, where that does not show in the pod's name and the pod could not say it."""
+    rank = rank_of(view, first.rank, first.attempt)
+    return first if rank is None or first.process is not None else replace(first, process=rank)
 
 
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:

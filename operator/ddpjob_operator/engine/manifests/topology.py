@@ -1,0 +1,27 @@
+"""Ranks that follow placement: what tells a pod's supervisor which other pods it is close to.
+
+A pod is made before it is placed. So the operator writes an annotation once the pod has its machine, and the kubelet
+shows it in a file: a variable would be fixed when the container starts.
+"""
+
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.contract import DOMAIN, DOMAIN_FILE, TOPOLOGY_DIRECTORY
+from ddpjob_operator.engine.snapshot import Manifest
+
+from .init_containers import waits_by_itself
+
+TOPOLOGY_VOLUME = "ddpjob-topology"
+
+
+def domain_key(job: DDPJob) -> str | None:
+    """The label of machines whose value a pod is told; None: nothing in its ranks' front could heed it."""
+    topology = job.spec.scheduling.topology if job.spec.scheduling else None
+    return topology.key if topology and waits_by_itself(job.spec.trainer) else None
+
+
+def show_domain(pod: Manifest, trainer: Manifest) -> None:
+    """Shows the trainer the domain of its pod, as soon as it is known."""
+    mount = {"name": TOPOLOGY_VOLUME, "mountPath": TOPOLOGY_DIRECTORY, "readOnly": True}
+    item = {"path": DOMAIN_FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{DOMAIN}']"}}
+    trainer["volumeMounts"].append(mount)
+    pod["volumes"].append({"name": TOPOLOGY_VOLUME, "downwardAPI": {"items": [item]}})
