@@ -1,4 +1,7 @@
-"""Trainings that share two real nodes: none holds half of them, and one that makes room loses only time."""
+"""Trainings that share two real nodes: none holds half of them, and one that makes room loses only time.
+
+And one whose ranks follow placement, as its pods learn of it from the kubelet.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 from ddpjob_operator.api.contract import PRIORITY_LABEL, QUEUE_LABEL
+from ddpjob_trainer.supervisor.gang.ring import order_of
 
 from tests.e2e.release import STRICT, install, wait_for_admission
-from tests.e2e.work import CODE_MOUNT, LONG, a_training, logs, saves, with_script
+from tests.e2e.work import CODE_MOUNT, LONG, PLAIN_SCRIPT, a_training, logs, saves, with_script
 from tests.plant.images import OPERATOR, TRAINER
 from tests.plant.kueue import start_kueue
 from tests.plant.needs import demand
@@ -225,3 +229,38 @@ def test_a_preempted_training_saves_makes_room_waits_as_a_whole_and_ends_with_th
     ours, undisturbed = low.result(), high.result()
     assert ours.keys() == undisturbed.keys()
     assert [name for name in ours if not torch.equal(ours[name], undisturbed[name])] == []
+
+
+RACK = "example.com/rack"
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"ddpjob.dev/job-name": "close"}},
+}
+"""Of four pods two are on each node, and never the first two on one."""
+
+
+def test_ranks_follow_placement_from_the_first_attempt_on(team: Team) -> None:
+    for node in team.plant.get("/api/v1/nodes")["items"]:
+        name = node["metadata"]["name"]
+        team.plant.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {RACK: f"rack-of-{name}"}}})
+    job = a_training(
+        "close",
+        {"command": ["ddpjob-supervise"], "args": ["/code/train.py"], **CODE_MOUNT},
+        nodes=4,
+        scheduling={"topology": {"preferred": RACK}},
+        pod={**with_script(team, PLAIN_SCRIPT), "topologySpreadConstraints": [SPREAD]},
+    )
+    team.apply(job)
+    status = team.wait("Succeeded", "close", LONG)
+    assert status["attempt"] == 1, status
+    pods = {int(pod["metadata"]["labels"]["ddpjob.dev/rank"]): pod for pod in team.pods("close")}
+    order = order_of({number: f"rack-of-{pod['spec']['nodeName']}" for number, pod in pods.items()})
+    assert order is not None
+    assert order != (0, 1, 2, 3), "or there is nothing to see"
+    said = logs(team, "close")
+    for rank, node in enumerate(order):
+        assert f"attempt 1: node {node} has rank {rank}\n" in said
+        own = team.plant.text(f"{team.path('pods', pods[node]['metadata']['name'])}/log?container=trainer")
+        assert f"rank {rank} of 4 is done\n" in own, "ranks are where their supervisors say"

@@ -3,7 +3,9 @@
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from ddpjob_trainer.supervisor.page.document import fingerprint
 
@@ -88,6 +90,69 @@ def test_a_stopped_rank_is_found_out_named_and_replaced(tmp_path: Path) -> None:
         assert (incident["cause"], incident["rank"], incident["attempt"]) == ("Stalled", 1, 1)
         assert incident["message"] == "rank 1 did not enter the collective: it is stopped (state T)"
         assert "train.py" in gang.log(0), "the stack of the rank that waits is in its log"
+
+
+def placed(directory: Path, *domains: str) -> None:
+    """Each node's file says in which topology domain it is."""
+    for node, domain in enumerate(domains):
+        (directory / f"domain-{node}").write_text(domain)
+
+
+def start_placed(gang: Gang, node: int, *words: str, **how: Any) -> None:
+    """Starts the supervisor of a node that has such a file."""
+    gang.start_node(node, *words, DDPJOB_TOPOLOGY_DOMAIN_FILE=str(gang.directory / f"domain-{node}"), **how)
+
+
+def test_ranks_follow_placement_and_one_that_is_killed_is_blamed_on_its_node(tmp_path: Path) -> None:
+    placed(tmp_path, "a", "b", "a")
+    with a_gang(tmp_path, 3) as gang:
+        for node in range(3):
+            start_placed(gang, node, "train.py", LONG)
+        first = gang.await_steps(1, least=3)
+        assert {rank: node_of(gang, step.pid) for rank, step in first.items()} == {0: 0, 1: 2, 2: 1}
+        assert gang.status()["order"] == [0, 2, 1]
+        gang.wait("its page to say the same", lambda: shown(gang) == {0: 0, 1: 2, 2: 1})
+        psutil.Process(first[1].pid).send_signal(signal.SIGKILL)
+        gang.await_steps(2)
+        incident = gang.status()["incidents"][-1]
+        assert (incident["rank"], incident["process"], incident["message"]) == (2, 1, "killed by SIGKILL")
+        assert "attempt 2 begins in place: rank 1 (node 2) failed" in gang.log(1)
+        assert "attempt 2: node 2 has rank 1" in gang.log(2)
+
+
+def test_a_node_that_moves_changes_the_order_of_the_next_attempt(tmp_path: Path) -> None:
+    placed(tmp_path, "a", "b", "a")
+    with a_gang(tmp_path, 3) as gang:
+        for node in range(3):
+            start_placed(gang, node, "train.py", LONG)
+        gang.await_steps(1, least=3)
+        gang.kill_node(1)
+        placed(tmp_path, "a", "a", "a")
+        start_placed(gang, 1, "train.py", LONG, attempt=2)
+        second = gang.await_steps(2)
+        assert {rank: node_of(gang, step.pid) for rank, step in second.items()} == {0: 0, 1: 1, 2: 2}
+        assert "order" not in gang.status()
+
+
+def test_where_one_supervisor_knows_nothing_of_placement_ranks_stay_where_they_are(tmp_path: Path) -> None:
+    placed(tmp_path, "a", "b", "a")
+    with a_gang(tmp_path, 3) as gang:
+        for node in (0, 2):
+            start_placed(gang, node, "train.py", LONG)
+        gang.start_node(1, "train.py", LONG)
+        gang.await_steps(1)
+        assert "order" not in gang.status()
+
+
+def node_of(gang: Gang, pid: int) -> int:
+    """The node whose supervisor a process belongs to."""
+    above = {parent.pid for parent in psutil.Process(pid).parents()}
+    return next(node for node, supervisor in gang.supervisors.items() if supervisor.pid in above)
+
+
+def shown(gang: Gang) -> dict[int, int]:
+    """The node of each rank, as rank 0's supervisor shows it."""
+    return {one["process"]: one["node"] for one in gang.status()["ranks"]}
 
 
 SAVES = """

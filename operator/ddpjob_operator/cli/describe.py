@@ -9,7 +9,7 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import deadline, expiry, present_budget, start_deadline
 
-from .phrases import age, world
+from .phrases import age, world, writer_of
 from .screen import Screen
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
@@ -58,10 +58,11 @@ def _training(job: DDPJob, now: datetime) -> dict[str, object]:
     said = job.status
     saved = said.checkpoint
     when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
-    slow = [f"rank {one.rank} on {one.node or '?'} ({one.slowdown:g} x)" for one in said.stragglers]
+    whose = writer_of(job)
+    slow = [f"{whose} {one.rank} on {one.node or '?'} ({one.slowdown:g} x)" for one in said.stragglers]
     lines = {
         "Progress": ", ".join(how_far(said)),
-        "Speed": ", ".join(_how_fast(said, now)),
+        "Speed": ", ".join(_how_fast(job, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
         "Stragglers": "" if said.finished else ", ".join(slow),
     }
@@ -85,14 +86,14 @@ def how_far(said: DDPJobStatus) -> Iterator[str]:
         yield f"{seen.eta} left"
 
 
-def _how_fast(said: DDPJobStatus, now: datetime) -> Iterator[str]:
-    seen = said.progress
-    if seen is None or said.finished:
+def _how_fast(job: DDPJob, now: datetime) -> Iterator[str]:
+    seen = job.status.progress
+    if seen is None or job.status.finished:
         return
     if seen.samples_per_second is not None:
         yield f"{seen.samples_per_second:,.0f} samples/s"
     if seen.slowest_rank is not None:
-        yield f"rank {seen.slowest_rank} is the slowest"
+        yield f"{writer_of(job)} {seen.slowest_rank} is the slowest"
     if seen.last_step_time is not None:
         yield f"last step {age(seen.last_step_time, now)} ago"
 

@@ -33,7 +33,7 @@ def failure(attempt: int, **more: Any) -> dict[str, Any]:
 def told(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
     """The lines of a job's description, with any spaces as one."""
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
-    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {**spec, "template": template}, "status": status})
+    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template, **spec}, "status": status})
     said = io.StringIO()
     describe(Screen(file=said, width=200), job, NOW, Namespace="team")
     return [" ".join(line.split()) for line in said.getvalue().splitlines()]
@@ -41,6 +41,10 @@ def told(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
 
 LIMITED = {"restart": {"maxDisruptions": 3}}
 RULED = {"action": "Fail", "rule": "spec.restart.rules[2]"}
+PLACED = {
+    "scheduling": {"topology": {"preferred": "example.com/rack"}},
+    "template": {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["ddpjob-train"]}]}},
+}
 SIZE = {"nodes": 2, "procsPerNode": 1, "backend": "Gloo"}
 ACTIVE = {"startTime": moment(-60)}
 
@@ -88,6 +92,18 @@ SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
             {},
             {"checkpoint": {"step": 100, "time": moment(-61)}},
             "Checkpoint: step 100, 61s ago",
+        ),
+        (
+            "how fast it is, of a job whose ranks may follow placement",
+            PLACED,
+            {"progress": SPEED},
+            "Speed: 1,235 samples/s, node 1 is the slowest, last step 3s ago",
+        ),
+        (
+            "who is slow, of such a job",
+            PLACED,
+            {"stragglers": [{"rank": 1, "node": "b", "slowdown": 1.8}]},
+            "Stragglers: node 1 on b (1.8 x)",
         ),
         (
             "who is slow",

@@ -79,6 +79,25 @@ def test_it_is_told_that_the_log_that_matters_is_gone_where(
     assert printed.out == "".join(f"[rank {one}] a line\n" for one in left if rank in {None, one})
 
 
+@pytest.mark.parametrize(
+    ("spec", "whose"),
+    [
+        pytest.param({}, "rank", id="a job whose ranks are those of their pods"),
+        pytest.param({"procsPerNode": 2}, "node", id="several ranks that write into one log"),
+        pytest.param({"scheduling": {"topology": {"preferred": "rack"}}}, "node", id="ranks that follow placement"),
+    ],
+)
+def test_the_number_in_a_pod_s_name_is_called_what_it_is_for(
+    spec: dict[str, Any], whose: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = a_failed_job()
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = ["ddpjob-train"]
+    job["spec"] |= spec
+    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [a_pod(0)], log=lambda *_, **__: [("", "a line")])
+    assert logs(jobs, "digits", Which(), follow=False) == 0
+    assert capsys.readouterr().out == f"[{whose} 0] a line\n"
+
+
 def test_no_log_is_missed_of_a_rank_that_never_started(capsys: pytest.CaptureFixture[str]) -> None:
     job = a_failed_job()
     job["status"]["history"] = [FAILURE | {"cause": "ImageError"}]
