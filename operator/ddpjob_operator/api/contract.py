@@ -44,7 +44,7 @@ class Label:
     JOB_UID = f"{GROUP}/job-uid"
     """The job's uid: a different one if a job is recreated under the same name."""
     RANK = f"{GROUP}/rank"
-    """On pods only: the node's rank."""
+    """On pods only: the node's number, from 0. It is its rank, unless ranks follow placement."""
     INCARNATION = f"{GROUP}/incarnation"
     """On pods only: which pod of its rank it is, counted from 1."""
 

@@ -232,7 +232,7 @@ class Incident(_Said):
     attempt: int
     """The attempt that the incident ended."""
     rank: int
-    """Rank of the node that failed first."""
+    """Rank of the node that failed first: the number in its pod's name."""
     process: int | None = None
     """Number of the process that failed first, among all of the job, if the program, its supervisor or torchrun says
     so."""

@@ -11,7 +11,15 @@ import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
-from ddpjob_operator.cluster.kube.objects import EventObject, JobObject, Object, ObjectMeta, PodGroupObject, read
+from ddpjob_operator.cluster.kube.objects import (
+    EventObject,
+    JobObject,
+    NodeObject,
+    Object,
+    ObjectMeta,
+    PodGroupObject,
+    read,
+)
 from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler
 from ddpjob_operator.cluster.store import Key, Store, StoredJob
 from ddpjob_operator.cluster.workqueue import WorkQueue
@@ -297,6 +305,23 @@ def test_an_autoscaler_is_asked_about_in_the_jobs_namespace() -> None:
     snapshot = jobs.reconciler._snapshot(key, stored, jobs.reconciler._memory(key, stored))
     found = asyncio.run(jobs.reconciler._answered(key, stored, snapshot, Needs(scale_up="pod-uid")))
     assert (found.scales_up, found.answered.scale_up) == (True, "pod-uid")
+
+
+def test_nodes_are_asked_for_the_label_that_the_job_names() -> None:
+    class Labelled(ApiClient):
+        def __init__(self) -> None:
+            pass
+
+        async def get(self, *where: Any) -> Any:
+            return read({"metadata": {"name": where[-1], "labels": {"rack": "rack-1", "zone": "a"}}}, NodeObject)
+
+    trainer = {"name": "trainer", "image": "any", "command": ["ddpjob-train"]}
+    placed = a_job(template={"spec": {"containers": [trainer]}}, scheduling={"topology": {"preferred": "rack"}})
+    snapshot, stored = placed.created().placed(0).snapshot, SimpleNamespace(uid=UID)
+    needs = decide(snapshot).needs
+    reconciler: Any = a_reconciler(api=Labelled())
+    found = asyncio.run(reconciler._answered(KEY, stored, snapshot, needs))
+    assert found.domains == {"node-0": "rack-1"}
 
 
 class Obliging(Conflicting):

@@ -66,6 +66,8 @@ NOBODY = {
     "no supervisor is in front": a_job(nodes=3, **KEPT).created().placed(0, 1, 2),
     "no pod has a node": made,
     "all are told": apart,
+    "the only one that has is on its way out": made.placed(1).deleted_by_hand(1),
+    "or has ended": made.placed(1).fails(1),
     "all go": running.asks(suspend=True),
     "the job has finished": made.placed(0, 1, 2).runs(0, 1, 2).decided().succeeds(0, 1, 2).settled(),
 }
@@ -118,6 +120,7 @@ IN_PLACE = {"attempt": 1, "rank": 2, "process": 1, "cause": "Application", "mess
 BLAMED: dict[str, Moment] = {
     "by its supervisor, which started again": ordered.hears(attempt=2, order=[0, 2, 1], incidents=[IN_PLACE]),
     "by its own report": ordered.reports(2, rank=1, node=2, cause="Application", message="no data"),
+    "by its own report alone": apart.reports(2, rank=1, node=2, cause="Application", message="no data"),
     "by another's report": ordered.reports(
         1, code=204, rank=2, node=1, at=-10, cause="PeerLost", incident={**IN_PLACE, "exitCode": 137}
     ),

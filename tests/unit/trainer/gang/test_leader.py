@@ -78,6 +78,24 @@ def test_a_stalled_attempt_ends_whatever_was_found(finding: dict[str, Any]) -> N
     lead(scene)
 
 
+def test_who_stalls_a_gang_is_named_with_the_node_where_ranks_follow_placement() -> None:
+    async def all_of_it() -> None:
+        leader = Leader(Settings(uid="u", nodes=3))
+        coordinator = leader.coordinator
+        for node, domain in enumerate("aba"):
+            coordinator.joined(node, Hello("u", node, 1, 1, 29502, "r", domain=domain), "", 0.0)
+        coordinator.found_stalled(0.0, 1.0)
+        for node, process in enumerate(coordinator.ring.first_process(node) for node in range(3)):
+            state = {"state": "T" if node == 1 else "S", "communicates": True}
+            coordinator.said(node, Examined(1, ({"process": process, **state},)), 2.0)
+        leader._blame()
+        assert coordinator.stall is not None
+        assert (coordinator.stall.rank, coordinator.stall.process) == (1, 2)
+        assert coordinator.stall.message.startswith("rank 2 (node 1) did not enter the collective: it is stopped")
+
+    asyncio.run(all_of_it())
+
+
 def test_beats_are_passed_on_with_the_node_that_they_came_from() -> None:
     async def scene(leader: Leader, member: LocalLink, told: Told) -> None:
         passed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
