@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import CleanPodPolicy, SuccessPolicy
-from ddpjob_operator.engine import Disruption, Queue, Service, Settings, Waiting
+from ddpjob_operator.engine import Ahead, Disruption, Queue, Service, Settings, Waiting
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -414,9 +414,9 @@ class Histories(RuleBasedStateMachine):
     def quota_is_met_or_raised(self) -> None:
         self.world.full = not self.world.full
 
-    @happens()
-    def another_job_comes_first_or_has_its_nodes(self) -> None:
-        self.world.behind = not self.world.behind
+    @happens(jobs=st.integers(0, 2))
+    def other_jobs_come_first_or_find_nodes(self, jobs: int) -> None:
+        self.world.ahead = Ahead(jobs, self.world.now) if jobs else None
 
     @happens()
     def network_policy_is_removed(self) -> None:
@@ -463,7 +463,7 @@ class Histories(RuleBasedStateMachine):
 
     def all_goes_well(self) -> None:
         world = self.world
-        world.full = world.behind = False
+        world.full, world.ahead = False, None
         kueue = replace(world.kueue, served=True, refuses=False, knows_flavors=True)
         world.kueue = kueue.let_go().activates().admits()
         world.service = Service.MISSING if world.service in {Service.FORMER, Service.FOREIGN} else world.service

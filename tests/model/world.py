@@ -13,6 +13,7 @@ from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.engine import (
     Action,
+    Ahead,
     CreateKueueWorkload,
     CreateNetworkPolicy,
     CreatePod,
@@ -89,8 +90,8 @@ class World:
     kueue: Kueue = field(default_factory=Kueue)
     full: bool = False
     """Whether a quota refuses more pods."""
-    behind: bool = False
-    """Whether another job, which comes first, lacks nodes too."""
+    ahead: Ahead | None = None
+    """Other jobs ahead in the line for nodes."""
     lost: dict[str, str] = field(default_factory=dict)
     """Nodes that are gone, and what the cluster says of each: nothing before it has noticed."""
     settings: Settings = field(default_factory=Settings)
@@ -144,7 +145,7 @@ class World:
         """What an operator sees now that was refused so, and has asked what a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
         self.groups.let_go([*self.pods.values()])
-        there: dict[str, Any] = {"network_policy": self.network_policy, "heard": self.heard, "behind": self.behind}
+        there: dict[str, Any] = {"network_policy": self.network_policy, "heard": self.heard, "ahead": self.ahead}
         there |= self.groups.seen() | self.kueue.used
         seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, **there)
         questions = 0

@@ -157,8 +157,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.RESIZED: NOTHING,
     Reason.SHRUNK: "Nothing; free or add machines, and the gang grows again.",
     Reason.GROWN: NOTHING,
-    Reason.GAVE_WAY: "Nothing: it tries again once that job has its machines, or after a while. Or free machines, or "
-    "ask for fewer nodes.",
+    Reason.GAVE_WAY: "Nothing: it tries again when it comes first itself, or after a while. Or free machines, or ask "
+    "for fewer nodes.",
     Reason.GANG_INCOMPLETE: "Free machines, or ask for fewer nodes. Otherwise the job keeps trying, "
     "until startDeadlineSeconds if that is set.",
     Reason.SUSPENDED: NOTHING,

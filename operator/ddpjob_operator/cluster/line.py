@@ -1,23 +1,26 @@
-"""The line for nodes: which jobs lack some, and which of them comes first.
+"""The lines for nodes: which jobs lack some, and which of them come first.
 
-The first keeps the nodes that it holds, and the others give way to it. So all that a job has to know is whether it is
-the first, and few are told when that changes.
+Jobs that ask for the same kind of nodes stand in one line. The first keeps the nodes that it holds, and the others
+give way to it. So all that a job has to know is how many are ahead of it and when the line last moved, and few are
+told when that changes.
 
-It is kept in memory alone: a process that has just begun to lead has it once each job has had a look.
+The lines are kept in memory alone: a process that has just begun to lead has them once each job has had a look.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
-from ddpjob_operator.engine import InLine
+from ddpjob_operator.engine import Ahead, InLine
 
 from .store import Key, Mark
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """A place in line: the smaller one comes first."""
+class Place(NamedTuple):
+    """A place in a line: the smaller one comes first."""
 
+    kind: str
+    """The kind of nodes that the job asks for."""
     later: int
     """The smaller the higher the priority of the job's pods."""
     since: datetime
@@ -25,47 +28,59 @@ class Place:
     uid: str
 
 
-class WaitingLine:
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The first in a line."""
+
+    key: Key
+    how: InLine
+    since: datetime = field(compare=False)
+    """When it became the first, or last found a node or lost one."""
+
+
+class WaitingLines:
     """The jobs that lack nodes."""
 
     def __init__(self, mark: Mark) -> None:
         """`mark` queues a look at a job for which it matters that another one is the first now."""
         self._mark = mark
         self._places: dict[Key, tuple[Place, InLine]] = {}
-        self._first: Key | None = None
+        self._firsts: dict[str, _First] = {}
+        """By the kind of nodes."""
 
-    def is_behind(self, key: Key, place: Place) -> bool:
-        """Whether another job comes before one that has, or would have, this place."""
-        return self._first not in {None, key} and self._places[self._first][0] < place
+    def ahead(self, key: Key, place: Place) -> Ahead | None:
+        """The jobs ahead of one that has, or would have, this place."""
+        jobs = sum(one.kind == place.kind and one < place for other, (one, _) in self._places.items() if other != key)
+        return Ahead(jobs, self._firsts[place.kind].since) if jobs else None
 
     def priority(self, key: Key) -> int:
         """The priority of a job's pods as it was last known."""
         return -self._places[key][0].later if key in self._places else 0
 
-    def put(self, key: Key, place: Place, how: InLine) -> None:
+    def put(self, key: Key, place: Place, how: InLine, now: datetime) -> None:
         """The job lacks nodes."""
+        former, _ = self._places.get(key, (place, how))
+        if former.kind != place.kind:
+            self.leave(key, now)
         self._places[key] = place, how
-        first = self._first
-        if first is None or place < self._places[first][0]:
-            self._lead(key)
-        elif key == first:  # Its priority may have changed.
-            self._lead_next()
+        self._update(place.kind, now)
 
-    def leave(self, key: Key) -> None:
+    def leave(self, key: Key, now: datetime) -> None:
         """The job lacks no nodes."""
-        self._places.pop(key, None)
-        if key == self._first:
-            self._lead_next()
+        former, _ = self._places.pop(key, (None, None))
+        if former is not None:
+            self._update(former.kind, now)
 
-    def _lead_next(self) -> None:
-        self._lead(min(self._places, key=lambda key: self._places[key][0], default=None))
-
-    def _lead(self, key: Key | None) -> None:
-        """The former first may have to give way now, and the new one may come back."""
-        former, self._first = self._first, key
-        if former == key:
+    def _update(self, kind: str, now: datetime) -> None:
+        """If another one is the first now, the former may have to give way, and the new one may come back."""
+        former = self._firsts.pop(kind, None)
+        line = [(place, key) for key, (place, _) in self._places.items() if place.kind == kind]
+        if not line:
             return
-        if former in self._places:
-            self._mark(former)
-        if key is not None and self._places[key][1] is InLine.AWAY:
+        _, key = min(line)
+        first = _First(key, self._places[key][1], now)
+        self._firsts[kind] = former if former == first else first
+        if former is not None and former.key in self._places and former.key != key:
+            self._mark(former.key)
+        if former != first and first.how.away:
             self._mark(key)

@@ -28,6 +28,7 @@ from ddpjob_operator.engine import (
     decide,
     domain_key,
     is_volcano,
+    kind_of_nodes,
 )
 
 from .autoscalers import Autoscalers
@@ -35,7 +36,7 @@ from .conversion import queue_of, ref_of
 from .kube.api_client import DDPJOBS, PODS, ApiClient, ApiError
 from .kube.objects import JobObject
 from .kueue import Flavors
-from .line import Place, WaitingLine
+from .line import Place, WaitingLines
 from .nodes import Nodes
 from .recorder import EventRecorder
 from .serve.log import about
@@ -164,7 +165,7 @@ class Reconciler:
         self._nodes = Nodes(api)
         self._flavors = Flavors(api)
         self._autoscalers = Autoscalers(api)
-        self._line = WaitingLine(queue.mark)
+        self._lines = WaitingLines(queue.mark)
         self._memories: dict[Key, _Memory] = {}
 
     @property
@@ -235,14 +236,16 @@ class Reconciler:
 
     def _queue_up(self, key: Key, stored: StoredJob, snapshot: Snapshot, decision: Decision) -> None:
         if decision.in_line is None:
-            self._line.leave(key)
+            self._lines.leave(key, snapshot.now)
         else:
-            self._line.put(key, self._place(key, stored, snapshot.pods), decision.in_line)
+            place = self._place(key, stored, snapshot.job, snapshot.pods)
+            self._lines.put(key, place, decision.in_line, snapshot.now)
 
-    def _place(self, key: Key, stored: StoredJob, pods: Iterable[Pod]) -> Place:
+    def _place(self, key: Key, stored: StoredJob, job: DDPJob, pods: Iterable[Pod]) -> Place:
         """The job's place in line, if it lacks nodes."""
-        priority = max((pod.priority for pod in pods), default=self._line.priority(key))
-        return Place(-priority, stored.metadata.creation_timestamp or self._api.now(), stored.uid)
+        priority = max((pod.priority for pod in pods), default=self._lines.priority(key))
+        created = stored.metadata.creation_timestamp or self._api.now()
+        return Place(kind_of_nodes(job), -priority, created, stored.uid)
 
     async def _decide(self, snapshot: Snapshot) -> Decision:
         """What the engine says; for many pods in a thread, while everything else goes on."""
@@ -368,7 +371,7 @@ class Reconciler:
             disruption_budget=self._has_budget(key, stored),
             pod_groups=self._groups(key, stored, job),
             workloads=frozenset(self._store.workloads.owned_by(stored.uid)),
-            behind=self._line.is_behind(key, self._place(key, stored, pods)),
+            ahead=self._lines.ahead(key, self._place(key, stored, job, pods)),
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,
@@ -410,7 +413,7 @@ class Reconciler:
         """There is nothing more to do for this job."""
         self._memories.pop(key, None)
         self._store.left(key)
-        self._line.leave(key)
+        self._lines.leave(key, self._api.now())
         self._supervisors.forget(key)
         self._witnesses.forget(key)
         self._queue.forget(key)

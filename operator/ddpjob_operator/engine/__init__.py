@@ -38,10 +38,12 @@ from .manifests.pod_groups import SCHEDULING_API, VOLCANO_API, is_volcano
 from .manifests.topology import domain_key
 from .manifests.volumes import lost_with_pods
 from .policies.end import deadline, expiry, start_deadline
+from .policies.way import kind_of_nodes
 from .reports import Heard, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
 from .settings import Settings
 from .snapshot import (
     Admission,
+    Ahead,
     Asked,
     Disruption,
     Exit,
@@ -72,6 +74,7 @@ __all__ = [
     "WAIT_CONTAINER",
     "Action",
     "Admission",
+    "Ahead",
     "Asked",
     "CreateDisruptionBudget",
     "CreateKueueWorkload",
@@ -125,6 +128,7 @@ __all__ = [
     "heard_of",
     "is_news",
     "is_volcano",
+    "kind_of_nodes",
     "lost_with_pods",
     "network_policy_name",
     "pod_name",

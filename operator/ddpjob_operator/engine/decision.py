@@ -6,7 +6,6 @@ large job at once are hundreds of MiB and seconds of work.
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, auto
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 
@@ -264,13 +263,14 @@ class Event:
     message: str
 
 
-class InLine(Enum):
-    """How a job stands in line for nodes."""
+@dataclass(frozen=True, slots=True)
+class InLine:
+    """How a job stands in the line for nodes."""
 
-    LACKING = auto()
-    """It has pods that lack nodes."""
-    AWAY = auto()
-    """It gave way, and has no pods until it may try again."""
+    found: int = 0
+    """How many nodes it has found."""
+    away: bool = False
+    """Whether it gave way, and has no pods until it may try again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,16 @@ class Pod:
         return self.exit is not None and not self.succeeded
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The jobs ahead of another one in the line for nodes."""
+
+    jobs: int
+    """How many there are."""
+    moved_at: datetime
+    """When the line last moved: when the first of them became the first, or last found a node or lost one."""
+
+
 class Service(Enum):
     """The Service under the job's name."""
 
@@ -325,8 +335,8 @@ class Snapshot:
     """The job's own Workloads in Kueue. None: the cluster has no Kueue, or forbids it."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     """Those kinds of machines that were asked about."""
-    behind: bool = False
-    """Whether another job lacks nodes too, and comes first."""
+    ahead: Ahead | None = None
+    """The jobs ahead of this one in the line for nodes; None if there are none."""
     scales_up: bool = False
     """Whether an autoscaler adds a node for the pod that was asked about."""
     mark: str | None = None

@@ -1,37 +1,42 @@
-"""The line for nodes: who comes first, and who is told when that changes."""
+"""The lines for nodes: who comes first, and who is told when that changes."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.line import Place, WaitingLine
+from ddpjob_operator.cluster.line import Place, WaitingLines
 from ddpjob_operator.cluster.store import Key
-from ddpjob_operator.engine import InLine
+from ddpjob_operator.engine import Ahead, InLine
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-LACKING, AWAY = InLine.LACKING, InLine.AWAY
+LACKING, HALF, AWAY = InLine(), InLine(found=3), InLine(away=True)
 A, B, C = (("team", name) for name in "abc")
 
 
-def place(key: Key, *, priority: int = 0, age: float = 0) -> Place:
+def place(key: Key, *, kind: str = "GPUs", priority: int = 0, age: float = 0) -> Place:
     """The place of a job of this age, in seconds."""
-    return Place(-priority, NOON - timedelta(seconds=age), f"uid of {key[1]}")
+    return Place(kind, -priority, NOON - timedelta(seconds=age), f"uid of {key[1]}")
 
 
-class Told(WaitingLine):
-    """A line that keeps who is told."""
+class Lines(WaitingLines):
+    """Lines that keep who is told."""
 
     def __init__(self) -> None:
         self.told: list[Key] = []
         super().__init__(self.told.append)
 
-    def comes(self, key: Key, how: InLine = LACKING, **who: Any) -> "Told":
-        self.put(key, place(key, **who), how)
+    def comes(self, key: Key, how: InLine = LACKING, *, at: float = 0, **who: Any) -> "Lines":
+        self.put(key, place(key, **who), how, NOON + timedelta(seconds=at))
         return self
 
-    def goes(self, key: Key) -> "Told":
-        self.leave(key)
+    def goes(self, key: Key, *, at: float = 0) -> "Lines":
+        self.leave(key, NOON + timedelta(seconds=at))
         return self
+
+    def before(self, key: Key, **who: Any) -> int:
+        """How many jobs are ahead of one."""
+        ahead = self.ahead(key, place(key, **who))
+        return 0 if ahead is None else ahead.jobs
 
 
 @pytest.mark.parametrize(
@@ -45,51 +50,99 @@ class Told(WaitingLine):
 )
 def test_who_comes_first(one: Any, other: Any) -> None:
     for order in ((A, B), (B, A)):
-        line = Told()
+        lines = Lines()
         for key in order:
-            line.comes(key, **(one if key == A else other))
-        assert not line.is_behind(A, place(A, **one))
-        assert line.is_behind(B, place(B, **other))
+            lines.comes(key, **(one if key == A else other))
+        assert (lines.before(A, **one), lines.before(B, **other)) == (0, 1)
 
 
-def test_a_job_that_does_not_stand_in_line_yet_knows_who_comes_before_it() -> None:
-    line = Told().comes(A, age=2)
-    assert line.is_behind(B, place(B, age=1))
-    assert not line.is_behind(B, place(B, age=3))
+def test_a_job_that_does_not_stand_in_line_yet_knows_how_many_would_be_ahead_of_it() -> None:
+    lines = Lines().comes(A, age=3).comes(B, age=2)
+    assert [lines.before(C, age=age) for age in (1, 2.5, 4)] == [2, 1, 0]
 
 
-def test_nobody_comes_before_anybody_in_an_empty_line() -> None:
-    assert not Told().is_behind(A, place(A))
-    assert not Told().comes(A).goes(A).goes(A).is_behind(B, place(B))
+def test_nobody_is_ahead_of_anybody_in_an_empty_line() -> None:
+    assert not Lines().before(A)
+    assert not Lines().comes(A).goes(A).goes(A).before(B)
 
 
-TOLD: dict[str, tuple[Told, list[Key]]] = {
-    "who comes last changes nothing": (Told().comes(A, age=3).comes(B, age=2).comes(C, AWAY, age=1), []),
-    "nor does who stays": (Told().comes(A, age=2).comes(B, age=1).comes(A, age=2).comes(B, AWAY, age=1), []),
-    "nor who leaves from behind": (Told().comes(A, age=2).comes(B, AWAY, age=1).goes(B), []),
-    "the first has to give way to one that comes before it": (Told().comes(B, age=1).comes(A, age=2), [B]),
+def test_a_job_is_not_ahead_of_itself_when_its_priority_has_fallen() -> None:
+    assert not Lines().comes(A, priority=5).before(A, priority=1)
+
+
+def test_who_asks_for_other_nodes_stands_in_another_line() -> None:
+    lines = Lines().comes(A, age=2).comes(B, kind="others", age=3)
+    assert (lines.before(A, age=2), lines.before(C), lines.before(C, kind="others")) == (0, 1, 1)
+    lines.comes(A, kind="others", age=2)
+    assert (lines.before(C), lines.before(C, kind="others")) == (0, 2), "it asks for other nodes now"
+
+
+TOLD: dict[str, tuple[Lines, list[Key]]] = {
+    "who comes last changes nothing": (Lines().comes(A, age=3).comes(B, age=2).comes(C, AWAY, age=1), []),
+    "nor does who stays": (Lines().comes(A, age=2).comes(B, age=1).comes(A, age=2).comes(B, AWAY, age=1), []),
+    "nor who leaves from behind": (Lines().comes(A, age=2).comes(B, AWAY, age=1).goes(B), []),
+    "nor who is the first in another line": (Lines().comes(B, age=1).comes(A, kind="others", age=2), []),
+    "the first has to give way to one that comes before it": (Lines().comes(B, age=1).comes(A, age=2), [B]),
     "also if the other one only turns out to have a higher priority": (
-        Told().comes(A, age=2).comes(B, age=1).comes(B, age=1, priority=5),
+        Lines().comes(A, age=2).comes(B, age=1).comes(B, age=1, priority=5),
         [A],
     ),
-    "or itself to have a lower one": (Told().comes(A, age=2).comes(B, age=1).comes(A, age=2, priority=-5), [A]),
+    "or itself to have a lower one": (Lines().comes(A, age=2).comes(B, age=1).comes(A, age=2, priority=-5), [A]),
     "who gave way may come back once it is the first": (
-        Told().comes(A, age=3).comes(B, AWAY, age=2).comes(C, AWAY, age=1).goes(A),
+        Lines().comes(A, age=3).comes(B, AWAY, age=2).comes(C, AWAY, age=1).goes(A),
         [B],
     ),
     "the next one after that": (
-        Told().comes(A, age=3).comes(B, AWAY, age=2).comes(C, AWAY, age=1).goes(A).comes(B, age=2).goes(B),
+        Lines().comes(A, age=3).comes(B, AWAY, age=2).comes(C, AWAY, age=1).goes(A).comes(B, age=2).goes(B),
         [B, C],
     ),
-    "who did not has nothing to do then": (Told().comes(A, age=2).comes(B, age=1).goes(A), []),
+    "who gave way as the one ahead of it left may come back too": (
+        Lines().comes(A, age=2).comes(B, age=1).goes(A).comes(B, AWAY, age=1),
+        [B],
+    ),
+    "once": (Lines().comes(B, AWAY, age=1).comes(B, AWAY, age=1), [B]),
+    "who did not has nothing to do then": (Lines().comes(A, age=2).comes(B, age=1).goes(A), []),
+    "who leaves has nothing to do either": (Lines().comes(A, age=2).comes(B, age=1).goes(A).goes(B), []),
 }
 
 
-@pytest.mark.parametrize(("line", "told"), TOLD.values(), ids=TOLD)
-def test_who_is_told(line: Told, told: list[Key]) -> None:
-    assert line.told == told
+@pytest.mark.parametrize(("lines", "told"), TOLD.values(), ids=TOLD)
+def test_who_is_told(lines: Lines, told: list[Key]) -> None:
+    assert lines.told == told
+
+
+MOVED: dict[str, tuple[Lines, float]] = {
+    "the first came": (Lines().comes(A, at=1, age=2), 1),
+    "not when it was looked at again": (Lines().comes(A, at=1, age=2).comes(A, at=5, age=2), 1),
+    "nor when one behind it came, found nodes or left": (
+        Lines().comes(A, at=1, age=2).comes(B, at=5, age=1).comes(B, HALF, at=6, age=1).goes(B, at=7),
+        1,
+    ),
+    "nor when that happened in another line": (
+        Lines().comes(A, at=1, age=2).comes(B, at=5, kind="others").goes(B, at=6),
+        1,
+    ),
+    "it came once more": (Lines().comes(A, at=1, age=2).goes(A, at=2).comes(A, at=5, age=2), 5),
+    "it found another node": (Lines().comes(A, at=1, age=2).comes(A, HALF, at=5, age=2), 5),
+    "also if there are other lines": (
+        Lines().comes(B, kind="CPUs", age=3).comes(A, at=1, age=2).comes(A, HALF, at=5, age=2),
+        5,
+    ),
+    "it came back": (Lines().comes(A, AWAY, at=1, age=2).comes(A, at=5, age=2), 5),
+    "the one ahead of it left": (Lines().comes(A, at=1, age=2).comes(B, at=2, age=3).goes(B, at=5), 5),
+    "the one ahead of it asked for other nodes": (
+        Lines().comes(A, at=1, age=2).comes(B, at=2, age=3).comes(B, at=5, age=3, kind="others"),
+        5,
+    ),
+    "it overtook that": (Lines().comes(B, at=1, age=2).comes(A, at=5, age=3).goes(B, at=6), 5),
+}
+
+
+@pytest.mark.parametrize(("lines", "seconds"), MOVED.values(), ids=MOVED)
+def test_when_a_line_last_moved(lines: Lines, seconds: float) -> None:
+    assert lines.ahead(C, place(C)) == Ahead(1, NOON + timedelta(seconds=seconds))
 
 
 def test_the_priority_of_a_job_without_pods_is_the_last_one() -> None:
-    line = Told().comes(A, priority=5)
-    assert (line.priority(A), line.priority(B)) == (5, 0)
+    lines = Lines().comes(A, priority=5)
+    assert (lines.priority(A), lines.priority(B)) == (5, 0)

@@ -220,23 +220,24 @@ def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expecte
 
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-LACKS = Decision(in_line=InLine.LACKING)
+LACKS = Decision(in_line=InLine())
 
 
-def a_job_of(key: Key, created: datetime = NOON) -> JobObject:
+def a_job_of(key: Key, created: datetime = NOON, **pod: Any) -> JobObject:
     metadata = {"namespace": key[0], "name": key[1], "uid": f"uid of {key[1]}", "resourceVersion": "5"}
-    spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
+    spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}], **pod}}}
     return read({"metadata": {**metadata, "creationTimestamp": created.isoformat()}, "spec": spec}, JobObject)
 
 
 class Contending:
     """Two jobs of different namespaces, and what a round of the younger one knows."""
 
-    def __init__(self, api: ApiClient | None = None) -> None:
+    def __init__(self, api: ApiClient | None = None, **older: Any) -> None:
+        """`older`: what the older one's pods ask for."""
         listening: Any = Listening()
         self.store, self.queue = Store(nobody), Marked()
         self.older, self.younger = ("a", "older"), ("b", "younger")
-        self.store.jobs.saw(a_job_of(self.older))
+        self.store.jobs.saw(a_job_of(self.older, **older))
         self.store.jobs.saw(a_job_of(self.younger, NOON + timedelta(seconds=1)))
         self.reconciler = a_reconciler(
             api=api or Silent(5), store=self.store, queue=self.queue, supervisors=listening, witnesses=listening
@@ -244,8 +245,9 @@ class Contending:
 
     def stands(self, key: Key, decision: Decision, *pods: Pod) -> None:
         """A round of a job that has these pods has decided so."""
-        snapshot: Any = SimpleNamespace(pods=pods)
-        self.reconciler._queue_up(key, self.stored(key), snapshot, decision)
+        stored = self.stored(key)
+        snapshot: Any = SimpleNamespace(now=NOON, job=self.store.job(stored), pods=pods)
+        self.reconciler._queue_up(key, stored, snapshot, decision)
 
     def stored(self, key: Key) -> StoredJob:
         stored = self.store.jobs.get(key)
@@ -254,7 +256,8 @@ class Contending:
 
     def behind(self, key: Key) -> bool:
         stored = self.stored(key)
-        return self.reconciler._snapshot(key, stored, self.reconciler._memory(key, stored)).behind
+        snapshot = self.reconciler._snapshot(key, stored, self.reconciler._memory(key, stored))
+        return snapshot.ahead is not None
 
 
 class Marked(WorkQueue):
@@ -278,6 +281,12 @@ def test_a_round_knows_whether_another_job_that_comes_first_lacks_nodes() -> Non
     assert not jobs.behind(jobs.younger)
 
 
+def test_a_round_knows_nothing_of_jobs_that_ask_for_other_nodes() -> None:
+    jobs = Contending(nodeSelector={"gpu": "h100"})
+    jobs.stands(jobs.older, LACKS)
+    assert not jobs.behind(jobs.younger)
+
+
 def test_a_job_that_is_gone_stands_in_nobodys_way() -> None:
     jobs = Contending()
     jobs.stands(jobs.older, LACKS)
@@ -291,7 +300,7 @@ def test_a_priority_counts_for_as_long_as_a_job_lacks_nodes_also_while_it_has_no
     jobs.stands(jobs.older, LACKS)
     jobs.stands(jobs.younger, LACKS, Pod("digits-0", "uid", 0, 1, priority=5))
     assert jobs.queue.marked == [jobs.older], "it may have to give way now"
-    jobs.stands(jobs.younger, Decision(in_line=InLine.AWAY))
+    jobs.stands(jobs.younger, Decision(in_line=InLine(away=True)))
     assert (jobs.behind(jobs.older), jobs.behind(jobs.younger)) == (True, False)
 
 
@@ -421,7 +430,7 @@ def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -
     store.jobs.saw(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
-    reconciler = a_reconciler(store=store, supervisors=listening, witnesses=listening)
+    reconciler = a_reconciler(api=Silent(5), store=store, supervisors=listening, witnesses=listening)
     reconciler._memory(KEY, stored)
     reconciler._writer.unmarked[KEY[0]] = "nobody may"
     assert reconciler.beside == "namespace team: finished jobs are not marked, all else goes on: nobody may"

@@ -16,6 +16,7 @@ from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.engine import (
     Action,
     Admission,
+    Ahead,
     CreateDisruptionBudget,
     CreateKueueWorkload,
     CreateNetworkPolicy,
@@ -342,9 +343,13 @@ class Moment:
         """The pod of a rank has been promised a node."""
         return self._each((rank,), lambda pod: replace(pod, nominated=True))
 
-    def behind(self, *, behind: bool = True) -> "Moment":
-        """Another job lacks nodes as well, and comes first; or does not any more."""
-        return Moment(replace(self.snapshot, behind=behind))
+    def behind(self, jobs: int = 1) -> "Moment":
+        """So many jobs are ahead in the line for nodes, which has just moved."""
+        return Moment(replace(self.snapshot, ahead=Ahead(jobs, self.snapshot.now)))
+
+    def first(self) -> "Moment":
+        """No job is ahead in the line for nodes any more."""
+        return Moment(replace(self.snapshot, ahead=None))
 
     def scales_up(self) -> "Moment":
         """An autoscaler says that it adds a node."""

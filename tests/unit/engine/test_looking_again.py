@@ -128,6 +128,10 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
         two.created().placed(0).waits(1, "Unschedulable").behind().after(15).decided().gone(),
         in_(30),
     ),
+    "counted from when another one came first, or found a node": (
+        two.created().placed(0).waits(1, "Unschedulable").behind().after(15).decided().gone().after(5).behind(),
+        in_(35),
+    ),
     "one that has found some of the places that it lacks: when it takes them": (
         tiny.after(5).placed(1).after(5),
         later(tiny, 35),

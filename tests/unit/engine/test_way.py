@@ -1,58 +1,73 @@
 """Gangs that compete for nodes: which of them gives way, when, and when it tries again."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine import InLine, Needs
+from ddpjob_operator.engine import InLine, Needs, kind_of_nodes
 from ddpjob_operator.engine.decide import decide
 
-from .builders import Moment, a_job
+from .builders import TEMPLATE, Moment, a_job
 from .tables import Table, rows, verdict
 
 NO_ROOM = "0/5 nodes are available: 5 Insufficient nvidia.com/gpu."
 
 
+def lacking(moment: Moment, *ranks: int) -> Moment:
+    """The scheduler finds no node for the pods of these ranks."""
+    for rank in ranks:
+        moment = moment.waits(rank, "Unschedulable", NO_ROOM)
+    return moment
+
+
 def half(**spec: Any) -> Moment:
     """Two of four pods have nodes, and the scheduler finds none for the others."""
-    waiting = a_job(nodes=4, **spec).created().placed(0, 1)
-    return waiting.waits(2, "Unschedulable", NO_ROOM).waits(3, "Unschedulable", NO_ROOM)
+    return lacking(a_job(nodes=4, **spec).created().placed(0, 1), 2, 3)
+
+
+def with_template(**spec: Any) -> dict[str, Any]:
+    return {"template": {"spec": {**TEMPLATE["spec"], **spec}}}
 
 
 stuck = half().behind()
 away = stuck.after(15).decided().gone()
 WAITS = f"0 of 4 pods running; rank 2 and 1 more: Unschedulable: {NO_ROOM}"
-STARTS = "0 of 4 pods running; rank 0 and 1 more: starting on node node-0"
 ALL_BACK = "-1.0/5 -1.1/5 -1.2/5 -1.3/5"
-GIVING_BACK = "giving back what it holds, and trying again"
 GIVES_WAY = (
-    f"2 of 4 pods found nodes, and a job that comes first lacks nodes too: {GIVING_BACK} once that job has its "
-    "nodes, or in 15.0 s"
+    "2 of 4 pods found nodes, with 1 job ahead in line: giving back what it holds, and trying again when it comes "
+    "first, or in 15 s if nothing changes"
 )
+GIVING_BACK = "giving back what it holds, and trying again"
 in_place = a_job(nodes=4, restart={"mode": "InPlace"}).running().hears().settled()
 TABLE: Table = {
     # who gives way
-    "a gang that another one waits for gives it time to find the rest": (stuck.after(14), "", "Starting", WAITS),
+    "a gang that others wait for gives it time to find the rest": (stuck.after(14), "", "Starting", WAITS),
     "and then gives back what it holds": (stuck.after(15), ALL_BACK, "Pending", GIVES_WAY),
     "also if its operator died before it did": (stuck.after(15).said(), ALL_BACK, "Pending", GIVES_WAY),
     "one that comes first keeps what it holds": (half().after(599), "", "Starting", WAITS),
+    "until it has held it for too long": (
+        half().after(720),
+        ALL_BACK,
+        "Pending",
+        f"2 of 4 pods found nodes within 600 s (scheduleTimeoutSeconds): {GIVING_BACK} in 0.9 s",
+    ),
+    "one that has all its nodes needs nobody's": (stuck.placed(2, 3).after(300), "", "Starting", WAITS),
     "one that holds nothing is in nobody's way": (
-        a_job(nodes=2).created().waits(0, "Unschedulable").waits(1, "Unschedulable").behind().after(1e6),
+        lacking(a_job(nodes=2).created(), 0, 1).behind().after(1e6),
         "",
         "Starting",
-        "0 of 2 pods running; rank 0 and 1 more: Unschedulable",
+        f"0 of 2 pods running; rank 0 and 1 more: Unschedulable: {NO_ROOM}",
     ),
-    "one that has all its nodes needs nobody's": (
-        stuck.placed(2, 3).after(300),
-        "",
-        "Starting",
-        f"0 of 4 pods running; rank 2 and 1 more: Unschedulable: {NO_ROOM}",
+    "the longer the line, the longer it stays away": (
+        half().behind(3).after(15),
+        ALL_BACK,
+        "Pending",
+        GIVES_WAY.replace("1 job", "3 jobs").replace("in 15 s", "in 45 s"),
     ),
-    "one that has given back before has more patience: the other one may not be helped by it": (
-        stuck.after(15).ready_again().settled().placed(0).behind().after(29),
-        "",
-        "Starting",
-        "0 of 4 pods running; rank 0: starting on node node-0",
+    "but never for longer than it may hold nodes": (
+        half().behind(1000).after(15),
+        ALL_BACK,
+        "Pending",
+        GIVES_WAY.replace("1 job", "1000 jobs").replace("in 15 s", "in 600 s"),
     ),
     # who waits for something that is on its way
     "a pod that was placed lately may be followed by others": (
@@ -105,44 +120,42 @@ TABLE: Table = {
         "3 of 4 pods running; rank 1: Unschedulable",
     ),
     "one that starts again as a whole does not": (
-        half()
-        .placed(2, 3)
-        .running()
-        .fails(0)
-        .ready_again()
-        .settled()
-        .placed(1)
-        .waits(0, "Unschedulable")
-        .waits(2, "Unschedulable")
-        .waits(3, "Unschedulable")
-        .behind()
-        .after(30),
+        lacking(half().placed(2, 3).running().fails(0).ready_again().settled().placed(1), 0, 2, 3).behind().after(15),
         "-2.0/5 -2.1/5 -2.2/5 -2.3/5",
         "Pending",
         GIVES_WAY.replace("2 of", "1 of"),
     ),
     # when it tries again
     "a gang that gave way stays away": (away.after(14), "", "Pending", GIVES_WAY),
-    "until the other one has its nodes": (
-        away.behind(behind=False),
-        "+2.0 +2.1 +2.2 +2.3",
-        "Pending",
-        "Creating 4 of 4 pods",
-    ),
+    "until it comes first itself": (away.first(), "+2.0 +2.1 +2.2 +2.3", "Pending", "Creating 4 of 4 pods"),
     "once it has begun to come back it goes on with that": (
-        away.behind(behind=False).decided().vanishes(1).behind(),
+        away.first().decided().vanishes(1).behind(),
         "+2.1",
         "Pending",
         "Creating 1 of 4 pods",
     ),
     "but not before all is given back": (
-        stuck.after(15).decided().behind(behind=False),
+        stuck.after(15).decided().first(),
         "",
         "Pending",
         "Waiting for 4 pods of the last attempt to end",
     ),
-    "or until a while has passed: the other one may not be helped by that": (
+    "or for as long as it said: the first one may not be helped by that": (
         away.after(15),
+        "+2.0 +2.1 +2.2 +2.3",
+        "Pending",
+        "Creating 4 of 4 pods",
+    ),
+    "while the line moves it stays away": (away.after(10).behind().after(14), "", "Pending", GIVES_WAY),
+    "until that has not moved for a while": (
+        away.after(10).behind().after(15),
+        "+2.0 +2.1 +2.2 +2.3",
+        "Pending",
+        "Creating 4 of 4 pods",
+    ),
+    "and those ahead of it had their turn": (away.after(10).behind(3).after(44), "", "Pending", GIVES_WAY),
+    "which takes no longer than it may hold nodes either": (
+        away.after(10).behind(1000).after(600),
         "+2.0 +2.1 +2.2 +2.3",
         "Pending",
         "Creating 4 of 4 pods",
@@ -167,39 +180,9 @@ def test_who_gives_way_and_when(moment: Moment, expected: tuple[str, str, str]) 
     assert verdict(moment) == expected
 
 
-def waits(moment: Moment, times: int) -> list[tuple[float, float]]:
-    """How long a gang holds nodes in vain each time, and how long it then stays away."""
-    found = []
-    for _ in range(times):
-        held = moment.behind().placed(0)
-        for rank in (1, 2, 3):
-            held = held.waits(rank, "Unschedulable")
-        due = held.decision.wake_at
-        assert due is not None
-        left = held.at(due).decided()
-        until = left.status.backoff_until
-        assert until is not None
-        found.append(((due - held.snapshot.now).total_seconds(), round((until - due).total_seconds())))
-        moment = left.gone().at(until).settled()
-    return found
-
-
-def test_what_is_in_vain_is_done_ever_more_seldom() -> None:
-    """The one that comes first may ask for what no node has."""
-    assert waits(a_job(nodes=4).created(), 7) == [
-        (15, 15),
-        (30, 15),
-        (60, 15),
-        (120, 15),
-        (240, 15),
-        (480, 29),
-        (600, 53),
-    ]
-
-
 def test_it_costs_no_restart_and_is_no_incident() -> None:
     status = away.status
-    assert (status.restarts, status.disruptions, status.budget.used, status.history) == (0, 0, 0, ())
+    assert (status.restarts, status.disruptions, status.budget, status.history) == (0, 0, half().status.budget, ())
 
 
 def test_it_is_told_in_an_event() -> None:
@@ -215,24 +198,24 @@ def test_an_autoscaler_is_asked_about_only_by_a_gang_that_is_about_to_give_way()
 
 IN_LINE: dict[str, tuple[Moment, InLine | None]] = {
     "a job whose pods do not exist yet": (a_job(nodes=2), None),
-    "one whose pods lack nodes": (half(), InLine.LACKING),
-    "also before the scheduler has said so": (a_job(nodes=2).created(), InLine.LACKING),
+    "one whose pods lack nodes": (half(), InLine(found=2)),
+    "also before the scheduler has said so": (a_job(nodes=2).created(), InLine()),
     "one whose pods are held back by gates": (a_job(nodes=1).created().waits(0, "SchedulingGated"), None),
-    "one of whose pods some are": (a_job(nodes=2).created().waits(0, "SchedulingGated"), InLine.LACKING),
+    "one of whose pods some are": (a_job(nodes=2).created().waits(0, "SchedulingGated"), InLine()),
     "one whose pods all have nodes": (a_job(nodes=2).created().placed(0, 1), None),
     "one that runs": (a_job(nodes=2).running(), None),
     "one that runs again as soon as one pod has a node": (
         in_place.node_dies(1).settled().gone().settled(),
-        InLine.LACKING,
+        InLine(found=3),
     ),
     "one that runs with fewer than it may does well without": (
         half(elastic={"minNodes": 2}).after(120).ready_again().settled().runs(0, 1).settled(),
         None,
     ),
-    "one that gives way": (stuck.after(15), InLine.AWAY),
-    "and stays away": (away, InLine.AWAY),
-    "and comes back": (away.behind(behind=False).settled(), InLine.LACKING),
-    "one that is about to come back": (away.behind(behind=False).decided().placed(0, 1, 2, 3), None),
+    "one that gives way": (stuck.after(15), InLine(away=True)),
+    "and stays away": (away, InLine(away=True)),
+    "and comes back": (away.first().settled(), InLine()),
+    "one that is about to come back": (away.first().decided().placed(0, 1, 2, 3), None),
     "one that gave back what it had held for too long, so that others may try": (half().after(720), None),
     "one that is being suspended": (half().asks(suspend=True), None),
     "one that is suspended while it stays away": (away.asks(suspend=True), None),
@@ -246,9 +229,45 @@ IN_LINE: dict[str, tuple[Moment, InLine | None]] = {
 
 @pytest.mark.parametrize(("moment", "expected"), IN_LINE.values(), ids=IN_LINE)
 def test_who_stands_in_line_for_nodes(moment: Moment, expected: InLine | None) -> None:
-    assert moment.decision.in_line is expected
+    assert moment.decision.in_line == expected
 
 
-def test_it_stays_away_for_no_longer_than_its_backoff_says() -> None:
-    until = away.status.backoff_until
-    assert until == away.snapshot.now + timedelta(seconds=15)
+def trainer(**resources: Any) -> dict[str, Any]:
+    return with_template(containers=[{"name": "trainer", "image": "trainer:1", "resources": resources}])
+
+
+GPU, LARGE = {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 8, "cpu": "64", "memory": "1Ti"}
+TERM = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+SAME_NODES: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "both say nothing": ({}, {}, True),
+    "one wants much and the other little": (trainer(limits=GPU), trainer(requests=LARGE), True),
+    "only one wants GPUs": (trainer(limits=GPU), trainer(requests={"cpu": 1}), False),
+    "they choose different nodes": (
+        with_template(nodeSelector={"gpu": "h100"}),
+        with_template(nodeSelector={"gpu": "a100"}),
+        False,
+    ),
+    "only one has to be somewhere": (
+        with_template(
+            affinity={
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}}
+            }
+        ),
+        {},
+        False,
+    ),
+    "one would like to be somewhere": (
+        with_template(
+            affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
+        ),
+        {},
+        True,
+    ),
+    "one may go where the other may not": (with_template(tolerations=[{"operator": "Exists"}]), {}, True),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "same"), SAME_NODES.values(), ids=SAME_NODES)
+def test_which_jobs_stand_in_the_same_line(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:  # noqa: FBT001  A table.
+    asked = [kind_of_nodes(a_job(**spec).snapshot.job) for spec in (one, other)]
+    assert (asked[0] == asked[1]) == same

@@ -1,20 +1,21 @@
 """How many nodes the gang has: what its user asks for, and what the cluster has room for."""
 
 from datetime import datetime, timedelta
+from typing import Unpack
 
 from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.decision import Action, CreatePod
-from ddpjob_operator.engine.incidents.price import JITTER, share
+from ddpjob_operator.engine.incidents.price import JITTER, in_a_row, share
 from ddpjob_operator.engine.manifests.init_containers import WAITING_FOR_MASTER
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View, after
 
 from .hindsight import avoiding
 from .obstacles import awaited
-from .steps import budget, delete, give_back, restarting, short_grace, stamped, start_again
+from .steps import budget, delete, give_back, restarting, short_grace, stamped, start_again, wait_after
 from .verdict import Times, Verdict
 
 SETTLING = timedelta(seconds=5)
@@ -72,11 +73,7 @@ def given_back(view: View) -> Verdict | None:
     limit, stuck = _gang_timeout(view), _stuck_time(view)
     if limit is not None and view.now >= limit:
         said = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes"
-        return give_back(
-            view,
-            Reason.GANG_INCOMPLETE,
-            f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)",
-        )
+        return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
     if stuck is None or view.now < stuck:
         return None
     # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
@@ -85,7 +82,16 @@ def given_back(view: View) -> Verdict | None:
     seconds = SLOWER * view.spec.schedule_timeout_seconds
     said = f"{awaited(view)}; not all were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
     kept_away: StatusChanges = {"avoided_nodes": avoided} if avoided else {}
-    return give_back(view, Reason.GANG_INCOMPLETE, said, **kept_away)
+    return _give_back(view, said, **kept_away)
+
+
+def _give_back(view: View, why: str, **changes: Unpack[StatusChanges]) -> Verdict:
+    again = budget(view)
+    again = in_a_row(again, again.streak + 1)
+    wait = wait_after(view, again)
+    message = f"{why}: giving back what it holds, and trying again in {wait.total_seconds():.1f} s"
+    fields: StatusChanges = {**changes, "budget": again}
+    return give_back(view, Reason.GANG_INCOMPLETE, message, wait, **fields)
 
 
 def give_back_due(view: View) -> Times:

@@ -17,7 +17,7 @@ from .obstacles import in_the_way, name_taken, no_image, so_many_run, starts_aga
 from .size import lacking, look_out
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict
-from .way import may_return
+from .way import wait_ends
 
 SERVICE_RECHECK = timedelta(seconds=5)
 """Nothing that we watch changes when a foreign Service goes away."""
@@ -33,7 +33,7 @@ def between_attempts(view: View) -> Verdict | None:
         return None
     actions = stop(view, view.previous, {culprit(view.status)}, grace=grace_between(view))
     running = sum(view.lives(pod) for pod in view.previous)
-    until = _wait_ends(view)
+    until = wait_ends(view)
     waiting = until is not None and until > view.now
     if not (actions or running or waiting):
         return None
@@ -43,12 +43,8 @@ def between_attempts(view: View) -> Verdict | None:
 
 def between_due(view: View) -> Times:
     """When the backoff is over, and when pods that were told to stop count as lost."""
-    yield _wait_ends(view)
+    yield wait_ends(view)
     yield from ends_due(view)
-
-
-def _wait_ends(view: View) -> datetime | None:
-    return None if view.created or may_return(view) else view.status.backoff_until
 
 
 def _why_again(view: View) -> str | None:

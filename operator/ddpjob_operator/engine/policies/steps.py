@@ -34,7 +34,7 @@ from ddpjob_operator.engine.decision import (
     StopPod,
 )
 from ddpjob_operator.engine.incidents.ledger import culprit
-from ddpjob_operator.engine.incidents.price import backoff, in_a_row, present
+from ddpjob_operator.engine.incidents.price import backoff, present
 from ddpjob_operator.engine.manifests.names import network_policy_name, pod_group_name
 from ddpjob_operator.engine.manifests.pod_groups import is_volcano
 from ddpjob_operator.engine.snapshot import Pod, Service
@@ -100,22 +100,9 @@ def start_again(
     return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
 
 
-def give_back(
-    view: View,
-    reason: Reason,
-    why: str,
-    *,
-    when: str = "in",
-    at_least: timedelta = timedelta(0),
-    **changes: Unpack[StatusChanges],
-) -> Verdict:
-    """A gang that never came up gives back the nodes that it holds, at no cost, and tries again after a backoff."""
-    again = budget(view)
-    again = in_a_row(again, again.streak + 1)
-    wait = max(wait_after(view, again), at_least)
-    message = f"{why}: giving back what it holds, and trying again {when} {wait.total_seconds():.1f} s"
-    fields: StatusChanges = {**changes, "budget": again}
-    verdict = start_again(view, not_up(reason, message), message, grace=short_grace(view), wait=wait, **fields)
+def give_back(view: View, reason: Reason, message: str, wait: timedelta, **changes: Unpack[StatusChanges]) -> Verdict:
+    """A gang that never came up gives back the nodes that it holds, at no cost, and tries again after a while."""
+    verdict = start_again(view, not_up(reason, message), message, grace=short_grace(view), wait=wait, **changes)
     return replace(verdict, events=(Event(warning=True, reason=reason, message=message),))
 
 

@@ -1,32 +1,38 @@
 """Gangs that compete for nodes: of those that lack some, one comes first, and the others give way to it."""
 
+import json
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import ConditionType
+from ddpjob_operator.api import ConditionType, DDPJob
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.decision import InLine
-from ddpjob_operator.engine.snapshot import Pod
+from ddpjob_operator.engine.snapshot import Ahead, Pod
 from ddpjob_operator.engine.view import View, after
 
 from .size import shrink_time
-from .steps import budget, give_back
+from .steps import give_back
 from .verdict import Times, Verdict
 
-PATIENCE_SECONDS = 15
-"""How long nothing may change before a gang gives way: the Cluster Autoscaler looks every ten seconds for pods that
-lack nodes. And how long it then stays away: the scheduler may take ten seconds to give the nodes to the others."""
+TURN_SECONDS = 15
+"""How long nothing may change before a gang gives way, and then for how long each job in line may try before the next
+one does: the Cluster Autoscaler looks every ten seconds for pods that lack nodes, and the scheduler may take as long
+before it tries again those that are to get the nodes."""
 
-MOST_DOUBLINGS = 32
+EVERYWHERE = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""Resources that all nodes have."""
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def gave_way(view: View) -> Verdict | None:
     """A gang that holds nodes and can get no more for now gives way to one that comes first."""
-    limit = patience_ends(view)
-    if limit is None or view.now < limit or view.snapshot.scales_up:
+    ahead, limit = view.snapshot.ahead, patience_ends(view)
+    if ahead is None or limit is None or view.now < limit or view.snapshot.scales_up:
         return None
-    said = f"{view.placed} of {view.pods(view.nodes)} found nodes, and a job that comes first lacks nodes too"
-    stay_away = timedelta(seconds=PATIENCE_SECONDS)
-    return give_back(view, Reason.GAVE_WAY, said, when="once that job has its nodes, or in", at_least=stay_away)
+    found, wait = f"{view.placed} of {view.pods(view.nodes)} found nodes", _turn(view, ahead)
+    again = f"trying again when it comes first, or in {wait.total_seconds():.0f} s if nothing changes"
+    message = f"{found}, with {counted(ahead.jobs, 'job')} ahead in line: giving back what it holds, and {again}"
+    return give_back(view, Reason.GAVE_WAY, message, wait)
 
 
 def gave_way_due(view: View) -> Times:
@@ -37,19 +43,16 @@ def gave_way_due(view: View) -> Times:
 def patience_ends(view: View) -> datetime | None:
     """When a gang gives way unless anything changes; None if it does not have to, or something is about to change.
 
-    The more often it has given back nodes in a row the later, up to scheduleTimeoutSeconds: the job that comes first
-    may be one that cannot be helped. A gang that has run and waits for single pods keeps what it holds, and so does
-    one that is about to shrink.
+    A gang that has run and waits for single pods keeps what it holds, and so does one that is about to shrink.
     """
     lacking = lacking_nodes(view)
-    if not view.snapshot.behind or not lacking or not view.placed or not all(map(_is_hopeless, lacking)):
+    if view.snapshot.ahead is None or not lacking or not view.placed or not all(map(_is_hopeless, lacking)):
         return None
     if view.status.incarnations.exceptions or shrink_time(view) is not None:
         return None
-    doubled = PATIENCE_SECONDS * 2 ** min(budget(view).streak, MOST_DOUBLINGS)
     times = (time for pod in view.current.values() for time in (pod.created_at, pod.scheduled_at))
     last = max((time for time in times if time is not None), default=None)
-    return after(last, min(doubled, view.spec.schedule_timeout_seconds))
+    return after(last, TURN_SECONDS)
 
 
 def lacking_nodes(view: View) -> tuple[Pod, ...]:
@@ -62,9 +65,25 @@ def _is_hopeless(pod: Pod) -> bool:
     return pod.waiting is not None and pod.waiting.for_a_node and not pod.nominated
 
 
-def may_return(view: View) -> bool:
-    """Whether a gang that gave way need not stay away: it comes first, nobody else lacks nodes, or it is back."""
-    return _has_given_way(view) and (bool(view.current) or not view.snapshot.behind)
+def wait_ends(view: View) -> datetime | None:
+    """When the next attempt begins, if it has to wait and has not begun.
+
+    A gang that gave way waits until it comes first. The first may be one that cannot be helped: when the line has not
+    moved for a while, the others try as well, one after the other.
+    """
+    until, ahead = view.status.backoff_until, view.snapshot.ahead
+    if view.created or until is None:
+        return None
+    if not _has_given_way(view):
+        return until
+    if view.current or ahead is None:
+        return None
+    return max(until, ahead.moved_at + _turn(view, ahead))
+
+
+def _turn(view: View, ahead: Ahead) -> timedelta:
+    """How long all that come before a job may try."""
+    return timedelta(seconds=min(TURN_SECONDS * ahead.jobs, view.spec.schedule_timeout_seconds))
 
 
 def _has_given_way(view: View) -> bool:
@@ -77,5 +96,13 @@ def in_line(view: View) -> InLine | None:
     if view.winds_down or view.status.is_true(ConditionType.BLOCKED):
         return None
     if not all(pod.waiting is not None and pod.waiting.gated for pod in lacking_nodes(view)):
-        return InLine.LACKING
-    return InLine.AWAY if _has_given_way(view) else None
+        return InLine(found=view.placed)
+    return InLine(away=True) if _has_given_way(view) else None
+
+
+def kind_of_nodes(job: DDPJob) -> str:
+    """What kind of nodes a job asks for: jobs that ask for the same kind stand in one line."""
+    pod, resources = job.spec.template["spec"], job.spec.trainer.get("resources", {})
+    affinity = pod.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
+    asked = {*resources.get("requests", {}), *resources.get("limits", {})}
+    return json.dumps([pod.get("nodeSelector"), affinity, sorted(asked - EVERYWHERE)], sort_keys=True)
