@@ -146,6 +146,9 @@ bench-operator: plant ## The operator beside other controllers, as fast as they 
 bench-start: plant ## How soon a submitted script makes its first step on real nodes, by parts (3 min; QUICK=1: one job)
 	@$(BIN)/python -m tests.bench.start $(if $(QUICK),--quick)
 
+bench-gangs: plant ## How soon many gangs have run that compete for few nodes (1 h; QUICK=1: to try it)
+	@$(BIN)/python -m tests.bench.gangs $(if $(QUICK),--quick)
+
 fault-table: $(READY) ## Every kind of fault at every stage of training; writes docs/reference/faults.md (10 min)
 	@results=$$(mktemp -d)
 	trap 'rm -rf "$$results"' EXIT
@@ -168,4 +171,4 @@ mutants: $(READY) ## How sharp the tests are: put 300 small faults in, one at a 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-start scheduling fault-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-start bench-gangs scheduling fault-table faults mutants clean

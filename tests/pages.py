@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+DOCS = Path(__file__).parents[1] / "docs"
+REFERENCE, HOW_TO = DOCS / "reference", DOCS / "how-to"
 END = "<!-- end of measured -->"
 
 

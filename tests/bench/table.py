@@ -13,14 +13,14 @@ from pathlib import Path
 
 import psutil
 
-from tests.pages import REFERENCE, write
+from tests.pages import HOW_TO, REFERENCE, write
 
 GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of the reference that a bench writes."""
+    """A page that a bench writes, in part."""
 
     path: Path
     parts: tuple[str, ...]
@@ -30,6 +30,7 @@ class Page:
 RECOVERY = Page(REFERENCE / "recovery.md", ("kills", "pods", "flood", "watching", "saves", "goodput", "mixed"))
 PERFORMANCE = Page(REFERENCE / "performance.md", ("start", "fairness", "memory", "churn", "targets", "contestants"))
 TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "launch", "scaling", "input"))
+SHARING = Page(HOW_TO / "share-a-cluster.md", ("gangs",))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,11 @@ from tests.pages import END, begin
 
 @pytest.mark.parametrize(
     ("page", "part"),
-    [(page, part) for page in (table.PERFORMANCE, table.RECOVERY, table.TRAINING) for part in page.parts],
+    [
+        (page, part)
+        for page in (table.PERFORMANCE, table.RECOVERY, table.TRAINING, table.SHARING)
+        for part in page.parts
+    ],
 )
 def test_a_page_has_a_place_for_each_part_of_its_bench(page: table.Page, part: str) -> None:
     assert page.path.read_text(encoding="utf-8").count(begin(part)) == 1
