@@ -48,6 +48,9 @@ class WaitingLines:
         self._firsts: dict[str, _First] = {}
         """By the kind of nodes."""
 
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
     def ahead(self, key: Key, place: Place) -> Ahead | None:
         """The jobs ahead of one that has, or would have, this place."""
         jobs = sum(one.kind == place.kind and one < place for other, (one, _) in self._places.items() if other != key)

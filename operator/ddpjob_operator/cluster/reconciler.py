@@ -371,7 +371,8 @@ class Reconciler:
             disruption_budget=self._has_budget(key, stored),
             pod_groups=self._groups(key, stored, job),
             workloads=frozenset(self._store.workloads.owned_by(stored.uid)),
-            ahead=self._lines.ahead(key, self._place(key, stored, job, pods)),
+            # As a rule no job lacks nodes, and to say which kind this one asks for takes longer than most else here.
+            ahead=self._lines.ahead(key, self._place(key, stored, job, pods)) if self._lines else None,
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,
