@@ -1,6 +1,7 @@
 """Plans that once found a fault of the operator, and what it was: these are tried every time."""
 
 EVER_FAILED = {
+    "403-for-a-while-on-queue-free-1": "Refused to give a queue's quota back, the operator asked again and again.",
     "409-on-delete-pod": (
         "A pod whose deletion met a conflict was taken for gone for ever: it went on beside its successor."
     ),

@@ -345,9 +345,12 @@ PLANS = (
     *_stale(),
     *_remade(),
     *HINDERED,
+    *queued.PLANS,
 )
 
-ALWAYS = frozenset({*EVER_FAILED, *MET_A_BOUND, *(plan.name for plan in UNDISTURBED.values())})
+ALWAYS = frozenset(
+    {*EVER_FAILED, *MET_A_BOUND, *(plan.name for plan in UNDISTURBED.values()), queued.UNDISTURBED.name}
+)
 
 
 def shown(plan: Plan) -> set[object]:

@@ -45,17 +45,6 @@ UNSEEN = {
 }
 """Between them the operator has said that all pods are ready."""
 
-IN_MAKE_TEST = frozenset(
-    {
-        UNDISTURBED.name,
-        "crash-before-queue-free-1",
-        "crash-after-enter-queue-1",
-        "lost-answer-queue-free-1",
-        # Refused to give the quota back, the operator asked again and again.
-        "403-for-a-while-on-queue-free-1",
-    }
-)
-
 
 def _plan(name: str, family: Family, on: On, effect: Effect, differs: Differs = ALIKE) -> Plan:
     return Plan(name, family, PLACE, (Fault(on, effect),), life=IN_QUEUE, differs=differs)

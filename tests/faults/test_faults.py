@@ -7,7 +7,6 @@ import pytest
 
 from tests.plant.needs import leave_out
 
-from . import queued
 from .conftest import Matrix
 from .page import record
 from .plan import Plan
@@ -25,13 +24,7 @@ UNCLOSED = "Exception ignored in. <(function _SelectorTransport|socket.socket)"
 @pytest.mark.timeout(660)
 @pytest.mark.parametrize(
     "plan",
-    [
-        *(pytest.param(plan, id=plan.name, marks=() if plan.name in chosen() else IN_FULL) for plan in PLANS),
-        *(
-            pytest.param(plan, id=plan.name, marks=() if plan.name in queued.IN_MAKE_TEST else IN_FULL)
-            for plan in queued.PLANS
-        ),
-    ],
+    [pytest.param(plan, id=plan.name, marks=() if plan.name in chosen() else IN_FULL) for plan in PLANS],
 )
 def test_a_life_comes_to_the_same_end(plan: Plan, matrix: Matrix) -> None:
     if plan.lacks:
