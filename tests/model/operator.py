@@ -6,7 +6,7 @@ from datetime import timedelta
 from ddpjob_operator.cluster.writer import OF_PODS
 from ddpjob_operator.engine import Action, Decision, Refusal, decide
 
-from .promises import check_groups_of_gang, check_quiet_queue, check_said, check_words
+from .promises import check_budget, check_groups_of_gang, check_quiet_queue, check_said, check_words
 from .world import World
 
 RETRY = timedelta(seconds=5)
@@ -42,6 +42,7 @@ class Operator:
         check_words(snapshot, self.decision)
         check_said(snapshot, self.decision)
         check_groups_of_gang(snapshot, self.decision)
+        check_budget(snapshot, self.decision)
         check_quiet_queue(self.world, snapshot, self.decision)
         if self.decision.empty:
             until = self.world.now + LONG if wake_at is None else wake_at - MOMENT

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, RestartAction
+from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, DisruptionPolicy, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     CreateKueueWorkload,
@@ -183,6 +183,18 @@ def check_groups_of_gang(snapshot: Snapshot, decision: Decision) -> None:
     own = {status.pod_group} - {None}
     staying = {group.name for group in groups if group.name in own or not group.deleting}
     assert (staying, snapshot.workloads) == (own, own), "there is what the present attempt has, and nothing else"
+
+
+def check_budget(snapshot: Snapshot, decision: Decision) -> None:
+    """What has not been saved is protected while all pods run, and nothing holds up a drain otherwise."""
+    view, there = View(snapshot), snapshot.disruption_budget
+    if there is None or snapshot.refusal or not decision.empty:
+        return
+    asked = view.spec.disruption is DisruptionPolicy.AFTER_CHECKPOINT
+    first = view.status.first_run_time
+    soon = first is not None and view.now < first + timedelta(hours=1)
+    over = view.winds_down or view.status.finished
+    assert there == (asked and view.up and soon and not over), "no pod of these histories ever saves"
 
 
 def check_queue_entry(world: "World", manifest: Manifest) -> None:

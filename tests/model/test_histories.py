@@ -103,6 +103,7 @@ SPECS = st.fixed_dictionaries(
         "ttlSecondsAfterFinished": st.sampled_from([0, 100]),
         "networkPolicy": st.just("Enabled"),
         "suspend": st.just(value=True),
+        "disruption": st.just("AfterCheckpoint"),
         "elastic": st.fixed_dictionaries({"shrinkAfterSeconds": st.sampled_from([10, 100])}),
         "scheduling": st.sampled_from([{"schedulingPolicy": policy} for policy in ({"basic": {}}, {"gang": {}})]),
     },
@@ -148,6 +149,7 @@ class Histories(RuleBasedStateMachine):
         reads_nodes=st.booleans(),
         groups=st.builds(Groups, st.booleans()),
         kueue=KUEUES,
+        budget=st.sampled_from([None, False, False, False]),
         admitted=ADMITTED,
     )
     def submit(self, spec: dict[str, Any], service: Service, allowed: Settings, admitted: int, **there: Any) -> None:
@@ -306,6 +308,10 @@ class Histories(RuleBasedStateMachine):
             groups.workloads -= {name}
         if how == "at once":
             del groups.there[name]
+
+    @happens(when=lambda self: self.world.budget)
+    def somebody_deletes_its_disruption_budget(self) -> None:
+        self.world.budget = False
 
     @happens()
     def cluster_has_groups_or_has_them_no_more(self) -> None:

@@ -14,6 +14,7 @@ from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.engine import (
     Action,
     Ahead,
+    CreateDisruptionBudget,
     CreateKueueWorkload,
     CreateNetworkPolicy,
     CreatePod,
@@ -21,6 +22,7 @@ from ddpjob_operator.engine import (
     CreateSecret,
     CreateService,
     CreateWorkload,
+    DeleteDisruptionBudget,
     DeleteJob,
     DeleteKueueWorkload,
     DeleteNetworkPolicy,
@@ -85,6 +87,8 @@ class World:
     pods: dict[str, RealPod] = field(default_factory=dict)
     service: Service = Service.MISSING
     network_policy: bool = False
+    budget: bool | None = None
+    """Whether there is a PodDisruptionBudget; None: the operator may make none."""
     secret: bool = False
     groups: Groups = field(default_factory=Groups)
     kueue: Kueue = field(default_factory=Kueue)
@@ -146,7 +150,7 @@ class World:
         pods = tuple(pod.seen() for pod in self.pods.values())
         self.groups.let_go([*self.pods.values()])
         there: dict[str, Any] = {"network_policy": self.network_policy, "heard": self.heard, "ahead": self.ahead}
-        there |= self.groups.seen() | self.kueue.used
+        there |= self.groups.seen() | self.kueue.used | {"disruption_budget": self.budget}
         seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, **there)
         questions = 0
         while needs := decide(seen).needs:
@@ -291,10 +295,14 @@ class World:
         match action:
             case CreateService():
                 self.service = Service.OURS if self.service is Service.MISSING else self.service
-            case CreateNetworkPolicy() | DeleteNetworkPolicy():
-                self.network_policy = isinstance(action, CreateNetworkPolicy)
-            case CreateSecret():
-                self.secret = True
+            case (
+                CreateNetworkPolicy()
+                | DeleteNetworkPolicy()
+                | CreateDisruptionBudget()
+                | DeleteDisruptionBudget()
+                | CreateSecret()
+            ):
+                self._change_beside(action)
             case CreateWorkload() | CreatePodGroup() | DeleteWorkload() | DeletePodGroup():
                 return self._change_groups(action)
             case CreateKueueWorkload() | ResizeKueueWorkload() | TellKueue() | DeleteKueueWorkload():
@@ -316,6 +324,16 @@ class World:
                     self.deleted = True
                     self.pods.clear()
         return True
+
+    def _change_beside(self, action: Action) -> None:
+        match action:
+            case CreateNetworkPolicy() | DeleteNetworkPolicy():
+                self.network_policy = isinstance(action, CreateNetworkPolicy)
+            case CreateDisruptionBudget() | DeleteDisruptionBudget():
+                assert self.budget is not None, "it may make none"
+                self.budget = isinstance(action, CreateDisruptionBudget)
+            case CreateSecret():
+                self.secret = True
 
     def _change_groups(self, action: Action) -> bool:
         """As `carry_out`: none can be made where the cluster has no such objects any more."""
