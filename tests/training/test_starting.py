@@ -62,7 +62,7 @@ class Scene:
         return seats_of(os.environ, 0, 2, self.directory)
 
     def crew(self) -> Crew:
-        return Crew(self.starter, lambda: None)
+        return Crew(self.starter, lambda _: None)
 
     async def appears(self, name: str) -> None:
         """A file that a rank makes."""

@@ -6,6 +6,7 @@ TrainerError
 +-- StorageFullError   there is no room for a checkpoint
 +-- StorageError       a checkpoint could not be written, and perhaps can be at the next try
 +-- PeerLostError      another process of the world went away, or never came
++-- DeviceFailedError  a GPU is broken
 """
 
 from .exit_codes import ExitCode
@@ -44,3 +45,9 @@ class PeerLostError(TrainerError):
     """A process of the world is gone, or did not come in time."""
 
     cause = "PeerLost"
+
+
+class DeviceFailedError(TrainerError):
+    """A GPU does not work, whatever the program does: on another machine the same may go well."""
+
+    cause = "DeviceFailed"

@@ -16,7 +16,8 @@ from typing import Any
 
 from .console import warn
 from .environment import Env
-from .errors import PeerLostError, TrainerError
+from .errors import DeviceFailedError, PeerLostError, TrainerError
+from .gpu.device_words import broken_device
 from .moments import rfc3339
 
 DEFAULT_PATH = "/dev/termination-log"
@@ -90,6 +91,16 @@ def report_of(error: BaseException, rank: int, step: int | None) -> Report:
         message=_cut(last_line(error), MESSAGE_BYTES),
         step=step,
     )
+
+
+def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
+    """What an error of PyTorch really says, if that is known: a GPU is broken, or another process is gone.
+
+    A GPU comes first: NCCL passes on its error as one of its own. `where` is added to the loss of a peer.
+    """
+    if isinstance(error, RuntimeError) and (words := broken_device(str(error))):
+        return DeviceFailedError(f"the GPU does not work: {words}")
+    return PeerLostError(f"lost a peer{where}: {peer_lost_words(error)}") if is_peer_lost(error) else None
 
 
 def is_peer_lost(error: BaseException) -> bool:

@@ -11,9 +11,9 @@ from . import memory, traps
 from .config import TrainConfig, read_config
 from .console import complain, say
 from .environment import TORCHRUN, Env
-from .errors import ConfigError, PeerLostError, TrainerError
+from .errors import ConfigError, TrainerError
 from .exit_codes import ExitCode
-from .failure import clear, is_peer_lost, leave, peer_lost_words, report_of, report_path
+from .failure import clear, known_failure, leave, report_of, report_path
 from .importing import uncollected
 from .inference import commands
 from .places.variables import place_variables, presumed
@@ -97,8 +97,8 @@ def _explain(
 
     `killed_before` processes of this container had been killed for lack of memory when the run began.
     """
-    if not isinstance(error, TrainerError) and is_peer_lost(error):
-        error = PeerLostError(f"lost a peer in {position.activity} at step {position.step}: {peer_lost_words(error)}")
+    if not isinstance(error, TrainerError):
+        error = known_failure(error, f" in {position.activity} at step {position.step}") or error
     if isinstance(error, ModuleNotFoundError) and error.name in LIBRARIES:
         error = ConfigError(
             f"{sys.executable} lacks {error.name}: ddpjob was installed without its extra trainer; install it as"

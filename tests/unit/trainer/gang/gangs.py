@@ -30,6 +30,8 @@ LOST = End(0, 1, BEGIN, "PeerLost", "Connection closed by peer", "PeerLostError"
 RAISED = End(1, 1, BEGIN, "Application", "No module named 'httpx'", "ModuleNotFoundError")
 AT_7 = End(1, 1, BEGIN, "Application", "bad batch", "ValueError", 7)
 CONFIG = End(1, 2, BEGIN, "ConfigError", "no such workload", "ConfigError")
+WAITED = End(0, 134, BEGIN, "Stalled", "it waited for 600 s", begun={"0 nccl": 7}, waited="NCCL's ALLREDUCE number 7")
+"""Ended by NCCL's watchdog, since another rank did not come to a collective."""
 STOPPED = End(0, 137, BEGIN)
 """Ended by its supervisor."""
 SAVED = End(0, 205, BEGIN)
@@ -107,8 +109,8 @@ class Gang:
         process = self.leader.ring.first_process(node)
         return self.says(node, Beats(self.leader.attempt, ({"process": process, "step": step},)))
 
-    def fails(self, node: int) -> Gang:
-        return self.says(node, Failed(self.leader.attempt))
+    def fails(self, node: int, end: End = KILLED) -> Gang:
+        return self.says(node, Failed(self.leader.attempt, end.cause, bool(end.waited)))
 
     def idle(self, node: int, *ends: End) -> Gang:
         return self.says(node, Idle(self.leader.attempt, ends or (STOPPED,)))

@@ -23,7 +23,7 @@ from ddpjob_trainer.supervisor.gang.messages import (
     UnreadableError,
 )
 
-from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, WELL, Gang, hello, limits
+from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, WAITED, WELL, Gang, hello, limits
 
 Row = tuple[Gang, Phase, str, list[str]]
 """A gang; then the phase, what was said last, and the incidents."""
@@ -498,6 +498,40 @@ def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
 def test_nobody_is_a_consequence_of_itself() -> None:
     gang = trains(3).stalls().blames(None).idle(0).idle(1).idle(2)
     assert gang.leader.past.incidents[0].consequence_ranks == (1, 2)
+
+
+WAITING: dict[str, Row] = {
+    "who is alive is examined before all end": (trains(3).fails(0, WAITED), S, "Examine(1) to 0 1 2", []),
+    "others give up too": (trains(3).fails(0, WAITED).idle(0, WAITED).fails(1, WAITED), S, "", []),
+    "or lose a peer": (trains(3).fails(0, WAITED).idle(0, WAITED).fails(1, LOST), S, "", []),
+    "one fails by itself after all": (trains(3).fails(0, WAITED).fails(1), X, "Stop(1) to 0 1 2", []),
+    "the one that is found is the incident": (
+        trains(2).fails(0, WAITED).idle(0, WAITED).blames(1).idle(1),
+        *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    ),
+    "nobody is left to be examined": (
+        trains(2)
+        .fails(0, WAITED)
+        .idle(0, WAITED)
+        .fails(1, LOST)
+        .idle(1, replace(LOST, process=1, begun={"0 nccl": 6})),
+        *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("row", WAITING.values(), ids=WAITING)
+def test_if_a_rank_waits_for_another_until_it_gives_up_the_other_is_looked_for(row: Row) -> None:
+    gang, phase, words, incidents = row
+    assert (gang.leader.phase, gang.words, gang.incidents) == (phase, words, incidents)
+
+
+def test_those_that_gave_up_are_found_waiting_although_they_have_ended() -> None:
+    gang = trains().fails(0, WAITED).idle(0, WAITED).says(1, Examined(1, ({"process": 1, "state": "S"},)))
+    assert gang.leader.examined
+    findings = gang.leader.findings()
+    assert (findings[0]["state"], findings[0]["where"]) == ("S", "NCCL's ALLREDUCE number 7")
+    assert findings[1] == {"process": 1, "state": "S"}
 
 
 def test_all_have_been_examined_once_each_node_with_ranks_has_answered() -> None:

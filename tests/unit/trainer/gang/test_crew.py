@@ -5,19 +5,25 @@ import json
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ddpjob_trainer import memory
+from ddpjob_trainer.environment import Env
 from ddpjob_trainer.supervisor.gang import crew
 from ddpjob_trainer.supervisor.gang.crew import Crew, seats_of
 from ddpjob_trainer.supervisor.gang.messages import End
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, StartError
+from ddpjob_trainer.supervisor.starting.stderr import SUFFIX
+
+from tests.unit.trainer.gpu.transcripts import transcript
 
 PROGRAM = Program(module=True, name="any")
+ABORT = 128 + signal.SIGABRT
+WAITED = "it waited in NCCL's ALLREDUCE number 460631 for 600 s"
 REPORT = {"exitCode": 3, "cause": "DataError", "message": "no shard 7", "exception": "KeyError", "step": 12}
 """As a rank leaves it."""
 
@@ -59,18 +65,27 @@ class Play:
 
     directory: Path
     starter: Puppets
-    failures: list[None] = field(default_factory=list)
+    failures: list[End] = field(default_factory=list)
+    said: str = ""
+    """By the first rank, on stderr."""
 
     def __post_init__(self) -> None:
-        self.crew = Crew(self.starter, lambda: self.failures.append(None))  # type: ignore[arg-type]
+        self.crew = Crew(self.starter, self.failures.append)  # type: ignore[arg-type]
 
     def run(self, act: Callable[[list[Puppet]], None]) -> tuple[End, ...]:
         """Its ends, where this happens once all ranks run; who still runs after it ends with 0."""
 
         async def play() -> tuple[End, ...]:
-            running = asyncio.ensure_future(self.crew.run(PROGRAM, seats_of({}, 4, 2, self.directory)))
+            seats = [
+                replace(seat, env={**seat.env, Env.HEARTBEAT: str(self.directory / str(local))})
+                for local, seat in enumerate(seats_of({}, 4, 2, self.directory))
+            ]
+            running = asyncio.ensure_future(self.crew.run(PROGRAM, seats))
             while not self.crew.pids and not running.done():  # noqa: ASYNC110  (nothing tells that all have started)
                 await asyncio.sleep(0)
+            if self.said:
+                with (self.directory / f"0{SUFFIX}").open("w") as stderr:
+                    stderr.write(self.said)
             act(self.starter.started)
             for rank in self.starter.started:
                 if not rank.ended.done():
@@ -78,6 +93,9 @@ class Play:
             return await running
 
         return asyncio.run(play())
+
+    def says(self, *lines: str) -> None:
+        self.said = "\n".join([*lines, ""])
 
     def end(self, code: int, report: dict[str, Any] | None = None, *, asked: bool = False) -> End:
         """The end of the first rank, which leaves a report or none, and may have been told to stop."""
@@ -186,6 +204,43 @@ def test_the_end_of_a_rank_is_told_by_its_code_and_its_report(
     assert len(play.failures) == bool(end.cause), "only a failure makes others end"
 
 
+@pytest.mark.parametrize(
+    ("code", "report", "log", "said"),
+    [
+        (ABORT, None, "timeout-torch-2.7", (ABORT, "Stalled", WAITED)),
+        (ABORT, None, "ecc", (ABORT, "DeviceFailed", "CUDA error: uncorrectable ECC error encountered")),
+        (ABORT, None, "cuda-unknown-error", (ABORT, "Application", "CUDA error: unknown error")),
+        (ABORT, None, "timeout-of-another-rank", (ABORT, "Application", "killed by SIGABRT")),
+        (ABORT, REPORT, "timeout-torch-2.7", (ABORT, "DataError", "no shard 7")),
+        (1, REPORT | {"cause": "PeerLost"}, "timeout-torch-2.7", (1, "Stalled", WAITED)),
+        (1, None, "timeout-torch-2.7", (1, "Application", "ended with exit code 1")),
+        (139, None, "timeout-torch-2.7", (139, "Application", "killed by SIGSEGV")),
+    ],
+    ids=[
+        "it waited for another rank",
+        "its GPU is broken",
+        "an error that may be its own",
+        "another rank waited",
+        "its own report says more",
+        "its own report says only that a peer is lost",
+        "it has ended by itself",
+        "it has crashed",
+    ],
+)
+def test_where_nccl_ends_a_rank_its_last_words_tell_why(
+    play: Play, code: int, report: dict[str, Any] | None, log: str, said: tuple[int, str, str]
+) -> None:
+    play.says(*transcript(log))
+    assert words(play.end(code, report)) == said
+
+
+def test_how_many_collectives_a_rank_had_begun_is_told_even_of_one_that_was_ended(play: Play) -> None:
+    play.says(*transcript("timeout-of-another-rank"))
+    ends = play.run(lambda _: play.crew.stop())
+    assert [end.begun for end in ends] == [{"0 nccl": 1261}, {}]
+    assert not any(end.cause or end.waited for end in ends)
+
+
 def test_a_report_tells_the_exception_and_the_step(play: Play) -> None:
     end = play.end(7, REPORT)
     assert (end.exception, end.step) == ("KeyError", 12)
@@ -240,10 +295,10 @@ def test_a_crew_that_is_not_wanted_any_more_starts_nobody(play: Play, code: int,
 def test_who_runs_is_known_by_local_rank(play: Play) -> None:
     def first_ends(ranks: list[Puppet]) -> None:
         assert play.crew.pids == {0: 1, 1: 2}
-        assert play.crew.ended == ()
+        assert play.crew.ended == {}
         ranks[0].ended.set_result(0)
         assert play.crew.pids == {1: 2}
-        assert play.crew.ended == (0,)
+        assert play.crew.ended == {0: None}, "how is not known yet"
 
     play.run(first_ends)
 

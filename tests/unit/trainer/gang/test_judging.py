@@ -9,6 +9,7 @@ from ddpjob_trainer.supervisor.gang.judging import (
     Ends,
     Limits,
     Record,
+    finding_of,
     first_of,
     is_consequence,
     is_well,
@@ -21,6 +22,11 @@ from .gangs import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
 
 def at(end: End, seconds: float, process: int = 0) -> End:
     return replace(end, time=BEGIN + seconds, process=process)
+
+
+def waited(process: int, begun: dict[str, int]) -> End:
+    """One that NCCL's watchdog has ended."""
+    return End(process, 134, BEGIN, "Stalled", "it waited for 600 s", begun=begun, waited="NCCL's ALLREDUCE number 7")
 
 
 # By node: how its ranks ended, and when its first failure was heard of. Then: node, process, tied, consequences.
@@ -50,6 +56,31 @@ FIRST: dict[str, tuple[Ends, dict[int, float], tuple[int, int, bool, tuple[int, 
     "lost peers only": ({0: (LOST,), 1: (replace(LOST, process=1),)}, {0: 2, 1: 1}, (1, 1, False, (0,))),
     "a tie": ({1: (KILLED,), 0: (at(KILLED, 0, 0),)}, {0: 1, 1: 1}, (0, 0, True, (1,))),
     "a tie within a node": ({0: (at(KILLED, 0, 0), at(KILLED, 0, 1))}, {0: 1}, (0, 0, True, ())),
+    "one that waited comes before one that lost a peer": (
+        {0: (LOST,), 1: (waited(1, {}),)},
+        {0: 1, 1: 2},
+        (1, 1, False, (0,)),
+    ),
+    "what is a failure of its own comes before one that waited": (
+        {0: (waited(0, {"0 nccl": 7}),), 1: (KILLED,)},
+        {0: 1, 1: 2},
+        (1, 1, False, (0,)),
+    ),
+    "the one that had begun fewer collectives is named, whoever gave up first": (
+        {0: (waited(0, {"0 nccl": 7}),), 1: (waited(1, {"0 nccl": 6}),), 2: (waited(2, {"0 nccl": 7}),)},
+        {0: 1, 1: 3, 2: 2},
+        (1, 1, False, (0, 2)),
+    ),
+    "even if it has not failed, but was ended with the others": (
+        {0: (waited(0, {"0 nccl": 7}),), 1: (replace(STOPPED, process=1, begun={"0 nccl": 6}),)},
+        {0: 1, 1: 2},
+        (1, 1, False, (0,)),
+    ),
+    "groups are counted apart, and what nobody said is not compared": (
+        {0: (waited(0, {"0 nccl": 7, "3 nccl": 1}),), 1: (waited(1, {"0 nccl": 7}),), 2: (waited(2, {}),)},
+        {0: 2, 1: 1, 2: 3},
+        (1, 1, False, (0, 2)),
+    ),
     "no tie with a consequence": ({0: (LOST,), 1: (KILLED,)}, {0: 1, 1: 1}, (1, 1, False, (0,))),
 }
 
@@ -174,3 +205,20 @@ def test_codes_ranges_and_causes_are_left_to_the_operator(text: str, codes: set[
 def test_what_is_neither_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError, match=r"DDPJOB_LEAVE_TO_OPERATOR has '.*': it must be exit codes"):
         left_to_operator(f"2,{text}")
+
+
+def test_the_one_that_others_waited_for_has_stalled_them_and_it_is_said_by_how_much() -> None:
+    ends: Ends = {0: (waited(0, {"0 nccl": 7}),), 1: (waited(1, {"0 nccl": -1}),)}
+    incident = first_of(3, ends, {0: 1, 1: 2})
+    assert incident is not None
+    assert (incident.end.cause, incident.end.exit_code) == ("Stalled", 203)
+    assert incident.end.message == ("it did not enter a collective of group 0: it had begun 0 of them, others 7")
+
+
+def test_one_that_waited_until_it_gave_up_is_found_waiting_and_any_other_has_ended() -> None:
+    assert finding_of(4, None) == finding_of(4, replace(KILLED, process=4)) == {"process": 4, "state": "X"}
+    found = finding_of(0, waited(0, {"0 nccl": 7}))
+    assert (found["communicates"], found["where"], found["sequences"]) == (
+        *(True, "NCCL's ALLREDUCE number 7"),
+        {"0 nccl": 7},
+    )

@@ -20,6 +20,7 @@ BEAT: Beat = {
     "stepSeconds": 0.0200000004,
     "seconds": {"data": 0.001, "forward": 0.005},
     "memoryBytes": 1 << 30,
+    "transport": "P2P, NET/IB",
     "metrics": {"learning_rate": 0.1},
     "attempt": 3,
 }

@@ -82,6 +82,7 @@ def test_the_whole_document() -> None:
                 "stepSeconds": None,
                 "seconds": {},
                 "memoryBytes": None,
+                "transport": None,
                 "metrics": {},
             },
             {
@@ -92,6 +93,7 @@ def test_the_whole_document() -> None:
                 "stepSeconds": 0.02,
                 "seconds": {"data": 0.001, "forward": 0.005},
                 "memoryBytes": 1 << 30,
+                "transport": "P2P, NET/IB",
                 "metrics": {"learning_rate": 0.1},
             },
         ],

@@ -17,17 +17,19 @@ from typing import Any
 
 from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import ExitCode
-from ddpjob_trainer.supervisor.watching.blame import ENDED
 
 from .judging import (
     KILLED_SECONDS,
     LONG_SECONDS,
+    PEER_LOST,
     Limits,
     Record,
+    finding_of,
     first_of,
     incident_of,
     is_consequence,
     is_explained,
+    is_of_a_stall,
     is_well,
 )
 from .messages import (
@@ -278,12 +280,18 @@ class Coordinator:
         """Ranks of a node have ended."""
         self._course.heard.setdefault(node, now)
         match message:
+            case Failed(waited=True) if self.phase is Phase.RUNNING:
+                self.found_stalled(now, now)  # Another one did not come to the collective.
+            case Failed(cause=cause, waited=waited) if self.phase is Phase.STALLED and (waited or cause == PEER_LOST):
+                pass  # For the same reason, which is being found.
             case Failed():
                 self._stop(now)
             case Idle(_, ends, progressed):
                 member.doing, self._course.ends[node] = _Doing.IDLE, ends
                 self.progressed |= progressed
-                if not is_well(ends):  # If they have saved and stopped, the others are still saving.
+                # Nodes whose ranks have only waited, or lost a peer, say nothing new of a stall.
+                fell = self.phase is Phase.STALLED and all(is_of_a_stall(end) for end in ends)
+                if not is_well(ends) and not fell:  # If they have saved and stopped, the others are still saving.
                     self._stop(now)
             case Done() if self.phase is Phase.STOPPING and not member.leaving:
                 member.doing = _Doing.IDLE  # There will be another attempt, in which it is done again.
@@ -318,7 +326,13 @@ class Coordinator:
         """What is known so far about what each rank is doing, by process; ranks of idle nodes have ended."""
         busy = dict(self._busy())
         everyone = range(self.nodes * self._processes)
-        ended = {one: {"process": one, "state": ENDED} for one in everyone if self.ring.node_of(one) not in busy}
+        ended = {one: finding_of(one, None) for one in everyone if self.ring.node_of(one) not in busy}
+        ended |= {
+            end.process: finding_of(end.process, end)
+            for node, ends in self._course.ends.items()
+            for end in ends
+            if node not in busy
+        }
         found = (finding for member in busy.values() for finding in member.findings or ())
         return ended | {finding["process"]: finding for finding in found}
 

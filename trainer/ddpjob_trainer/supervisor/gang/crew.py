@@ -11,14 +11,20 @@ from pathlib import Path
 
 from ddpjob_trainer import memory
 from ddpjob_trainer.environment import Env
+from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import SIGNAL_BASE, ExitCode
+from ddpjob_trainer.gpu.nccl_words import CAUSES, Ending, NcclWords
 from ddpjob_trainer.supervisor.starting.cores import cores_of_each, threads_of_each
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, Starter
+from ddpjob_trainer.supervisor.watching.last_words import LastWords
 
 from .messages import End
 
 APPLICATION = "Application"
+PEER_LOST = PeerLostError.cause
+
+NCCL = "a collective of NCCL"
 
 HEEDING_SECONDS = 3.0
 """How long ranks that were told to stop a second time may take to end by themselves."""
@@ -38,10 +44,12 @@ class Seat:
 class Crew:
     """Runs the ranks of one attempt until all have ended."""
 
-    def __init__(self, starter: Starter, on_failure: Callable[[], None]) -> None:
+    def __init__(self, starter: Starter, on_failure: Callable[[End], None]) -> None:
         self._starter = starter
         self._on_failure = on_failure
         self._ranks: Sequence[Rank] = ()
+        self._ends: dict[int, End] = {}
+        self._heard: Sequence[LastWords] = ()
         self._requests: list[signal.Signals] = []
         self._stopped = False
         self.unwanted = asyncio.Event()
@@ -53,9 +61,13 @@ class Crew:
         return {local: rank.pid for local, rank in enumerate(self._ranks) if not rank.ended.done()}
 
     @property
-    def ended(self) -> tuple[int, ...]:
-        """The local ranks that have run and no longer run."""
-        return tuple(local for local, rank in enumerate(self._ranks) if rank.ended.done())
+    def ended(self) -> dict[int, End | None]:
+        """The local ranks that have run and no longer run, and how each has ended, once that is known."""
+        return {local: self._ends.get(local) for local, rank in enumerate(self._ranks) if rank.ended.done()}
+
+    def transports(self) -> dict[int, str | None]:
+        """How NCCL passes data of each rank that was started, by local rank; None: unknown."""
+        return {local: heard.tell_transport() for local, heard in enumerate(self._heard)}
 
     async def run(self, program: Program, seats: Sequence[Seat]) -> tuple[End, ...]:
         """Starts one rank for each seat and waits until all have ended; returns the ends in the order of the seats.
@@ -79,9 +91,7 @@ class Crew:
         for number in self._requests:
             self._tell(number)
         return tuple(
-            await asyncio.gather(
-                *(self._end_of(rank, seat, killed_before) for rank, seat in zip(self._ranks, seats, strict=True))
-            )
+            await asyncio.gather(*(self._end_of(local, seat, killed_before) for local, seat in enumerate(seats)))
         )
 
     async def _await_starter(self) -> None:
@@ -99,10 +109,11 @@ class Crew:
         """One rank for each seat, or none."""
         threads = {"OMP_NUM_THREADS": str(threads_of_each(len(seats)))}
         cores = cores_of_each(len(seats))
+        self._heard = [LastWords(seat.env) for seat in seats]
         places = [
             # The share is set in the variable, so that nothing divides it again.
-            Place(program, {**threads, **seat.env}, cores[local] if cores else None)
-            for local, seat in enumerate(seats)
+            Place(program, {**threads, **seat.env, **heard.env}, cores[local] if cores else None)
+            for local, (seat, heard) in enumerate(zip(seats, self._heard, strict=True))
         ]
         started = await asyncio.gather(*(self._starter.start(place) for place in places), return_exceptions=True)
         ranks = [one for one in started if isinstance(one, Rank)]
@@ -110,7 +121,7 @@ class Crew:
         if errors:
             for rank in ranks:
                 rank.kill()
-            await asyncio.gather(*(rank.ended for rank in ranks))
+            await asyncio.gather(*(rank.ended for rank in ranks), *(heard.finish() for heard in self._heard))
             raise errors[0]
         return ranks
 
@@ -137,11 +148,13 @@ class Crew:
         for rank in self._ranks:
             rank.kill()
 
-    async def _end_of(self, rank: Rank, seat: Seat, killed_before: int) -> End:
-        code = await rank.ended
+    async def _end_of(self, local: int, seat: Seat, killed_before: int) -> End:
+        code = await self._ranks[local].ended
+        words = await self._heard[local].finish()
         end = _end(code, seat, asked=self._requests, stopped=self._stopped, starved=memory.kills() > killed_before)
+        end = self._ends[local] = _explained(end, words)
         if end.cause and not self._stopped:
-            self._on_failure()
+            self._on_failure(end)
         return end
 
 
@@ -162,6 +175,21 @@ def _end(code: int, seat: Seat, *, asked: Sequence[signal.Signals], stopped: boo
     if starved and code == SIGNAL_BASE + signal.SIGKILL:
         return End(seat.process, code, now, memory.CAUSE, f"{message}: the memory limit was reached")
     return End(seat.process, code, now, APPLICATION, message)
+
+
+def _explained(end: End, words: NcclWords) -> End:
+    """An end in the light of what the rank has said, where NCCL, and no exception, tells why it failed.
+
+    A rank that has lost a peer because it had waited for too long waited, whoever says so.
+    """
+    end = replace(end, begun=dict(words.begun))
+    if words.ending is None or not end.cause:
+        return end
+    aborted = end.exception is None and end.exit_code == SIGNAL_BASE + signal.SIGABRT
+    if aborted or (end.cause == PEER_LOST and words.ending is Ending.TIMEOUT):
+        waited = (words.waited or NCCL) if words.ending is Ending.TIMEOUT else ""
+        return replace(end, cause=CAUSES[words.ending], message=words.said, exception=None, waited=waited)
+    return end
 
 
 def _reported(seat: Seat, now: float) -> End | None:

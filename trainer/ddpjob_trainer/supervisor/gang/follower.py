@@ -19,12 +19,12 @@ from ddpjob_trainer.supervisor.preflight.running import COLLECTIVE
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Starter, StartError
 from ddpjob_trainer.supervisor.watching.beat import Beat
-from ddpjob_trainer.supervisor.watching.blame import ENDED, Finding
+from ddpjob_trainer.supervisor.watching.blame import Finding
 from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
 from ddpjob_trainer.supervisor.watching.stacks import collect
 
 from .crew import APPLICATION, Crew, Seat, seats_of
-from .judging import KILLED_SECONDS, PEER_LOST, is_well
+from .judging import KILLED_SECONDS, PEER_LOST, finding_of, is_well
 from .link import Link, LinkLostError, answers
 from .messages import (
     Beats,
@@ -166,9 +166,10 @@ class Follower:
 
     def beats(self) -> tuple[dict[str, object], ...]:
         """The last reports of its ranks."""
+        ways = {} if self._crew is None else self._crew.transports()
         return tuple(
-            {**beat.to_dict(), "process": seat.process, "attempt": self.attempt}
-            for seat, beat in zip(self._seats, self._told(), strict=True)
+            {**replace(beat, transport=ways.get(local)).to_dict(), "process": seat.process, "attempt": self.attempt}
+            for local, (seat, beat) in enumerate(zip(self._seats, self._told(), strict=True))
             if beat is not None
         )
 
@@ -268,7 +269,7 @@ class Follower:
             ranks = ", ".join(str(seat.process) for seat in self._seats)
             say(f"attempt {start.attempt}: node {self._settings.node} has rank {ranks}")
         former, self.attempt, self.past, self._done = self._running, start.attempt, start.past, False
-        crew = self._crew = Crew(self._starter, lambda: self._failed(crew, start.attempt))
+        crew = self._crew = Crew(self._starter, lambda end: self._failed(crew, start.attempt, end))
         self._running = asyncio.create_task(self._run(crew, start, former))
         self._running.add_done_callback(self._fall_with)
 
@@ -279,12 +280,12 @@ class Follower:
         first = self._ring.first_process(settings.node)
         self._seats = seats_of(self._env, first, settings.processes, self._directory)
 
-    def _failed(self, crew: Crew, attempt: int) -> None:
+    def _failed(self, crew: Crew, attempt: int, end: End) -> None:
         """A rank has failed: the others are ended everywhere, or here if nobody leads any more."""
         if self._alone or self._link is None:
             crew.stop()
         else:
-            self._tell(Failed(attempt))
+            self._tell(Failed(attempt, end.cause, bool(end.waited)))
 
     async def _run(self, crew: Crew, start: Start, former: asyncio.Task[None] | None) -> None:
         """One attempt of this node's ranks, once the former one is over."""
@@ -306,7 +307,8 @@ class Follower:
         self._crew = None
         for end in self._ends:
             if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
-                complain(f"rank {end.process} was {end.message}")
+                was = "was " if end.message.startswith("killed ") else "failed: "
+                complain(f"rank {end.process} {was}{end.message}")
         self._answer(start)
 
     async def _ends_of(self, crew: Crew, start: Start) -> Sequence[End]:
@@ -380,10 +382,13 @@ class Follower:
     async def _examine(self) -> None:
         """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
         attempt = self.attempt
-        pids, ended = ({}, ()) if self._crew is None else (self._crew.pids, self._crew.ended)
+        crew = self._crew
+        pids = {} if crew is None else crew.pids
         found = await asyncio.gather(*(self._found(local, pid) for local, pid in pids.items()))
-        gone = (asdict(Finding(self._seats[local].process, ENDED)) for local in ended)
-        self._tell(Examined(attempt, (*found, *gone)))
+        # Some may have ended meanwhile.
+        gone = {} if crew is None else {self._seats[local].process: end for local, end in crew.ended.items()}
+        still = (one for one in found if one["process"] not in gone)
+        self._tell(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
 
     async def _found(self, local: int, pid: int) -> dict[str, Any]:
         """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""

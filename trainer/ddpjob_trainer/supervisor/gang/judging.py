@@ -1,15 +1,18 @@
 """Which rank of an attempt failed first, and who deals with it: the supervisors or the operator."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
+from typing import Any
 
 from ddpjob_trainer.errors import ConfigError, PeerLostError
 from ddpjob_trainer.exit_codes import ExitCode
+from ddpjob_trainer.supervisor.watching.blame import ENDED, Finding
 
 from .messages import INCIDENTS_KEPT, NAMED, End, Incident, Past
 
 PEER_LOST = PeerLostError.cause
+STALLED = "Stalled"
 
 FRUITLESS = 2
 """After this many attempts in a row that got nowhere there is no further restart in place: new pods may help."""
@@ -83,21 +86,61 @@ class Record:
 def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident | None:
     """The incident that ended an attempt; None if no rank failed.
 
-    By the operator's rules: a rank that was killed or raised an error of its own comes before one that lost a peer,
-    and within one kind the earlier end is first; ends at the same moment are a tie. Nodes' clocks differ: `heard`
-    says when each node's first failure was heard of, and its own clock only how much later its others came.
+    By the operator's rules: a rank that was killed or raised an error of its own comes before one that waited in a
+    collective until it gave up, and that one before one that lost a peer. Within one kind the earlier end is first;
+    ends at the same moment are a tie. Nodes' clocks differ: `heard` says when each node's first failure was heard of,
+    and its own clock only how much later its others came. If ranks have waited, the one that did not come is named,
+    where it is known.
     """
     failures = []
     for node, all_ends in ends.items():
         failed = [end for end in all_ends if end.cause]
         began = min((end.time for end in failed), default=0.0)
-        failures += [(end.cause == PEER_LOST, heard[node] + (end.time - began), node, end) for end in failed]
+        failures += [(_kind(end), heard[node] + (end.time - began), node, end) for end in failed]
     if not failures:
         return None
     failures.sort(key=itemgetter(0, 1, 2))
     kind, moment, node, first = failures[0]
+    if kind == WAITED and (missed := not_entered(ends)):
+        return incident_of(attempt, *missed, {other for _, _, other, _ in failures})
     tied = any(other[:2] == (kind, moment) for other in failures[1:])
     return incident_of(attempt, node, first, {other for _, _, other, _ in failures}, tied=tied)
+
+
+WAITED = 1
+"""The kind of a rank that waited for others until it gave up."""
+
+
+def _kind(end: End) -> int:
+    return WAITED if end.waited else 2 if end.cause == PEER_LOST else 0
+
+
+def not_entered(ends: Ends) -> tuple[int, End] | None:
+    """The node and the rank for which others waited until they gave up; None if all had begun as many collectives.
+
+    It need not have failed: it may be one that was ended with the others.
+    """
+    everyone = [(node, end) for node, all_ends in ends.items() for end in all_ends]
+    most: dict[str, int] = {}
+    for _, end in everyone:
+        most |= {group: max(number, most.get(group, number)) for group, number in end.begun.items()}
+    for node, end in sorted(everyone, key=lambda one: one[1].process):
+        for group, number in sorted(end.begun.items()):
+            if number < most[group]:
+                message = (
+                    f"it did not enter a collective of group {group.partition(' ')[0]}: it had begun"
+                    f" {max(number, 0)} of them, others {most[group]}"
+                )
+                return node, replace(end, cause=STALLED, message=message, exit_code=ExitCode.STALLED, exception=None)
+    return None
+
+
+def finding_of(process: int, end: End | None) -> dict[str, Any]:
+    """What a rank that has ended was found doing: one that waited until it gave up did wait."""
+    if end is None or not end.waited:
+        return {"process": process, "state": ENDED}
+    # Its state is that of a process that waits: it was in no other one for all that time.
+    return asdict(Finding(process, "S", where=end.waited, communicates=True, sequences=end.begun))
 
 
 def incident_of(attempt: int, rank: int, end: End, nodes: Iterable[int], *, tied: bool = False) -> Incident:
@@ -114,6 +157,11 @@ def is_well(ends: Sequence[End]) -> bool:
 def is_consequence(incident: Incident) -> bool:
     """Whether it only says that another process went away."""
     return incident.end.cause == PEER_LOST
+
+
+def is_of_a_stall(end: End) -> bool:
+    """Whether a rank has only waited for another one, or lost it."""
+    return bool(end.waited) or end.cause == PEER_LOST
 
 
 def is_explained(incident: Incident) -> bool:

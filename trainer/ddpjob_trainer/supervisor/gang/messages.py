@@ -7,7 +7,7 @@ Elsewhere or Refused.
 import dataclasses
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -17,7 +17,7 @@ from ddpjob_trainer.exit_codes import SIGNAL_BASE
 from ddpjob_trainer.moments import rfc3339
 from ddpjob_trainer.supervisor.watching import beat
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Raised with every change that an older supervisor could misunderstand."""
 
 FIRST_WITH_PROOF = 3
@@ -49,6 +49,10 @@ class End:
     message: str = ""
     exception: str | None = None
     step: int | None = None
+    begun: dict[str, int] = field(default_factory=dict)
+    """Of a rank that failed in a collective of NCCL: how many it had begun, by group and backend, if it said so."""
+    waited: str = ""
+    """The collective in which it waited for others until it gave up; empty: none."""
 
     @property
     def words(self) -> str:
@@ -239,6 +243,9 @@ class Failed:
     """A rank of mine has failed."""
 
     attempt: int
+    cause: str = ""
+    waited: bool = False
+    """Whether it waited in a collective until it gave up: then another one did not come to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,7 @@ def _rank(beat: Beat) -> Document:
         "stepSeconds": _rounded(beat.get("stepSeconds"), 6),
         "seconds": {part: _rounded(seconds, 6) for part, seconds in parts.items()},
         "memoryBytes": _finite(beat.get("memoryBytes")),
+        "transport": beat.get("transport"),
         "metrics": {name: _in_json(metrics[name]) for name in islice(metrics, METRICS)},
     }
 

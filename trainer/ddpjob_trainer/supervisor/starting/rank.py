@@ -16,14 +16,13 @@ from typing import Any, NoReturn
 from ddpjob_trainer import bars_seen, reporting, request, spawned, steps_seen, traps
 from ddpjob_trainer.console import complain
 from ddpjob_trainer.environment import Env
-from ddpjob_trainer.errors import PeerLostError
 from ddpjob_trainer.exit_codes import SIGNAL_BASE, ExitCode
-from ddpjob_trainer.failure import is_peer_lost, leave, peer_lost_words, report_of, report_path
+from ddpjob_trainer.failure import known_failure, leave, report_of, report_path
 from ddpjob_trainer.parent_death import die_with
 from ddpjob_trainer.scheduling import run_as_batch
 from ddpjob_trainer.stopping import leave_at_once
 
-from . import witness
+from . import stderr, witness
 from .program import Program, program_of
 
 HERE = str(Path(__file__).parents[1])
@@ -41,6 +40,7 @@ def main() -> None:
 
 def become(program: Program) -> NoReturn:
     """Runs a program in this process, and ends it. The failure report tells of the exception or sentence that did."""
+    stderr.redirect()
     sys.excepthook = _report
     run_as_batch()
     steps_seen.install()
@@ -93,7 +93,7 @@ def _exit_code_by(leaving: SystemExit) -> int:
         code = (leaving.code or 0) & 0xFF
         why = traps.wrong_arguments(leaving) or _handled(leaving)
         if why is not None and code and code not in TELLING:
-            _leave_report(_peer_lost(why) or why, code)
+            _leave_report(known_failure(why) or why, code)
         return code
     sys.stderr.write(f"{leaving.code}\n")
     _leave_report(leaving)
@@ -124,15 +124,10 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     sys.__excepthook__(kind, error.with_traceback(ours_left_out), ours_left_out)
     if not isinstance(error, Exception):
         return
-    told = _peer_lost(error) or traps.known(error)
+    told = known_failure(error) or traps.known(error)
     if told:
         complain(str(told))
     _leave_report(told or error)
-
-
-def _peer_lost(error: Exception) -> PeerLostError | None:
-    """A collective that failed because of another process, reported as such."""
-    return PeerLostError(f"lost a peer: {peer_lost_words(error)}") if is_peer_lost(error) else None
 
 
 def _leave_report(error: BaseException, code: int = ExitCode.APPLICATION_ERROR) -> None:

@@ -49,6 +49,8 @@ class Beat:
     """The newest."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The program's own numbers."""
+    transport: str | None = None
+    """How NCCL passes data, where it says so: `P2P, NET/IB`. Heard by its supervisor, not reported."""
 
     def to_dict(self) -> dict[str, Any]:
         """As it is sent: without None and empty values."""
@@ -72,6 +74,7 @@ class Beat:
             "memoryBytes": self.memory_bytes,
             "checkpoint": {"step": checkpoint.step, "time": checkpoint.time} if checkpoint else None,
             "metrics": dict(self.metrics) or None,
+            "transport": self.transport,
         }
         return {name: value for name, value in told.items() if value is not None}
 
@@ -96,6 +99,7 @@ KINDS = {
     "memoryBytes": frozenset({int}),
     "checkpoint": frozenset({dict}),
     "metrics": frozenset({dict}),
+    "transport": frozenset({str}),
 }
 """The types of each value, by its name. A newer version may send other values, which are ignored."""
 

@@ -18,7 +18,17 @@ WRITE_SECONDS = 0.25
 
 
 async def keep(story: str, attempt: int, process: int) -> None:
-    """Writes what a rank was doing to `attempt-N/rank-R.txt`, and says where that is.
+    """Writes what a rank was doing to `attempt-N/rank-R.txt`, and says where that is."""
+    await _keep(story.encode(errors="replace"), attempt, f"rank-{process}.txt", f"what rank {process} was doing")
+
+
+async def keep_recording(dump: bytes, attempt: int, process: int) -> None:
+    """Writes a dump of PyTorch's flight recorder to `attempt-N/trace-R`, a name that PyTorch's own analyzer takes."""
+    await _keep(dump, attempt, f"trace-{process}", f"the flight recorder's dump of rank {process}")
+
+
+async def _keep(content: bytes, attempt: int, name: str, what: str) -> None:
+    """Writes a file, if that does not take long.
 
     The directory may be on the very server that made the gang hang. So a thread writes, and nothing waits for it for
     long, not even the end of this process.
@@ -27,7 +37,7 @@ async def keep(story: str, attempt: int, process: int) -> None:
     written = asyncio.Event()
 
     def work() -> None:
-        _write(story, attempt, process)
+        _write(content, attempt, name, what)
         with contextlib.suppress(RuntimeError):  # Nobody waits any more.
             loop.call_soon_threadsafe(written.set)
 
@@ -52,17 +62,17 @@ def _own(parent: str) -> Path:
     return Path(tempfile.mkdtemp(prefix="ddpjob-stalls-", dir=parent))
 
 
-def _write(story: str, attempt: int, process: int) -> None:
+def _write(content: bytes, attempt: int, name: str, what: str) -> None:
     for directory in places(os.environ):
-        file = directory / f"attempt-{attempt}" / f"rank-{process}.txt"
+        file = directory / f"attempt-{attempt}" / name
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            new = file.with_suffix(".new")
-            new.write_text(story, encoding="utf-8")
+            new = file.with_name(f"{name}.new")
+            new.write_bytes(content)
             new.replace(file)
         except OSError:
             continue
-        warn(f"what rank {process} was doing is kept in {file}")
+        warn(f"{what} is kept in {file}")
         _drop_old(directory)
         return
 
