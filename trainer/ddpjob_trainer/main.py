@@ -80,7 +80,7 @@ def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:
 
 def _train(config: TrainConfig, world: World, position: Position) -> None:
     check_temporary()
-    run_as_batch()
+    run_as_batch(config.group.backend)
     stop = StopRequest()
     stop.listen()
     # Here, since it imports torch, which takes seconds: help and mistakes are answered first.

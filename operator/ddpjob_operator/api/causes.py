@@ -22,6 +22,8 @@ class Cause(StrEnum):
     """A container could not be created or started: no such command, or a ConfigMap or Secret is missing."""
     PREFLIGHT_FAILED = "PreflightFailed"
     """The program says that the machine or the network is not fit for training."""
+    DEVICE_FAILED = "DeviceFailed"
+    """A GPU of its machine is broken: CUDA, or the driver, reports what no program can cause."""
     STALLED = "Stalled"
     """No step finished any more, or the rank had not finished finishTimeoutSeconds after the others."""
     PEER_LOST = "PeerLost"

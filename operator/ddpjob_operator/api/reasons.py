@@ -186,6 +186,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.IMAGE_ERROR: "Fix the image's name or tag, or the pull secret, and submit the job again.",
     Cause.START_ERROR: "Fix the command, or create the ConfigMap or Secret that the message names.",
     Cause.PREFLIGHT_FAILED: "Have the machine that the message names checked.",
+    Cause.DEVICE_FAILED: "Have the GPUs of its machine checked (`nvidia-smi -q`, Xid in the kernel's log); new "
+    "pods avoid it for an hour.",
     Cause.STALLED: READ_THE_LOG,
     Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",

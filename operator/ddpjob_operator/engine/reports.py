@@ -32,6 +32,7 @@ CLAIMABLE = frozenset(
         Cause.CONFIG_ERROR,
         Cause.STORAGE_FULL,
         Cause.PREFLIGHT_FAILED,
+        Cause.DEVICE_FAILED,
         Cause.STALLED,
         Cause.PEER_LOST,
         Cause.STOPPED,

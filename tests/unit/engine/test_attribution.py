@@ -20,6 +20,7 @@ from .builders import START, Moment, a_job, plan
 
 RESET = "[127.0.0.1]:14730: Connection reset by peer"
 NOT_COME = "Timed out waiting 1800000ms for recv operation to complete"
+ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 PEER = "RuntimeError: [gloo] Connection closed by peer [10.0.0.7]:4711"
 
 MINUTE_AGO = START - timedelta(seconds=60)
@@ -117,6 +118,18 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
     "an abort over a lost peer": (
         Exit(134, "Error", "Watchdog caught collective operation timeout"),
         *(Cause.PEER_LOST, "SIGABRT", "killed by SIGABRT"),
+    ),
+    "a broken GPU, in CUDA's words": (
+        Exit(1, "Error", f"{ECC}\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."),
+        *(Cause.DEVICE_FAILED, None, ECC),
+    ),
+    "an abort over a broken GPU": (
+        Exit(134, "Error", f"watchdog thread terminated with exception: {ECC}\n{PEER}"),
+        *(Cause.DEVICE_FAILED, "SIGABRT", f"watchdog thread terminated with exception: {ECC}"),
+    ),
+    "an error of CUDA that may be the program's": (
+        Exit(1, "Error", "RuntimeError: CUDA error: unspecified launch failure"),
+        *(Cause.APPLICATION, None, "RuntimeError: CUDA error: unspecified launch failure"),
     ),
     "a kill, whatever the log ends with": (
         Exit(137, "Error", PEER),

@@ -210,6 +210,12 @@ TABLE: Table = {
         "Running",
         "Stopping 1 pod: Rank 0 failed: StorageFull: no space left on device",
     ),
+    "a broken GPU is nobody's fault in the job": (
+        two.running().reports(0, cause="DeviceFailed", message="CUDA error: uncorrectable ECC error encountered"),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: DeviceFailed: CUDA error: uncorrectable ECC error encountered; restart not counted in 0.9 s",
+    ),
     # what stays to read
     "the first to fail of each of the last three incidents stay": (
         after(2).reports(1, message="no", step=2),

@@ -169,6 +169,13 @@ def test_a_node_that_does_not_take_a_pod_is_avoided_too() -> None:
     assert avoided(turned_away) == {"node-1": hour}
 
 
+def test_a_node_with_a_broken_gpu_is_avoided_too() -> None:
+    moment = two.running().placed(0, 1).reports(1, cause="DeviceFailed").decided()
+    assert moment.status.last_failure is not None
+    assert moment.status.last_failure.action == "RestartFree"
+    assert avoided(moment) == {"node-1": hour}
+
+
 def test_one_that_is_found_silent_later_is_avoided_too() -> None:
     moment = two.running().fails(0, message="Connection closed by peer", at=-10).decided().overdue(1).decided()
     assert avoided(moment) == {"node-1": hour}

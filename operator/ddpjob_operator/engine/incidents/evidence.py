@@ -52,6 +52,17 @@ PEER_LOST_PHRASES = (
 )
 """What gloo, NCCL and the store say when another rank is gone; for programs that write no failure report."""
 
+BROKEN_DEVICE = (
+    "uncorrectable ECC error encountered",
+    "uncorrectable NVLink error detected during the execution",
+    "hardware stack error",
+    "Invalid access of peer GPU memory over nvlink or a hardware error",
+    "GPU is lost",
+    "GPU has fallen off the bus",
+    "GPU requires reset",
+)
+"""What CUDA and the driver say of a broken GPU, and no program can cause; the same for programs without a report."""
+
 DISRUPTIONS = {
     "PreemptionByScheduler": Cause.PREEMPTED,
     "EvictionByEvictionAPI": Cause.EVICTED,
@@ -289,9 +300,14 @@ def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
         return Cause.STOPPED
     if ended.code == ExitCode.PEER_LOST:
         return Cause.PEER_LOST
-    if report.cause is not None:
-        return report.cause
+    return report.cause or _cause_by_log(ended, signal)
+
+
+def _cause_by_log(ended: Exit, signal: int | None) -> Cause:
+    """The cause by the end of the log, of a program that wrote no report."""
     # A killed process reports nothing: the end of its log is from an earlier attempt, or from another rank.
+    if signal != SIGKILL and _of_a_broken_device(ended.message):
+        return Cause.DEVICE_FAILED
     lost = signal != SIGKILL and any(phrase in ended.message for phrase in PEER_LOST_PHRASES)
     return Cause.PEER_LOST if lost else Cause.APPLICATION
 
@@ -322,11 +338,18 @@ def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
         how = ended.reason or "ended without an exit code"
     else:
         how = f"killed by {signal_name(signal)}" if signal else f"exit code {ended.code}"
+    if cause is Cause.DEVICE_FAILED:
+        return _of_a_broken_device(ended.message) or how
     words = "" if signal else _last_words(ended.message)
     chosen = cause is Cause.APPLICATION and ended.code not in {None, ERROR}
     if words and chosen and not _exception(ended.message):
         return f"{how}: {words}"
     return words or how
+
+
+def _of_a_broken_device(log: str) -> str:
+    """The line of a log that says that a GPU is broken; empty if none does."""
+    return next((line.strip() for line in _lines(log) if any(words in line for words in BROKEN_DEVICE)), "")
 
 
 def _last_words(log: str) -> str:

@@ -122,7 +122,7 @@ def _kind(failure: Facts) -> int:
         case Cause.PEER_LOST:
             # The supervisor's own exit code: it was ended because another rank had failed, so it is never the first.
             return 5 if failure.exit_code == ExitCode.PEER_LOST else 4
-        case cause if cause in TAKEN_AWAY:
+        case cause if cause in TAKEN_AWAY or cause == Cause.DEVICE_FAILED:
             return 1
         case _:
             return 1 if failure.signal else 2

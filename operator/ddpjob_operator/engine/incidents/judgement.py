@@ -22,6 +22,7 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.EVICTED: RestartAction.RESTART_FREE,
     Cause.PREEMPTED: RestartAction.RESTART_FREE,
     Cause.NODE_LOST: RestartAction.RESTART_FREE,
+    Cause.DEVICE_FAILED: RestartAction.RESTART_FREE,
     # Trying again cannot help.
     Cause.CONFIG_ERROR: RestartAction.FAIL,
     Cause.STORAGE_FULL: RestartAction.FAIL,
@@ -71,13 +72,16 @@ def grounds(incident: Facts) -> tuple[str, int | None, str | None]:
 
 
 def left_to_operator(restart: Restart) -> str:
-    """The failures that a supervisor leaves to the operator, since the job may have to fail: the contract's list.
+    """The failures that a supervisor leaves to the operator: the contract's list.
+
+    After some the job may have to fail; and after a broken GPU it has to go to another machine.
 
     It may name too many, never too few: a rule matches only if all its fields do, so listing one of them is enough.
     """
     finals: list[str] = sorted(
         cause for cause, action in DEFAULTS.items() if action is RestartAction.FAIL and cause in CLAIMABLE
     )
+    finals.append(Cause.DEVICE_FAILED)
     for rule in (rule for rule in restart.rules if rule.action is RestartAction.FAIL):
         codes = [str(code) for code in rule.exit_codes or ()]
         signals = [str(SIGNAL_BASE + signal.number) for signal in rule.signals or ()]

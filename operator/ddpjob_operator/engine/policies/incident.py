@@ -180,7 +180,9 @@ def _is_in_trouble(view: View, pod: Pod) -> bool:
 
 def _avoiding(view: View, incident: Facts) -> StatusChanges:
     first = view.current.get(incident.rank)
-    useless = incident.cause is Cause.NODE_LOST or (first is not None and was_turned_away(first))
+    useless = incident.cause in {Cause.NODE_LOST, Cause.DEVICE_FAILED} or (
+        first is not None and was_turned_away(first)
+    )
     lost = (incident.node,) if useless and incident.node else ()
     avoided = avoiding(view, lost)
     return {"avoided_nodes": avoided} if avoided else {}

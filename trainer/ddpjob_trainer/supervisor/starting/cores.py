@@ -1,8 +1,10 @@
 """Which cores this container may use, and each rank's share of them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from .topology import divide, read
 
 
 def threads_of_each(processes: int, root: Path = Path("/")) -> int:
@@ -15,19 +17,22 @@ def threads_of_each(processes: int, root: Path = Path("/")) -> int:
     return max(1, int(min([cores, *_quotas(root)])) // processes)
 
 
-def cores_of_each(processes: int, root: Path = Path("/")) -> list[frozenset[int]] | None:
+def cores_of_each(
+    processes: int, root: Path = Path("/"), near: Sequence[int | None] = ()
+) -> list[frozenset[int]] | None:
     """Cores of each of this many processes; None if the scheduler should choose.
+
+    Whole ones, and of one NUMA node if possible: that of the process's GPU, if `near` says it for each process.
 
     Cores are divided only if they belong to this container alone, as with the kubelet's static CPU manager: otherwise
     the first ranks of all containers of a machine would crowd on the same ones. That manager leaves a shared pool to
     all other containers, and a limit below what may be used shows that this is one of them.
     """
-    cores = sorted(_usable())
-    share = len(cores) // processes
-    shared = len(cores) == os.cpu_count() or any(quota < len(cores) for quota in _quotas(root))
-    if processes == 1 or share == 0 or shared:
+    usable = _usable()
+    shared = len(usable) == os.cpu_count() or any(quota < len(usable) for quota in _quotas(root))
+    if processes == 1 or shared:
         return None
-    return [frozenset(cores[rank * share : (rank + 1) * share]) for rank in range(processes)]
+    return divide(read(usable, root), processes, near)
 
 
 def _usable() -> set[int]:

@@ -42,7 +42,7 @@ def become(program: Program) -> NoReturn:
     """Runs a program in this process, and ends it. The failure report tells of the exception or sentence that did."""
     stderr.redirect()
     sys.excepthook = _report
-    run_as_batch()
+    run_as_batch(os.environ.get(Env.BACKEND))
     steps_seen.install()
     bars_seen.install()
     spawned.install()
