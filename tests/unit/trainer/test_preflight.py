@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from ddpjob_trainer.exit_codes import ExitCode
 from ddpjob_trainer.failure import report_of
+from ddpjob_trainer.gpu.health import Gpu
 from ddpjob_trainer.supervisor import open_files
 from ddpjob_trainer.supervisor.preflight import names
 from ddpjob_trainer.supervisor.preflight.clocks import Skew, clocks, skew
 from ddpjob_trainer.supervisor.preflight.facts import Directory, Facts, directory, look
 from ddpjob_trainer.supervisor.preflight.fast import GIB, MIB, fast
 from ddpjob_trainer.supervisor.preflight.findings import Finding, Level, tell, verdict
-from ddpjob_trainer.supervisor.preflight.gpus import Memory, Seen, gpus, memory_of
+from ddpjob_trainer.supervisor.preflight.gpus import Memory, Seen, gpus, health, memory_of
 from ddpjob_trainer.supervisor.preflight.names import name
 from ddpjob_trainer.supervisor.preflight.threads import in_thread
 
@@ -313,3 +314,15 @@ def test_a_name_server_that_says_nothing_holds_nobody() -> None:
 def test_what_a_thread_raises_is_its_callers() -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(in_thread(lambda: 1 // 0))
+
+
+def test_a_broken_gpu_is_no_fault_of_the_job_and_a_hot_one_a_warning() -> None:
+    broken, hot = Gpu(0, lost="GPU is lost"), Gpu(1, slowed=("it is too hot",))
+    findings = [*health([broken, hot, Gpu(2)])]
+    assert [finding.level for finding in findings] == [Level.FAIL, Level.WARN]
+    error = verdict(findings)
+    assert error is not None
+    assert (error.cause, error.exit_code) == ("DeviceFailed", 201)
+    never = verdict([*findings, Finding("gpus", Level.FAIL, "no CUDA in the image", retry=False)])
+    assert never is not None
+    assert (never.cause, never.exit_code) == ("PreflightFailed", 202)

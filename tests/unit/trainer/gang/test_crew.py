@@ -18,6 +18,7 @@ from ddpjob_trainer.supervisor.gang.messages import End
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, StartError
 from ddpjob_trainer.supervisor.starting.stderr import SUFFIX
+from ddpjob_trainer.supervisor.watching import devices
 
 from tests.unit.trainer.gpu.transcripts import transcript
 
@@ -232,6 +233,19 @@ def test_where_nccl_ends_a_rank_its_last_words_tell_why(
 ) -> None:
     play.says(*transcript(log))
     assert words(play.end(code, report)) == said
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(1, (1, "DeviceFailed", "GPU 0: Xid 79, GPU has fallen off the bus")), (0, (0, "", ""))]
+)
+def test_a_gpu_that_broke_meanwhile_explains_any_failure(
+    play: Play, code: int, said: tuple[int, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> str | None:
+        return "GPU 0: Xid 79, GPU has fallen off the bus"
+
+    monkeypatch.setattr(devices, "broken", broken)
+    assert words(play.end(code)) == said
 
 
 def test_how_many_collectives_a_rank_had_begun_is_told_even_of_one_that_was_ended(play: Play) -> None:

@@ -11,18 +11,21 @@ from pathlib import Path
 
 from ddpjob_trainer import memory
 from ddpjob_trainer.environment import Env
-from ddpjob_trainer.errors import PeerLostError
+from ddpjob_trainer.errors import DeviceFailedError, PeerLostError
 from ddpjob_trainer.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_trainer.gpu.nccl_words import CAUSES, Ending, NcclWords
 from ddpjob_trainer.supervisor.starting.cores import cores_of_each, threads_of_each
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, Starter
+from ddpjob_trainer.supervisor.watching import devices
 from ddpjob_trainer.supervisor.watching.last_words import LastWords
 
 from .messages import End
 
 APPLICATION = "Application"
 PEER_LOST = PeerLostError.cause
+
+DEVICE_FAILED = DeviceFailedError.cause
 
 NCCL = "a collective of NCCL"
 
@@ -108,7 +111,7 @@ class Crew:
     async def _started(self, program: Program, seats: Sequence[Seat]) -> list[Rank]:
         """One rank for each seat, or none."""
         threads = {"OMP_NUM_THREADS": str(threads_of_each(len(seats)))}
-        cores = cores_of_each(len(seats))
+        cores = cores_of_each(len(seats), near=await devices.nodes(seats[0].env, len(seats)))
         self._heard = [LastWords(seat.env) for seat in seats]
         places = [
             # The share is set in the variable, so that nothing divides it again.
@@ -154,6 +157,9 @@ class Crew:
         end = _end(code, seat, asked=self._requests, stopped=self._stopped, starved=memory.kills() > killed_before)
         end = self._ends[local] = _explained(end, words)
         if end.cause and not self._stopped:
+            if broken := await devices.broken():
+                end = replace(end, cause=DEVICE_FAILED, message=broken, exception=None, waited="")
+            self._ends[local] = end
             self._on_failure(end)
         return end
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ddpjob_trainer.console import say, warn
-from ddpjob_trainer.errors import TrainerError
+from ddpjob_trainer.errors import DeviceFailedError, TrainerError
 from ddpjob_trainer.exit_codes import ExitCode
 
 
@@ -32,6 +32,8 @@ class Finding:
     """Of a failure: whether another try, perhaps on another machine, may go better."""
     nodes: tuple[int, ...] = ()
     """Ranks of the nodes that it is about; none: the node that says it, or none in particular."""
+    device: bool = False
+    """Of a failure: whether a GPU is broken, which is no fault of the job."""
 
 
 class PreflightError(TrainerError):
@@ -52,6 +54,12 @@ class PreflightNeverError(PreflightError):
     exit_code = ExitCode.PREFLIGHT_NEVER
 
 
+class DeviceFailedAtPreflightError(PreflightError):
+    """A GPU is broken: another machine is needed, and it is no fault of the job."""
+
+    cause = DeviceFailedError.cause
+
+
 def verdict(findings: Sequence[Finding]) -> PreflightError | None:
     """The failure that the findings amount to, if any.
 
@@ -64,6 +72,8 @@ def verdict(findings: Sequence[Finding]) -> PreflightError | None:
         return None
     kind = PreflightNeverError if never else PreflightError
     nodes = sorted({node for finding in deciding for node in finding.nodes})
+    if any(finding.device for finding in deciding) and not never:
+        kind = DeviceFailedAtPreflightError
     return kind("; ".join(finding.message for finding in deciding), tuple(nodes))
 
 

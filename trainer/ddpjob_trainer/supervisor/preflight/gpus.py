@@ -1,10 +1,11 @@
 """Whether a node has the GPUs that its processes need. Pure: counting them is done elsewhere."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpjob_trainer.console import counted
 from ddpjob_trainer.environment import Env
+from ddpjob_trainer.gpu.health import Gpu, problem_now, warning_now
 
 from .findings import Finding, Level
 
@@ -46,6 +47,15 @@ def gpus(env: Mapping[str, str], seen: Seen) -> Iterator[Finding]:
 def _given(env: Mapping[str, str]) -> int:
     named = env.get(VISIBLE_DEVICES, "")
     return 0 if named in NOT_NAMED else len(named.split(","))
+
+
+def health(gpus: Sequence[Gpu]) -> Iterator[Finding]:
+    """Whether the GPUs of this container are well, as the driver describes them."""
+    for gpu in gpus:
+        if problem := problem_now(gpu):
+            yield Finding("health", Level.FAIL, f"{problem}: have the machine looked at", device=True)
+        elif warning := warning_now(gpu):
+            yield Finding("health", Level.WARN, warning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from tempfile import TemporaryDirectory
 from ddpjob_trainer.environment import Env
 from ddpjob_trainer.supervisor.starting.program import Program
 from ddpjob_trainer.supervisor.starting.ranks import Place, Starter
+from ddpjob_trainer.supervisor.watching import devices
 
 from .facts import look
 from .fast import fast
 from .findings import Finding, Level
-from .gpus import Seen, gpus
+from .gpus import Seen, gpus, health
 from .names import name
 from .threads import in_thread
 
@@ -39,6 +40,7 @@ async def preflight(env: Mapping[str, str], starter: Starter, own_name: str | No
     found = await asyncio.gather(
         _machine(env),
         name(own_name, patience) if own_name else _nothing(),
+        _health(),
         _count_gpus(env, starter) if env.get(Env.BACKEND) == "nccl" else _nothing(),
     )
     return [finding for findings in found for finding in findings]
@@ -56,6 +58,10 @@ async def _machine(env: Mapping[str, str]) -> list[Finding]:
         directory = env.get(Env.CHECKPOINT_DIR, "")
         message = f"the file system of {directory} has not answered for {LOOK_SECONDS:.0f} s: have it looked at"
         return [Finding("checkpoints", Level.FAIL, message)]
+
+
+async def _health() -> list[Finding]:
+    return list(health(await devices.present()))
 
 
 async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]:
