@@ -1,5 +1,7 @@
 """Options of how a step is computed."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -90,3 +92,42 @@ def test_a_compiled_model_keeps_its_names_and_trains(runs: Runs, tmp_path: Path)
 def test_without_a_compiler_training_says_so_and_goes_on(runs: Runs) -> None:
     run = runs.train(1, "--workload", "mlp", "--epochs", 1, "--compile", env={"CXX": "no-such-compiler"})
     assert "--compile: there is no compiler no-such-compiler (CXX names another one)" in run.output()
+
+
+def test_a_deterministic_run_computes_what_any_other_does_on_a_cpu(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", "mlp", "--epochs", 1, "--lr", 0.1, "--checkpoint-dir"]
+    runs.train(2, *job, tmp_path / "exact", "--deterministic")
+    runs.train(2, *job, tmp_path / "plain")
+    ours, theirs = state(tmp_path / "exact")["model"], state(tmp_path / "plain")["model"]
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+SETS = """
+import os, torch
+from ddpjob_trainer.options.computing import ComputingConfig
+from ddpjob_trainer.training.exactness import description, prepare
+
+prepare(ComputingConfig(deterministic={asked}))
+print(os.environ.get("CUBLAS_WORKSPACE_CONFIG"), torch.backends.cudnn.deterministic)
+print(description())
+try:
+    torch.zeros(4).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "first", "exactness"),
+    [(True, ":4096:8 True", "deterministic"), (False, "None False", "not deterministic")],
+)
+def test_what_is_to_be_deterministic_is_set_before_anything_is_computed_and_the_rest_is_refused(
+    *, asked: bool, first: str, exactness: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SETS.format(asked=asked)], capture_output=True, text=True, check=True, timeout=120
+    )
+    settings, described, *refused = done.stdout.splitlines()
+    assert settings == first
+    assert described == f"TF32 in convolutions, cudnn.benchmark off, {exactness}", "PyTorch's own defaults"
+    assert bool(refused) == asked

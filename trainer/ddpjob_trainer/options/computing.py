@@ -18,6 +18,8 @@ class ComputingConfig:
     """Images and the weights of convolutions have their channels side by side."""
     compile: bool = False
     """The model is compiled by torch.compile."""
+    deterministic: bool = False
+    """Operations that may differ from run to run are replaced by slower ones, or refused."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +33,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--channels-last", action="store_true", help="memory layout that suits convolutions on GPUs")
     group.add_argument("--compile", action="store_true", help="compile the model; needs a C++ compiler")
+    group.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="compute the same bits each time on GPUs too: slower, and an operation that cannot do so is an error",
+    )
 
 
 def read(flags: argparse.Namespace, _env: Mapping[str, str]) -> ComputingConfig:
     """What flags ask for."""
-    return ComputingConfig(precision=flags.precision, channels_last=flags.channels_last, compile=flags.compile)
+    return ComputingConfig(
+        precision=flags.precision,
+        channels_last=flags.channels_last,
+        compile=flags.compile,
+        deterministic=flags.deterministic,
+    )

@@ -22,7 +22,7 @@ from ddpjob_trainer.supervisor.starting.cores import threads_of_each
 from ddpjob_trainer.task import Task, load_task
 from ddpjob_trainer.world import World
 
-from . import amp, modes, state
+from . import amp, exactness, modes, state
 from .agreement import Agreement
 from .checks import check_optimizer, check_sampler
 from .compression import PowerSGD, compress
@@ -42,6 +42,7 @@ def run(config: TrainConfig, world: World, position: Position, stop: StopRequest
     """Trains as asked, from the newest checkpoint if there is one; `position` says how far, even after an error."""
     reporting.tell_activities()
     _set_threads(config, world)
+    exactness.prepare(config.computing)
     seed_all(config.seed)
     position.activity = "loading the data"
     task = load_task(config)
@@ -51,6 +52,7 @@ def run(config: TrainConfig, world: World, position: Position, stop: StopRequest
         position.activity = "starting"
         reporting.tell_steps()  # From here on ranks wait for each other.
         device = modes.home(config.mode, device)  # noqa: PLW2901  (a GPU of this process's own choice)
+        exactness.tell(device, leads=world.leads)
         loop = _prepare(
             config=config,
             world=world,
