@@ -72,7 +72,7 @@ def verdict(findings: Sequence[Finding]) -> PreflightError | None:
         return None
     kind = PreflightNeverError if never else PreflightError
     nodes = sorted({node for finding in deciding for node in finding.nodes})
-    if any(finding.device for finding in deciding) and not never:
+    if any(finding.device for finding in deciding):
         kind = DeviceFailedAtPreflightError
     return kind("; ".join(finding.message for finding in deciding), tuple(nodes))
 

@@ -1,0 +1,1 @@
+"""What cannot run without a GPU, as one short plan: `make gpu`."""
