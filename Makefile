@@ -148,6 +148,7 @@ bench-start: plant ## How soon a submitted script makes its first step on real n
 
 bench-gangs: plant ## How soon many gangs have run that compete for few nodes (1 h; QUICK=1: to try it)
 	@$(BIN)/python -m tests.bench.gangs $(if $(QUICK),--quick)
+
 gpu: $(READY) ## What needs a GPU, on a machine that has some; writes docs/reference/gpu.md (under 8 min; without one, over gloo)
 	@$(BIN)/python -m tests.gpu
 
@@ -173,5 +174,4 @@ mutants: $(READY) ## How sharp the tests are: put 300 small faults in, one at a 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-start bench-gangs scheduling fault-table faults mutants clean
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-start gpu scheduling fault-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-start bench-gangs gpu scheduling fault-table faults mutants clean
