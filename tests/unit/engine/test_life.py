@@ -58,7 +58,7 @@ TABLE: Table = {
         two.running().service(Service.MISSING),
         "service",
         "Running",
-        "Creating the Service",
+        "2 nodes running",
     ),
     # how all ranks end well
     "a rank that is done waits for the others": (

@@ -59,9 +59,13 @@ def test_when_the_policy_comes_and_goes(moment: Moment, expected: str) -> None:
     assert plan(moment) == expected
 
 
-def test_a_policy_that_was_deleted_is_what_the_job_says_it_makes() -> None:
-    moment = Moment(replace(closed.running().snapshot, network_policy=False))
-    assert verdict(moment) == ("policy", "Running", "Setting the NetworkPolicy right")
+def test_a_policy_that_was_deleted_is_recreated_and_said_to_be_unless_the_gang_runs_all_the_same() -> None:
+    starts, runs = (
+        Moment(replace(one.snapshot, network_policy=False)) for one in (closed.created(), closed.running())
+    )
+    assert verdict(starts) == ("policy", "Starting", "Setting the NetworkPolicy right")
+    assert verdict(runs) == ("policy", "Running", "2 nodes running")
+    assert runs.decision.status is None
 
 
 def test_a_policy_that_names_another_port_is_replaced_before_the_job_goes_on() -> None:

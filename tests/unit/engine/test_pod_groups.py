@@ -112,7 +112,7 @@ TABLE: Table = {
         two.running().group_is_gone(),
         "group",
         "Running",
-        "Setting the PodGroup right",
+        "2 nodes running",
     ),
     # what is said
     "the scheduler says why it places none": (

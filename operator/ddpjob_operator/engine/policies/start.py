@@ -84,6 +84,8 @@ def children(view: View) -> Verdict | None:
     obstacle, refusal = in_the_way(view), view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:
         return Verdict(_seen(view), refusal.message, blocked=obstacle)
+    if view.up and obstacle is None:  # It runs all the same, and what is missing may only not have been seen yet.
+        return Verdict(_seen(view), None, actions)
     pods = f"Creating {len(view.missing)} of {view.pods(view.nodes)}"
     message = obstacle.message if obstacle else pods if view.missing else _beside(view, actions)
     return Verdict(_seen(view), message, actions, blocked=obstacle)
