@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
@@ -30,6 +31,10 @@ QUIET_SECONDS = 4.0
 """A status that can wait is written within three seconds."""
 SILENCE_SECONDS = 150.0
 """A watch that is silent is given up after 70 s by kopf and 90 s by us, and the machine may be busy."""
+
+LATE_SECONDS = 12.0
+"""What can wait is written in a status ten seconds after the last at most: an operator that began with an old view may
+have to take back what it has said of it."""
 
 
 @dataclass
@@ -93,6 +98,7 @@ async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
         await rig.witness.until(stage.name, stage.reached, PATIENCE_SECONDS)
         outcome.seconds[stage.name] = clock.time() - began
         if stage.name == plan.after and lives == 1:
+            before = oracle.end_of(rig.witness)
             await _happen(plan, rig, outcome)
             if plan.happens in {Happening.REMADE, Happening.REMADE_UNSEEN}:
                 outcome.account.ends.clear()
@@ -100,6 +106,8 @@ async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
                 await rig.witness.until("run again", life[0].reached, PATIENCE_SECONDS)
                 outcome.account.ends[life[0].name] = oracle.end_of(rig.witness)
                 continue
+            with suppress(NeverError):  # If it stays another, that is found when the ends are compared.
+                await rig.witness.until("same again", lambda there: oracle.end_of(there) == before, LATE_SECONDS)
         if stage is life[-2]:
             await _struck(rig)
             await _watches_again(rig)

@@ -80,7 +80,7 @@ def start(
     ranks: Iterable[int] | None = None,
     file_limit: int | None = None,
 ) -> Run:
-    """Starts the processes of a world, or only some of its ranks. No file of theirs gets longer than `file_limit`.
+    """Starts the processes of a world, or only some of its ranks. No file of rank 0's gets longer than `file_limit`.
 
     What they are given is `flags`, which make a test short and its output full, and the arguments.
     """
@@ -95,7 +95,9 @@ def start(
         }
         argv = ["ddpjob-train", *map(str, (*flags, *arguments))]
         process = FORKS.Process(
-            target=_train, args=(argv, environment, str(directory / str(rank)), file_limit), daemon=True
+            target=_train,
+            args=(argv, environment, str(directory / str(rank)), None if rank else file_limit),
+            daemon=True,
         )
         for name in ("out", "err"):
             (directory / f"{rank}.{name}").touch()
