@@ -8,14 +8,17 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from ddpjob_operator.report.records import read
 from ddpjob_trainer.config import TrainConfig, read_config
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.errors import ConfigError, TrainerError
 from ddpjob_trainer.sources import tar_index
-from ddpjob_trainer.sources.images import normalised, pixels, to_test, to_train
+from ddpjob_trainer.sources.files import ImageFiles
+from ddpjob_trainer.sources.images import Images, normalised, pixels, to_test, to_train
 from ddpjob_trainer.sources.layout import image_classes
 from ddpjob_trainer.sources.shards import ImageShards
 from ddpjob_trainer.sources.tar_index import NAME as INDEX
 from ddpjob_trainer.sources.tar_index import TarIndex
+from ddpjob_trainer.training.data import Loader
 from ddpjob_trainer.training.order import Order
 from ddpjob_trainer.workloads.imagenet import ImageNetTask
 from PIL import Image
@@ -167,6 +170,114 @@ def test_an_order_of_shards_is_complete_and_stays_within_few_of_them(tmp_path: P
     for order in orders:
         assert sorted(order) == list(range(60))
         assert all(len({index // 10 for index in order[begin : begin + 20]}) == 2 for begin in (0, 20, 40))
+
+
+def break_images(train: Path, *numbers: int) -> None:
+    """Leaves only the beginning of some of the images, in files and in shards."""
+    for number in numbers:
+        content = pictures.jpeg(number % 3, number)
+        broken = content[:300].ljust(len(content), b"\0")
+        for path in (*train.rglob(f"{number:05}.jpg"), *train.glob("*.tar")):
+            path.write_bytes(path.read_bytes().replace(content, broken))
+
+
+def skipping(layout: Any, directory: Path, *numbers: int) -> Images:
+    """A training set of 48 images, some of which are broken, and skipped."""
+    break_images(layout(directory) / "train", *numbers)
+    return image_classes(directory, 64, skip_broken=True).train
+
+
+KINDS: dict[Any, Any] = {pictures.as_files: ImageFiles, pictures.as_shards: ImageShards}
+
+
+@pytest.mark.parametrize(
+    ("layout", "broken", "indexes", "instead"),
+    [
+        (pictures.as_files, [3], [1], 2),  # The second beetle.
+        (pictures.as_files, [3, 6], [1, 2], 3),
+        (pictures.as_files, [47], [47], 0),  # The last dog.
+        (pictures.as_shards, [3], [3], 4),
+        (pictures.as_shards, [9], [9], 10),  # In the next shard.
+    ],
+)
+def test_in_place_of_a_broken_image_comes_the_next_one_that_can_be_decoded(
+    tmp_path: Path, layout: Any, broken: list[int], indexes: list[int], instead: int
+) -> None:
+    train, kind = layout(tmp_path, val=0) / "train", KINDS[layout]
+    whole = list(kind(train, to_test(64)))
+    break_images(train, *broken)
+    for number, (image, label) in enumerate(kind(train, to_test(64), skip_broken=True)):
+        expected, its_label = whole[instead if number in indexes else number]
+        assert label == its_label
+        assert torch.equal(image, expected)
+
+
+def test_a_broken_image_is_named_once_whichever_worker_meets_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = skipping(pictures.as_shards, tmp_path, 7, 8, 30)
+    batches = [torch.arange(first, first + 6) for first in range(0, 48, 6)]
+    seen = []
+    for workers in (0, 2):
+        loader = Loader(data, seed=0, device=torch.device("cpu"), workers=workers)
+        seen += [[images for images, _ in loader.batches(epoch, batches)] for epoch in (1, 1)]
+    for other in seen[1:]:
+        assert all(torch.equal(one, same) for one, same in zip(seen[0], other, strict=True))
+    assert data.broken
+    assert data.broken.numbers() == [7, 8, 30]
+    warnings = capfd.readouterr().err.splitlines()
+    assert len(warnings) == 3
+    assert warnings[0].startswith("warning: the image 00007 in ")
+    assert warnings[0].endswith("; the next one that can be takes its place")
+
+
+def test_what_a_worker_has_met_its_rank_knows(tmp_path: Path) -> None:
+    data = skipping(pictures.as_files, tmp_path, 3)
+    loader = Loader(data, seed=0, device=torch.device("cpu"), workers=1)
+    list(loader.batches(1, [torch.tensor([1])]))
+    assert data.broken
+    assert data.broken.numbers() == [1]
+
+
+def test_only_what_cannot_be_decoded_is_skipped(tmp_path: Path) -> None:
+    files = skipping(pictures.as_files, tmp_path / "files")
+    (tmp_path / "files" / "train" / "beetle" / "00003.jpg").unlink()
+    with pytest.raises(TrainerError, match=r"beetle/00003.jpg cannot be read: No such file"):
+        files[1]
+    shards = skipping(pictures.as_shards, tmp_path / "shards")
+    (tmp_path / "shards" / "train" / "train-0000.tar").write_bytes(bytes(1000))
+    with pytest.raises(ConfigError, match=r"train-0000.tar is not what it was"):
+        shards[0]
+
+
+def test_a_run_of_broken_images_is_too_much_to_skip(tmp_path: Path) -> None:
+    data = skipping(pictures.as_shards, tmp_path, *range(48))
+    with pytest.raises(ConfigError, match=r"none of 48 images in a row, from 00005 in .* on, can be decoded"):
+        data[5]
+
+
+def test_a_run_skips_broken_images_counts_them_and_takes_as_many_steps(runs: Runs, tmp_path: Path) -> None:
+    skipping(pictures.as_files, tmp_path / "data", 4, 5, 40)
+    (tmp_path / "data" / "val" / "cat" / "00001.jpg").write_text("<html>")
+    job = [
+        *SMALL,
+        "--data-dir",
+        tmp_path / "data",
+        "--epochs",
+        2,
+        "--batch-size",
+        8,
+        "--log-dir",
+        tmp_path / "metrics",
+    ]
+    run = runs.train(2, *job, "--skip-broken-images")
+    assert run.steps() == list(range(1, 7))
+    assert "skipped epoch=1/2 broken=4" in run.output()
+    assert "skipped epoch=2/2 broken=4" in run.output()
+    named = [line for rank in range(2) for line in run.errors(rank).splitlines() if "cannot be decoded" in line]
+    assert len(named) == 4, named
+    (start,) = read(tmp_path / "metrics" / "metrics.jsonl").starts
+    assert [entry.number("broken") for entry in start.of("skipped")] == [4, 4]
 
 
 def read_all(data: Any) -> None:

@@ -31,6 +31,7 @@ from .config import TrainConfig
 from .errors import ConfigError
 from .options.optimisation import Schedule
 from .schedule import scheduled
+from .world import World
 
 BUILT_IN = {
     "convnet": "ddpjob_trainer.workloads.convnet:ConvNetTask",
@@ -88,6 +89,13 @@ class Task(ABC):
 
     def test_data(self) -> Dataset[Any] | None:
         """The held-out set, evaluated after each epoch; None: there is none."""
+        return None
+
+    def broken_samples(self, world: World) -> int | None:  # noqa: ARG002  (for overriders)
+        """How many broken samples have had others in their place since the start, after each epoch; None: none may.
+
+        All ranks ask at once, so that they may tell each other.
+        """
         return None
 
     def loss(self, output: Any, target: Any) -> Tensor:

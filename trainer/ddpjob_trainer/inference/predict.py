@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
     """
     model = trained.load(directory)
     config = model.config(flags)
+    config = replace(config, images=replace(config.images, skip_broken=False))  # What is told of one is of that one.
     task = trained.task_of(config)
     data = task.test_data()
     if data is None and task.train_loader(rank=0, world_size=1) is not None:

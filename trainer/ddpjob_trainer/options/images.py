@@ -18,6 +18,8 @@ class ImagesConfig:
     """Its name in torchvision.models."""
     size: int = DEFAULT_SIZE
     """Pixels of the side of an image as the network sees it."""
+    skip_broken: bool = False
+    """Take another image in place of one that cannot be decoded, which otherwise ends the run."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +35,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="PIXELS",
         help=f"side of the square that is cut out of an image (default {DEFAULT_SIZE})",
     )
+    group.add_argument(
+        "--skip-broken-images",
+        action="store_true",
+        help="take the next image in place of one that cannot be decoded, name and count it (default: the run ends)",
+    )
 
 
 def read(flags: argparse.Namespace, _env: Mapping[str, str]) -> ImagesConfig:
     """What flags ask for."""
-    return ImagesConfig(arch=flags.arch, size=flags.image_size)
+    return ImagesConfig(arch=flags.arch, size=flags.image_size, skip_broken=flags.skip_broken_images)

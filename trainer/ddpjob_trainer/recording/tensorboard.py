@@ -14,7 +14,7 @@ from tensorboardX.record_writer import masked_crc32c
 from .appending import AppendedFile
 from .event import Event
 
-GROUPS = {"progress": "train", "evaluated": "eval", "timed": "time"}
+GROUPS = {"progress": "train", "evaluated": "eval", "timed": "time", "skipped": "data"}
 """Under which heading TensorBoard shows the numbers of an event; others are not shown."""
 
 

@@ -3,14 +3,20 @@
 import functools
 import io
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
+from torch.utils.data import Dataset
 
+from ddpjob_trainer.console import counted, warn
 from ddpjob_trainer.errors import ConfigError
+
+from .broken import Broken
 
 Sample = tuple[Tensor, int]
 """The bytes of an image of 3 channels, and the number of its class. `normalised` is what networks take."""
@@ -26,18 +32,77 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RESIZE = 256 / 224
 """In evaluation an image's shorter side is this much longer than what is cut out of its middle."""
 
+MOST_BROKEN = 100
+"""In a row: with more of them something else is wrong than a file here and there."""
+
+
+class BrokenImageError(ConfigError):
+    """What should be an image cannot be decoded."""
+
+
+class Encoded(NamedTuple):
+    """An image as it is stored."""
+
+    content: bytes
+    name: str
+    """Where it is, for people."""
+    label: int
+    """The number of its class."""
+
+
+class Images(Dataset[Sample], ABC):
+    """Images with their classes, each decoded when it is asked for.
+
+    A broken one may be replaced by the next one that is whole: the same one whoever asks for it, and cut in the same
+    way.
+    """
+
+    def __init__(self, count: int, transform: Transform, *, skip_broken: bool = False) -> None:
+        self.broken = Broken(count) if skip_broken else None
+        """Those that could not be decoded; None: such an image is an error."""
+        self._count = count
+        self._transform = transform
+
+    @abstractmethod
+    def encoded(self, index: int) -> Encoded:
+        """The image with a number.
+
+        Raises:
+            TrainerError: It cannot be read.
+        """
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Sample:
+        if self.broken is None:
+            return self._sample(index)
+        numbers = [index, *((index + more) % self._count for more in range(1, min(MOST_BROKEN, self._count)))]
+        for number in numbers:
+            try:
+                return self._sample(number)
+            except BrokenImageError as error:
+                if self.broken.add(number):
+                    warn(f"{error}; the next one that can be takes its place")
+        first = self.encoded(index).name
+        raise ConfigError(f"none of {counted(len(numbers), 'image')} in a row, from {first} on, can be decoded")
+
+    def _sample(self, index: int) -> Sample:
+        image = self.encoded(index)
+        return decoded(image.content, image.name, self._transform), image.label
+
 
 def decoded(content: bytes, name: str, transform: Transform) -> Tensor:
     """The image that a file holds, transformed.
 
     Raises:
-        ConfigError: It holds none, or a broken one.
+        BrokenImageError: It holds none, or a broken one.
     """
     try:
         with Image.open(io.BytesIO(content)) as image:
             return transform(image)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ConfigError(f"the image {name} cannot be decoded: {_reason(error)}") from error
+        raise BrokenImageError(f"the image {name} cannot be decoded: {_reason(error)}") from error
 
 
 def to_train(size: int) -> Transform:

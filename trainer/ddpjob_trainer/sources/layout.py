@@ -7,12 +7,10 @@ train/*.tar, val/*.tar                  shards, as WebDataset writes them
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch.utils.data import Dataset
-
 from ddpjob_trainer.errors import ConfigError
 
 from .files import ImageFiles
-from .images import Sample, Transform, to_test, to_train
+from .images import Images, to_test, to_train
 from .shards import ImageShards, shards_of
 
 TRAIN, VAL = "train", "val"
@@ -22,14 +20,14 @@ TRAIN, VAL = "train", "val"
 class ImageClasses:
     """Images with their classes, to train on and to test with."""
 
-    train: Dataset[Sample]
-    test: Dataset[Sample] | None
+    train: Images
+    test: Images | None
     """None: there is no `val`."""
     classes: int
 
 
-def image_classes(directory: Path | None, size: int) -> ImageClasses:
-    """The data sets in a directory, their images cut to squares of this size in pixels.
+def image_classes(directory: Path | None, size: int, *, skip_broken: bool = False) -> ImageClasses:
+    """The data sets in a directory, their images cut to squares of this size in pixels; broken ones may be skipped.
 
     Raises:
         ConfigError: There are none, or they contradict each other.
@@ -44,12 +42,12 @@ def image_classes(directory: Path | None, size: int) -> ImageClasses:
         )
     val = directory / VAL if (directory / VAL).is_dir() else None
     make = _of_shards if shards_of(train) else _of_files
-    return make(train, val, to_train(size), to_test(size))
+    return make(train, val, size, skip_broken=skip_broken)
 
 
-def _of_files(train: Path, val: Path | None, training: Transform, testing: Transform) -> ImageClasses:
-    data = ImageFiles(train, training)
-    test = ImageFiles(val, testing) if val else None
+def _of_files(train: Path, val: Path | None, size: int, *, skip_broken: bool) -> ImageClasses:
+    data = ImageFiles(train, to_train(size), skip_broken=skip_broken)
+    test = ImageFiles(val, to_test(size), skip_broken=skip_broken) if val else None
     if test and (odd := sorted(set(data.classes) ^ set(test.classes))):
         here, there = (train, val) if odd[0] in data.classes else (val, train)
         raise ConfigError(
@@ -59,9 +57,9 @@ def _of_files(train: Path, val: Path | None, training: Transform, testing: Trans
     return ImageClasses(data, test, len(data.classes))
 
 
-def _of_shards(train: Path, val: Path | None, training: Transform, testing: Transform) -> ImageClasses:
-    data = ImageShards(train, training)
-    test = ImageShards(val, testing) if val else None
+def _of_shards(train: Path, val: Path | None, size: int, *, skip_broken: bool) -> ImageClasses:
+    data = ImageShards(train, to_train(size), skip_broken=skip_broken)
+    test = ImageShards(val, to_test(size), skip_broken=skip_broken) if val else None
     if test and test.classes > data.classes:
         raise ConfigError(f"{val} has class {test.classes - 1}, but the classes in {train} end at {data.classes - 1}")
     return ImageClasses(data, test, data.classes)

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from ddpjob_trainer.errors import ConfigError, TrainerError
 
-from .images import Sample, Transform, decoded
+from .images import Encoded, Images, Transform
 from .tar_index import NAME as INDEX
 from .tar_index import image, read_index, split
 
@@ -20,30 +19,30 @@ WINDOW_SAMPLES = 16_384
 """This many samples are shuffled together, from shards in random order: reading stays within few files."""
 
 
-class ImageShards(Dataset[Sample]):
+class ImageShards(Images):
     """Images with their classes, indexed like any data set, in no more memory than a few numbers for each.
 
     Raises:
         ConfigError: A shard is broken, or a sample of it.
     """
 
-    def __init__(self, directory: Path, transform: Transform, window: int = WINDOW_SAMPLES) -> None:
+    def __init__(
+        self, directory: Path, transform: Transform, *, window: int = WINDOW_SAMPLES, skip_broken: bool = False
+    ) -> None:
         self._shards = shards_of(directory)
         if not self._shards:
             raise ConfigError(f"{directory} has no shards: no file in it ends with .tar")
         self._index = read_index(directory, self._shards)
-        self._transform = transform
+        super().__init__(len(self._index.spans), transform, skip_broken=skip_broken)
         self._window = window
         self.classes = int(self._index.spans[:, 2].max(initial=-1)) + 1
 
-    def __len__(self) -> int:
-        return len(self._index.spans)
-
-    def __getitem__(self, index: int) -> Sample:
+    def encoded(self, index: int) -> Encoded:
+        """The image of a sample."""
         shard = self._shards[int(np.searchsorted(self._index.firsts, index, side="right")) - 1]
         start, end, label = map(int, self._index.spans[index])
         key, content = _image(shard, start, end)
-        return decoded(content, f"{key} in {shard}", self._transform), label
+        return Encoded(content, f"{key} in {shard}", label)
 
     def shuffled(self, generator: torch.Generator) -> Tensor:
         """An order for an epoch, in which neighbours come from few shards."""

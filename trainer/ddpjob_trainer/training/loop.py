@@ -72,6 +72,7 @@ class Loop:
             if self.position.step < self.progress.total_steps:
                 training_seconds += self._train_epoch()
             result = self._evaluate()
+            self._tell_broken()
             if self.position.step >= self.progress.total_steps or self.position.epoch == self.epochs:
                 break
             self.position.next_epoch()
@@ -202,3 +203,9 @@ class Loop:
                 **result.metrics | {"epoch": self.position.epoch, "loss": result.loss, "samples": result.samples},
             )
         return result
+
+    def _tell_broken(self) -> None:
+        broken = self.task.broken_samples(self.world)
+        if broken is not None and self.world.leads:
+            record("skipped", epoch=self.position.epoch_of(self.epochs), broken=broken)
+            self.recorder.add("skipped", self.position.step, epoch=self.position.epoch, broken=broken)

@@ -7,11 +7,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from ddpjob_trainer.collectives import all_gather
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.sources.images import Sample, normalised
 from ddpjob_trainer.sources.layout import image_classes
 from ddpjob_trainer.task import Task
+from ddpjob_trainer.world import World
 
 WITH_MORE_OUTPUTS = ("googlenet", "inception_v3")
 """In training they return more than one output unless they are told not to."""
@@ -32,7 +34,8 @@ class ImageNetTask(Task):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.images = image_classes(config.data_dir, config.images.size)
+        asked = config.images
+        self.images = image_classes(config.data_dir, asked.size, skip_broken=asked.skip_broken)
 
     def model(self) -> nn.Module:
         """The network that `--arch` names, without weights, for as many classes as there are."""
@@ -60,6 +63,14 @@ class ImageNetTask(Task):
     def test_data(self) -> Dataset[Sample] | None:
         """The images held out, if there are any."""
         return self.images.test
+
+    def broken_samples(self, world: World) -> int | None:
+        """The images that were skipped, if that is asked for."""
+        known = [data.broken for data in (self.images.train, self.images.test) if data and data.broken]
+        for broken in known:
+            for numbers in all_gather(broken.numbers(), world):
+                broken.update(numbers)
+        return sum(len(broken.numbers()) for broken in known) if self.config.images.skip_broken else None
 
     def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
         """How often the class is the most likely one, and how often it is among the five most likely."""
