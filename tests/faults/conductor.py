@@ -22,7 +22,7 @@ from .oracle import Account
 from .plan import Family, Happening, Plan
 from .proxy import Record
 from .rig import PATIENCE_SECONDS, POLL_SECONDS, Rig, a_rig
-from .witness import NeverError
+from .witness import Manifest, NeverError
 
 LAST_LINES = 80
 A_BUG = re.compile("this is a bug|Traceback|never retrieved|never awaited")
@@ -33,7 +33,7 @@ SILENCE_SECONDS = 150.0
 """A watch that is silent is given up after 70 s by kopf and 90 s by us, and the machine may be busy."""
 
 LATE_SECONDS = 12.0
-"""What can wait is written in a status ten seconds after the last at most: an operator that began with an old view may
+"""What can wait is written ten seconds after the last such status at most. An operator that began with an old view may
 have to take back what it has said of it."""
 
 
@@ -106,8 +106,7 @@ async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
                 await rig.witness.until("run again", life[0].reached, PATIENCE_SECONDS)
                 outcome.account.ends[life[0].name] = oracle.end_of(rig.witness)
                 continue
-            with suppress(NeverError):  # If it stays another, that is found when the ends are compared.
-                await rig.witness.until("same again", lambda there: oracle.end_of(there) == before, LATE_SECONDS)
+            await _same_again(rig, before)
         if stage is life[-2]:
             await _struck(rig)
             await _watches_again(rig)
@@ -122,6 +121,12 @@ async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
     outcome.wrong += oracle.needless(rig.proxy.log, idle, began)
     outcome.account.made, outcome.account.gone = oracle.objects(rig.witness.history, made_by)
     outcome.account.said = oracle.events_of(rig.proxy.log)
+
+
+async def _same_again(rig: Rig, before: Manifest) -> None:
+    """Until a stage has ended as it had before; if it does not, that is found when the ends are compared."""
+    with suppress(NeverError):
+        await rig.witness.until("the same again", lambda there: oracle.end_of(there) == before, LATE_SECONDS)
 
 
 async def _struck(rig: Rig) -> None:

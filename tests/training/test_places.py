@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from ddpjob_trainer.process_group import stores
 from ddpjob_trainer.process_group.stores import Meeting
 from ddpjob_trainer.world import World
 
@@ -257,6 +258,25 @@ def test_processes_that_have_chosen_other_backends_all_say_so_at_once(tmp_path: 
         ]
     for one in came:
         assert re.search(r"chosen backend \w+, and others \w+: name one for all with --backend", str(one.exception()))
+
+
+def test_who_waits_in_vain_asks_once_for_each_rank_whoever_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    class Asked(stores.PrefixStore):
+        def check(self, keys: list[str]) -> bool:
+            asked.extend(keys)
+            return bool(super().check(keys))
+
+    monkeypatch.setattr(stores, "PrefixStore", Asked)
+    meetings = [Meeting(World(rank=rank, world_size=5), 1, 1.0, tmp_path / "meeting") for rank in (0, 1, 3)]
+    with ThreadPoolExecutor() as threads:
+        came = [threads.submit(one.join, "gloo", "") for one in meetings]
+    for one in came:
+        assert str(one.exception()).startswith("waited 1 s for rank 2, 4: 3 of 5 processes came to ")
+    assert asked == [f"arrived/{rank}" for rank in range(5)]
 
 
 @pytest.mark.parametrize(

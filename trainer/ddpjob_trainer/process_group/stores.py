@@ -4,6 +4,7 @@ Its keys carry the attempt, since torch has no such guard: a process of an earli
 this one and train.
 """
 
+import json
 import os
 import socket
 import time
@@ -100,13 +101,22 @@ class Meeting:
         try:
             store.wait([f"{phase}/all"], timedelta(seconds=self.seconds))
         except RuntimeError as error:  # A file's store has no exception class for it.
-            missing = [rank for rank in range(size) if not store.check([f"{phase}/{rank}"])]
+            missing = self._missing(store, phase)
             raise PeerLostError(
                 f"waited {self.seconds:.0f} s for rank {listed(missing, MISSING_NAMED)}: {size - len(missing)} of"
                 f" {size} processes came to {self.place}"
             ) from error
         if store.check([REFUSED]):
             raise ConfigError(store.get(REFUSED).decode())
+
+    def _missing(self, store: Store, phase: str) -> list[int]:
+        """The ranks that have not come this far. Only the first to ask looks for each: a store answers one by one."""
+        answer = f"{phase}/missing"
+        if store.add(f"{phase}/asked", 1) == 1:
+            ranks = range(self.world.world_size)
+            store.set(answer, json.dumps([rank for rank in ranks if not store.check([f"{phase}/{rank}"])]))
+        missing: list[int] = json.loads(store.get(answer))
+        return missing
 
 
 def address_of(store: Store, rank: int) -> str:

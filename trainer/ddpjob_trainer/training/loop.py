@@ -77,7 +77,7 @@ class Loop:
                 break
             self.position.next_epoch()
         self._finish_save()
-        self.agreement.granted()
+        self.agreement.finish()
         if self.world.leads:
             samples = (self.position.step - first_step) * self.feed.global_batch
             pace = round(samples / training_seconds) if samples else 0
