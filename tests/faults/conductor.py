@@ -33,8 +33,8 @@ SILENCE_SECONDS = 150.0
 """A watch that is silent is given up after 70 s by kopf and 90 s by us, and the machine may be busy."""
 
 LATE_SECONDS = 12.0
-"""What can wait is written ten seconds after the last such status at most. An operator that began with an old view may
-have to take back what it has said of it."""
+"""What can wait is written ten seconds after the last such status at most, and an operator that began with an old
+view may have to take something back."""
 
 
 @dataclass
