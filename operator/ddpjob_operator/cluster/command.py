@@ -20,6 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
     set_up(options.log_format, options.log_level)
     gc.freeze()  # Everything that was imported stays.
     gc.set_threshold(YOUNG_OBJECTS)
+    gc.enable()
     try:
         asyncio.run(_run(options))
     except (NoClusterError, StoppedError) as error:

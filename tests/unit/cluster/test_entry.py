@@ -1,4 +1,4 @@
-"""What programs say that were installed without the libraries they need."""
+"""What programs import at their start, and what they say if it is not installed."""
 
 import subprocess
 import sys
@@ -35,3 +35,35 @@ def test_a_program_names_the_extra_that_it_was_installed_without(
         f" ddpjob[{extra}], from where it came\n"
     )
     assert (ended.stderr.count("\n"), ended.returncode) == (1, 2)
+
+
+IMPORTED = """\
+import atexit, importlib, sys
+begin, *sys.argv[1:] = sys.argv[1:]
+atexit.register(lambda: print(*(name for name, module in sys.modules.items() if module), file=sys.stderr))
+module, _, name = begin.partition(":")
+main = getattr(importlib.import_module(module), name)
+if sys.argv[1:]:
+    main()
+"""
+OF_THE_OPERATOR = {"aiohttp", "kopf", "msgspec", "prometheus_client"}
+OF_THE_COMMAND = {"jsonschema", "kubernetes", "matplotlib", "psutil", "rich"}
+OF_ALL = {"asyncio", "pydantic", "ssl", "yaml"}
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "not_needed"),
+    [
+        ("ddpjob-operator", [], OF_ALL | OF_THE_OPERATOR | OF_THE_COMMAND),
+        ("ddpjob-operator", ["--help"], OF_THE_COMMAND),
+        ("ddpjob", ["--help"], OF_ALL | OF_THE_OPERATOR | OF_THE_COMMAND),
+        ("ddpjob", ["run", "--help"], OF_ALL | OF_THE_OPERATOR | OF_THE_COMMAND),
+    ],
+)
+def test_a_program_imports_at_its_start_only_what_it_needs(
+    program: str, arguments: list[str], not_needed: set[str]
+) -> None:
+    scripts = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["scripts"]
+    command = [sys.executable, "-c", IMPORTED, scripts[program], *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not not_needed & set(ended.stderr.split())
