@@ -1,9 +1,15 @@
 """The base of every type in the API."""
 
+import ast
+import inspect
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 
 class Model(BaseModel):
@@ -15,12 +21,35 @@ class Model(BaseModel):
         validate_by_alias=True,
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The type's schema, with the fields' docstrings.
+
+        pydantic's own `use_attribute_docstrings` would read them when the type is imported, as every program does;
+        hardly any needs a schema.
+        """
+        made = handler(schema)
+        fields = handler.resolve_ref_schema(made)["properties"]
+        for name, docstring in _docstrings(cls):
+            fields[cls.model_fields[name].alias]["description"] = docstring
+        return made
 
     def to_dict(self) -> dict[str, object]:
         """The value as YAML and JSON have it, without what was never set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
+    """The names of a type's fields, and what is said of each below it."""
+    [definition] = ast.parse(inspect.getsource(model)).body
+    assert isinstance(definition, ast.ClassDef)
+    for statements in pairwise(definition.body):
+        match statements:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                if name in model.model_fields:  # And not a variable of the class.
+                    yield name, inspect.cleandoc(text)
 
 
 def without_nulls(value: Any) -> Any:
