@@ -102,7 +102,7 @@ def an_operator(
     """A replica beside a plant, gone at exit.
 
     environment  more variables of its own
-    forked       from a process that has imported it, which saves 0.7 s of a core
+    forked       from a process that has imported it, which saves a third of a second of a core
     """
     name = f"operator-{next(_numbers)}"
     variables = {"KUBECONFIG": str(kubeconfig or plant.kubeconfig), **environment}
