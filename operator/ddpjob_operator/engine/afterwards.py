@@ -31,8 +31,8 @@ def derived(view: View, verdict: Verdict) -> Verdict:
 
 def located(view: View, verdict: Verdict) -> Verdict:
     """Tells pods where they are, once they have a node: a supervisor looks when its gang is about to start."""
-    refusal, domains = view.snapshot.refusal, view.snapshot.domains
-    if not domains or (refusal is not None and view.now < refusal.retry_at):
+    domains = view.snapshot.domains
+    if not domains or view.refused:
         return verdict
     pods = view.with_status(verdict.status).unlocated
     told = ((pod, domains.get(pod.node or "")) for pod in pods)
@@ -63,10 +63,9 @@ def marked(view: View, verdict: Verdict) -> Verdict:
     if not status.finished or DeleteJob() in verdict.actions:
         return verdict
     mark = f"{State.SUCCEEDED if status.succeeded else State.FAILED} {digest_of_name(snapshot.job)}"
-    refused = snapshot.refusal is not None and view.now < snapshot.refusal.retry_at
     # None is not empty: there the status cannot get lost without the rest, and the job is never marked. A copy has
     # the mark of another job.
-    if snapshot.mark in {None, mark} or refused:
+    if snapshot.mark in {None, mark} or view.refused:
         return verdict
     return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))
 

@@ -114,6 +114,12 @@ class View:
         return self.snapshot.job.status
 
     @property
+    def refused(self) -> bool:
+        """Whether it is too early to try again what the cluster has refused."""
+        refusal = self.snapshot.refusal
+        return refusal is not None and self.now < refusal.retry_at
+
+    @property
     def service(self) -> Service:
         """The Service under the job's name."""
         return self.snapshot.service

@@ -27,9 +27,9 @@ def protected(view: View, verdict: Verdict) -> Verdict:
     there = view.snapshot.disruption_budget
     if not (there or _is_asked_for(view)) or there is None or DeleteJob() in verdict.actions:
         return verdict
-    refusal, then = view.snapshot.refusal, view.with_status(verdict.status)
+    then = view.with_status(verdict.status)
     wanted = is_protected(then)
-    if wanted == there or (refusal is not None and view.now < refusal.retry_at):
+    if wanted == there or view.refused:
         return verdict
     job = then.snapshot.job
     action = CreateDisruptionBudget(job) if wanted else DeleteDisruptionBudget(disruption_budget_name(job))

@@ -65,7 +65,7 @@ def queued(view: View) -> Verdict | None:
 def _entering(view: View, queue: Queue) -> Verdict:
     """The job has no place in its queue yet, or somebody has deleted it."""
     enter = CreateKueueWorkload(view.snapshot.job, queue)
-    if _is_refused(view):
+    if view.refused:
         return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=in_the_way(view))
     # Nothing stops before it is known that the queue does not admit the job: it may do so at once.
     return (
@@ -119,7 +119,7 @@ def _moves(view: View, own: KueueWorkload) -> Iterator[Action]:
         return
     if view.is_other_queue(own):
         yield DeleteKueueWorkload(own.name)
-    elif own.evicted and not _is_refused(view):
+    elif own.evicted and not view.refused:
         yield _given_back(own)
 
 
@@ -156,15 +156,9 @@ def queue_told(view: View, verdict: Verdict) -> Verdict:
     """Tells the job's queue what it goes by, and leaves it once there is nothing to wait for."""
     if not view.snapshot.kueue_workloads or DeleteJob() in verdict.actions:
         return verdict
-    if _is_refused(view):
+    if view.refused:
         return verdict
     return replace(verdict, actions=(*verdict.actions, *_told(view, verdict.status)))
-
-
-def _is_refused(view: View) -> bool:
-    """Whether it is too early to try again what was refused."""
-    refusal = view.snapshot.refusal
-    return refusal is not None and view.now < refusal.retry_at
 
 
 def _told(view: View, status: DDPJobStatus) -> Iterator[Action]:

@@ -182,8 +182,7 @@ def look_out(view: View) -> tuple[Action, ...]:
     wanted = _wanted_beside(view)
     # Deleted without a grace period: no trainer runs in them, and their places are free at once.
     surplus = (pod for rank, pod in view.reserves.items() if rank not in wanted)
-    refusal = view.snapshot.refusal
-    if refusal is not None and view.now < refusal.retry_at:
+    if view.refused:
         return delete(view, surplus, grace=0)
     made = (CreatePod(rank, view.snapshot.job, placement=view.placement, reserve=True) for rank in lacking(view))
     return (*delete(view, surplus, grace=0), *made)
