@@ -36,7 +36,8 @@ class LastWords:
         heartbeat = env.get(Env.HEARTBEAT)
         self._relay = Relay.of(heartbeat, self.words.hear)
         self._dump: Path | None = None
-        if heartbeat is None or env.get(Env.BACKEND) == GLOO:
+        self._says_nothing = env.get(Env.BACKEND) == GLOO
+        if heartbeat is None or self._says_nothing:
             return
         self._dump = Path(f"{heartbeat}{DUMP}{self._process}")
         self._dump.unlink(missing_ok=True)
@@ -59,7 +60,8 @@ class LastWords:
     async def finish(self) -> NcclWords:
         """All that was said, once the rank has ended."""
         if self._relay is not None:
-            await self._relay.finish()
+            # Gloo says nothing that is not in the rank's own report, and a restart in place has no time to lose.
+            await self._relay.finish(waits=not self._says_nothing)
         if self.words.ending is Ending.TIMEOUT and (dump := self._dumped()):
             self.words.begun |= flight_recorder.begun(flight_recorder.entries_of(dump), "nccl")
             await evidence.keep_recording(dump, self._attempt, self._process)

@@ -60,14 +60,16 @@ class Relay:
             return cls(heartbeat, hear)
         return None
 
-    async def finish(self) -> None:
-        """Waits for the last words of a rank that has ended."""
+    async def finish(self, *, waits: bool = True) -> None:
+        """The rank has ended; waits for its last words, or leaves it to the thread to pass them on."""
         with contextlib.suppress(
             OSError
         ):  # One that has never written has not opened it either, so the end is shown.
             os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
         with contextlib.suppress(OSError):
             self.path.unlink()
+        if not waits:
+            return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), LAST_WORDS_SECONDS)
 
