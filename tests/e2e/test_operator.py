@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
-from ddpjob_operator.engine.manifests.names import network_policy_name, pod_name
+from ddpjob_operator.engine.manifests.names import disruption_budget_name, network_policy_name, pod_name
 
 from tests.plant import Plant
 from tests.plant.real import RealPlant
@@ -110,6 +110,8 @@ def pods_of(plant: Plant) -> set[str]:
     return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
 
 
+BUDGETS = "poddisruptionbudgets"
+NO_PODS = {"maxUnavailable": 1, "selector": {"matchLabels": {"some": "others"}}}
 ELSEWHERE = {"scheduling.k8s.io", "scheduling.volcano.sh", "kueue.x-k8s.io"}
 
 
@@ -161,6 +163,13 @@ def _use_every_right(plant: RealPlant, team: Team) -> None:
     _patch(team, '{"spec": {"suspend": false, "networkPolicy": "Disabled"}}')
     team.wait("Running", "rights", LONG)
     plant.wait("an event to repeat", lambda: team.events("rights")["Running"] > 1)
+    _take(team, "PodDisruptionBudget", disruption_budget_name(job), NO_PODS, "policy/v1")
+    _patch(team, '{"spec": {"disruption": "AfterCheckpoint"}}')
+    plant.wait("it to be in the way", lambda: "PodDisruptionBudget " in team.status("rights")["message"])
+    team.kubectl("delete", "poddisruptionbudgets", "--all")
+    plant.wait("the job's own", lambda: any("ownerReferences" in one["metadata"] for one in team.all(BUDGETS)))
+    _patch(team, '{"spec": {"disruption": "Allow"}}')
+    plant.wait("it to be gone", lambda: not team.all(BUDGETS))
     team.apply(a_script("late", SLEEP, pod={"terminationGracePeriodSeconds": 1}))
     team.wait("Running", "late", LONG)
     evict(team, team.pods("late")[0]["metadata"]["name"])  # It wants to know what is wrong with the node.

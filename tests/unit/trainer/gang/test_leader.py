@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 from ddpjob_trainer.supervisor import listening
+from ddpjob_trainer.supervisor.gang import leader as leading
 from ddpjob_trainer.supervisor.gang.coordinator import Phase
 from ddpjob_trainer.supervisor.gang.leader import Leader
 from ddpjob_trainer.supervisor.gang.link import Link, LocalLink
-from ddpjob_trainer.supervisor.gang.messages import Beats, Examine, Examined, Hello, Message, Start, Stop, Welcome
+from ddpjob_trainer.supervisor.gang.messages import (
+    Beats,
+    Examine,
+    Examined,
+    Hello,
+    History,
+    Message,
+    Past,
+    Start,
+    Stop,
+    Welcome,
+)
 from ddpjob_trainer.supervisor.gang.settings import Settings
 
 from tests.support.waiting import patience
@@ -194,3 +206,27 @@ def _has(address: str) -> bool:
             return True
     except OSError:
         return False
+
+
+def test_a_new_rank_0_announces_itself_until_those_that_live_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def announce_to(address: str, *_: object) -> Message | None:
+        asked.append(address)
+        return History(3, Past()) if address == "answers" or len(asked) > 3 else None
+
+    monkeypatch.setattr(leading, "announce_to", announce_to)
+    monkeypatch.setattr(leading, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(leading, "AGAIN_SECONDS", 0.01)
+
+    async def play() -> None:
+        leader = Leader(Settings(uid="u", nodes=3, peers=("job-0", "answers", "busy")))
+        await leader.inherit(29502)
+        looking = asyncio.create_task(leader.look_after())
+        await asyncio.sleep(patience(0.3))
+        looking.cancel()
+        await leader.close()
+        assert leader.coordinator.attempt == 3
+
+    asyncio.run(play())
+    assert asked == ["answers", "busy", "busy", "busy"]

@@ -40,6 +40,9 @@ LOOK_SECONDS = 0.5
 PATIENT_SECONDS = 5.0
 """A wait of up to this long for a node that is started by hand is not worth a message."""
 
+AGAIN_SECONDS = 2.0
+"""Between two announcements to living supervisors that have not answered: they are busy, or the network is."""
+
 ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
 """The phases that may still go on when the ranks of this node have ended by themselves."""
 
@@ -64,6 +67,10 @@ class Leader:
         """Called when something may have changed that readers want to know at once."""
         self._links: dict[int, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._listening_on = 0
+        self._silent: Sequence[str] = ()
+        """Living supervisors that have not answered yet."""
+        self._announcing: asyncio.Task[None] | None = None
         self._once = Once()
         self._moved = asyncio.Event()
         self._ports: set[int] = set()
@@ -73,16 +80,21 @@ class Leader:
 
     async def inherit(self, listening_on: int) -> None:
         """Learns about the past from the living supervisors, if this pod replaces a former one."""
-        announce = Announce(self._settings.uid, self._settings.incarnation, f":{listening_on}")
         if self._settings.peers[1:]:  # Even if none answers: the living ones will connect, and know more.
             self.coordinator.remember(self._settings.attempt - 1, Past())
-        await asyncio.gather(*(self._ask(address, announce) for address in self._settings.peers[1:]))
+        self._listening_on, self._silent = listening_on, self._settings.peers[1:]
+        await self._announce()
 
-    async def _ask(self, address: str, announce: Announce) -> None:
-        answer = await announce_to(address, announce, self._settings)
-        if isinstance(answer, History):
-            self.coordinator.remember(answer.attempt, answer.past)
-            self._ports.add(self._settings.master_port)
+    async def _announce(self) -> None:
+        """Tells those that have not answered yet where rank 0 is: they may know only where a former one was."""
+        announce = Announce(self._settings.uid, self._settings.incarnation, f":{self._listening_on}")
+        asked, self._silent = self._silent, ()
+        answers = await asyncio.gather(*(announce_to(address, announce, self._settings) for address in asked))
+        for answer in answers:
+            if isinstance(answer, History) and self.coordinator.phase is Phase.GATHERING:
+                self.coordinator.remember(answer.attempt, answer.past)
+                self._ports.add(self._settings.master_port)
+        self._silent = tuple(address for address, answer in zip(asked, answers, strict=True) if answer is None)
 
     async def serve(self, link: Link, hello: Hello) -> None:
         """Accepts a member, and listens to it until it leaves.
@@ -155,20 +167,31 @@ class Leader:
 
     async def close(self) -> None:
         """Closes all connections, once everything is sent."""
+        if self._announcing is not None:
+            self._announcing.cancel()
         await asyncio.gather(*self._closing, *(link.close() for link in self._links.values()))
 
     async def look_after(self) -> None:
         """Looks at the ranks' heartbeats now and then, and shows the members that it is alive."""
-        pinged = 0.0
+        pinged = announced = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             now = time.monotonic()
             if now - pinged >= PING_SECONDS:
                 pinged = now
                 send_all(self._links.values(), Ping())
+            if now - announced >= AGAIN_SECONDS:
+                announced = now
+                self._announce_again()
             self._look_for_stalls(now)
             self._look_for_nodes()
             self.on_change()  # Some news, such as stragglers, comes with beats: too many to call it for each.
+
+    def _announce_again(self) -> None:
+        """Without a word of this rank 0 a node looks for the former one, for as long as it has patience."""
+        idle = self._announcing is None or self._announcing.done()
+        if self._silent and idle and self.coordinator.phase is Phase.GATHERING:
+            self._announcing = asyncio.create_task(self._announce())
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
