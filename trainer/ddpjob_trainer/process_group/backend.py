@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 from ddpjob_trainer.console import say
+from ddpjob_trainer.environment import Env
 from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.places.slurm import gives_each_task_its_gpu
 from ddpjob_trainer.world import World
@@ -60,8 +61,10 @@ def device_of(backend: str, world: World) -> torch.device:
 
 
 def settings() -> str:
-    """The backends' own settings, as the environment has them."""
-    return " ".join(f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS))
+    """The backends' own settings, as the environment has them, but for what our supervisor listens to."""
+    own = os.environ.get(Env.HEARTBEAT) or "\0"  # No variable begins so.
+    known = ((name, value) for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS))
+    return " ".join(f"{name}={value}" for name, value in known if not value.startswith(own))
 
 
 def _has_its_own_gpu() -> bool:

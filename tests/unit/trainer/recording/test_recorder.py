@@ -146,6 +146,7 @@ def test_training_goes_on_while_storage_hangs_and_nothing_is_lost(
         write(file, event)
 
     monkeypatch.setattr(JsonLines, "write", wait_and_write)
+    monkeypatch.setattr(event_queue, "WARNING_SECONDS", 0.0)
     with a_start(tmp_path) as recorder:
         began = time.monotonic()
         for step in range(1, 1001):
