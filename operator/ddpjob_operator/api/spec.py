@@ -18,7 +18,7 @@ from .contract import (
 from .model import Model
 from .numbers import PositiveSeconds, Seconds
 from .restart import Restart
-from .scheduling import Scheduling
+from .scheduling import Scheduling, Topology
 
 AUTO = "Auto"
 MANAGER = f"{GROUP}/operator"
@@ -186,6 +186,11 @@ class DDPJobSpec(Model):
         """The trainer container of the template."""
         containers: list[JsonObject] = self.template["spec"]["containers"]
         return next(container for container in containers if container["name"] == TRAINER_CONTAINER)
+
+    @property
+    def topology(self) -> Topology | None:
+        """Which nodes are close to each other, if the job says so."""
+        return self.scheduling.topology if self.scheduling else None
 
     @property
     def gpus_per_node(self) -> int:

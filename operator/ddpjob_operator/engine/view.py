@@ -134,7 +134,7 @@ class View:
         """The present attempt's pods by rank."""
         return {pod.rank: pod for pod in self._present if pod.rank < self.nodes}
 
-    @property
+    @cached_property
     def unlocated(self) -> tuple[Pod, ...]:
         """Pods that have a node, and whose supervisors are still to be told in which topology domain it is."""
         if self.winds_down or self.status.finished or domain_key(self.snapshot.job) is None:

@@ -218,7 +218,7 @@ def _keep_together(pod: Manifest, job: DDPJob) -> None:
 
     The first of them is free to go anywhere: to the scheduler it is as if it were there already.
     """
-    topology = job.spec.scheduling.topology if job.spec.scheduling else None
+    topology = job.spec.topology
     if topology is None or topology.key is None:
         return
     term = {"topologyKey": topology.key, "labelSelector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}}}

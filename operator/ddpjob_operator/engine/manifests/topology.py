@@ -15,7 +15,7 @@ TOPOLOGY_VOLUME = "ddpjob-topology"
 
 def domain_key(job: DDPJob) -> str | None:
     """The label of machines whose value a pod is told; None: nothing in its ranks' front could heed it."""
-    topology = job.spec.scheduling.topology if job.spec.scheduling else None
+    topology = job.spec.topology
     return topology.key if topology and waits_by_itself(job.spec.trainer) else None
 
 

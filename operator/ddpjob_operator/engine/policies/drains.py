@@ -17,6 +17,9 @@ every ten, and Cluster API every twenty."""
 LONGEST = timedelta(hours=1)
 """How long a job that has never saved a checkpoint holds up drains: it may be a program that reports none."""
 
+UNPROTECTED = "spec.disruption has no effect: "
+MAY_NOT = "the operator may not make PodDisruptionBudgets"
+
 
 def protected(view: View, verdict: Verdict) -> Verdict:
     """Lets pods be evicted only after a checkpoint was saved, if the job asks for that.
@@ -54,6 +57,16 @@ def is_protected(view: View) -> bool:
     if closes is not None:
         return view.now >= closes
     return gives_up is not None and view.now < gives_up
+
+
+def unprotected(view: View) -> str:
+    """Why drains do not wait for a checkpoint although the job asks for that; empty if they do."""
+    refusal, there = view.snapshot.refusal, view.snapshot.disruption_budget
+    if there or not _is_asked_for(view):
+        return ""
+    if there is None:
+        return UNPROTECTED + MAY_NOT
+    return UNPROTECTED + refusal.message if refusal is not None else ""
 
 
 def _is_asked_for(view: View) -> bool:

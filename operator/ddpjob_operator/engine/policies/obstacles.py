@@ -1,6 +1,6 @@
 """Why a gang has not come up, in words: what is in its way, and what it is waiting for."""
 
-from ddpjob_operator.api import ConditionType, DisruptionPolicy
+from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.conditions import Obstacle
 from ddpjob_operator.engine.manifests.init_containers import VOLUMES_AND_NETWORK
@@ -22,10 +22,6 @@ NO_POD_GROUP = (
     "spec.scheduling has no effect on this attempt: when it started, the cluster served no PodGroups "
     "(scheduling.k8s.io/v1beta1), or did not let the operator make them"
 )
-
-
-UNPROTECTED = "spec.disruption has no effect: "
-MAY_NOT = "the operator may not make PodDisruptionBudgets"
 
 
 def awaited(view: View) -> str:
@@ -93,16 +89,6 @@ def ungrouped(view: View) -> str:
     return NO_POD_GROUP if in_vain else ""
 
 
-def unprotected(view: View) -> str:
-    """Why drains do not wait for a checkpoint although the job asks for that; empty if they do."""
-    refusal, there = view.snapshot.refusal, view.snapshot.disruption_budget
-    if view.spec.disruption is DisruptionPolicy.ALLOW or there:
-        return ""
-    if there is None:
-        return UNPROTECTED + MAY_NOT
-    return UNPROTECTED + refusal.message if refusal is not None else ""
-
-
 def _waiting_for(view: View) -> str:
     """What the scheduler says of the whole gang or, once it is placed, which rank it is waiting for and why."""
     group = view.pod_group
@@ -134,7 +120,7 @@ def _volumes(view: View, pod: Pod) -> str:
 
 def _topology(view: View, pod: Pod) -> str:
     """Which label the scheduler goes by if no node is close enough to the others: it may be that none has it."""
-    topology = view.spec.scheduling.topology if view.spec.scheduling else None
+    topology = view.spec.topology
     if topology is None or topology.required is None or pod.waiting is None or "affinity" not in pod.waiting.message:
         return ""
     return f" (spec.scheduling.topology: do nodes have the label {topology.required}?)"

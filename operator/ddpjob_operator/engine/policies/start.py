@@ -13,7 +13,8 @@ from ddpjob_operator.engine.snapshot import Service
 from ddpjob_operator.engine.supervision import comes_up, is_outdated, missed, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 
-from .obstacles import in_the_way, name_taken, no_image, so_many_run, starts_again, ungrouped, unprotected
+from .drains import unprotected
+from .obstacles import in_the_way, name_taken, no_image, so_many_run, starts_again, ungrouped
 from .size import lacking, look_out
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict

@@ -62,9 +62,8 @@ class Relay:
 
     async def finish(self, *, waits: bool = True) -> None:
         """The rank has ended; waits for its last words, or leaves it to the thread to pass them on."""
-        with contextlib.suppress(
-            OSError
-        ):  # One that has never written has not opened it either, so the end is shown.
+        # One that has never written has not opened it either, so the end is shown.
+        with contextlib.suppress(OSError):
             os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
         with contextlib.suppress(OSError):
             self.path.unlink()
